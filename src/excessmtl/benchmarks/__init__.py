@@ -1,0 +1,1 @@
+"""Benchmarks: data, label noise, networks and metrics."""

@@ -1,0 +1,107 @@
+"""What a benchmark is: tasks, three splits, a network and the recipe it is trained with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from torch import Generator, Tensor, nn
+
+Kind = Literal["classification", "regression", "segmentation", "depth", "normals"]
+Targets = dict[str, Tensor]
+Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
+
+
+class DataNotFoundError(Exception):
+    """The benchmark's data is not at hand; the message says where to get it and which stand-in to use."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: its name, what kind of target it has, and how many numbers its head gives (per pixel for maps)."""
+
+    name: str
+    kind: Kind
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of one split, as whole tensors.
+
+    `inputs` is one tensor when all tasks look at the same inputs (then every target has its length), or a
+    dict task -> tensor when each task has inputs of its own (lengths may differ between tasks).
+    """
+
+    inputs: Tensor | dict[str, Tensor]
+    targets: Targets
+
+    def length(self, task: str) -> int:
+        """How many examples `task` has in this split."""
+        return len(self.targets[task])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the network is trained unless the command line says otherwise (Adam)."""
+
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Everything a training run needs to know about one benchmark."""
+
+    name: str
+    source: str
+    """What the data really is, for tables and titles: "MNIST, 60,000 pairs", "bundled digits, 5,000"..."""
+    tasks: tuple[Task, ...]
+    train: Split
+    validation: Split
+    test: Split
+    recipe: Recipe
+    noisy_tasks: tuple[str, ...]
+    """The tasks that receive label noise unless told otherwise (the paper's)."""
+    build_trunk: Callable[[], nn.Module]
+    build_head: Callable[[Task], nn.Module]
+    prepare: Callable[[Tensor], Tensor] = field(default=lambda inputs: inputs.float())
+    """Stored inputs (often uint8) of one batch, already on the device -> what the network takes."""
+    augment: Augment | None = None
+    """Training only: (prepared inputs, targets, CPU generator) -> the same, augmented."""
+
+
+class Loader(Protocol):
+    """`load(data, seed, **options)`: reads or makes the benchmark's data."""
+
+    def __call__(self, data: Path | None, seed: int, **options: Any) -> Benchmark: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the registry."""
+
+    name: str
+    load: Loader
+    summary: str
+    stand_in: str | None = None
+
+
+_REGISTRY: dict[str, Entry] = {}
+
+
+def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
+    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is not at hand."""
+
+    def register(load: Loader) -> Loader:
+        _REGISTRY[name] = Entry(name, load, summary, stand_in)
+        return load
+
+    return register
+
+
+def registry() -> Mapping[str, Entry]:
+    """All registered benchmarks by name."""
+    return dict(_REGISTRY)
