@@ -76,7 +76,9 @@ class Benchmark:
 class Loader(Protocol):
     """`load(data, seed, **options)`: reads or makes the benchmark's data."""
 
-    def __call__(self, data: Path | None, seed: int, **options: Any) -> Benchmark: ...
+    def __call__(self, data: Path | None, seed: int, **options: Any) -> Benchmark:
+        """The benchmark with its data."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,349 @@
+"""Balancer: what a training loop talks to."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl import inputs
+from excessmtl.gradients.capture import given, no_cut
+from excessmtl.gradients.combined import combined
+from excessmtl.gradients.gather import Gathered, gather, without_gradients
+from excessmtl.gradients.graph import explore, reaches_any
+from excessmtl.gradients.lookahead import moved
+from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.gradients.route import UNREACHED, Route, choose_route, several_owners
+from excessmtl.gradients.validation import cross_products, steps_ahead
+from excessmtl.gradients.write import Contribution, contributions, defer, write
+from excessmtl.methods.base import Decision, Heads, Rule
+from excessmtl.shared import Shared
+from excessmtl.state import StatefulModule
+from excessmtl.step import Step
+
+Losses = Mapping[str, Tensor | None]
+At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
+Validation = Callable[[], Losses] | Losses
+
+
+@dataclass
+class _Call:
+    """The checked arguments of one `backward`."""
+
+    losses: list[Tensor | None]
+    at: list[Tensor] | None
+    masks: list[Tensor | None]
+    scale: Tensor | None
+    metrics: Tensor | None
+    validation: Validation | None
+    accumulate: bool
+    probe: Probe
+    """Where the rule looks in this step: nowhere between two estimates."""
+
+
+class Balancer(StatefulModule):
+    """Weighs tasks by a rule and sends their combined gradient through the shared parameters.
+
+    Args:
+        rule: The method.
+        tasks: The task names; their order is the order of every tensor in `Step`.
+        shared: The module (or parameters) that all tasks share. With a module, its outputs are the
+            representation unless `at=` says otherwise.
+        heads: What a task's own parameters receive: the gradient of `w_i l_i` ("weighted") or of `l_i`
+            ("unweighted"). Default: as in the method's paper.
+        every: Ask the rule at every k-th step only; in between the weights stay.
+        scale: Factor on all weights. Methods on the simplex sum to 1 as in the ExcessMTL paper; pass
+            `scale=len(tasks)` for the habit of summing losses.
+        layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        tasks: Sequence[str],
+        shared: nn.Module | Iterable[Tensor],
+        *,
+        heads: Heads | None = None,
+        every: int = 1,
+        scale: float = 1.0,
+        layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
+    ) -> None:
+        if heads not in (None, "weighted", "unweighted"):
+            raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number of steps, at least 1, found {every!r}")
+        if every > 1 and rule.gated:
+            raise ValueError(f"every must be 1 for {rule.name!r}, found {every}: its multipliers fit one batch only")
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"scale must be a positive number, found {scale!r}")
+        if layer is not None and rule.probe is not Probe.LAYER:
+            raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
+        names, reference = inputs.task_names(tasks), Shared(shared, layer)
+        super().__init__(rule.bind(names), names, [parameter.shape for parameter in reference.parameters])
+        self._shared = reference
+        self.heads: Heads = heads or rule.heads
+        self.every, self.scale = every, float(scale)
+        self._pending: list[Gathered] = []
+        self._reach_checked = self._outside_warned = False
+        self.to(reference.parameters[0].device)
+
+    def extra_repr(self) -> str:
+        """The method, its options and the tasks."""
+        return f"{self.rule}, tasks={list(self.tasks)}, heads={self.heads!r}, every={self.every}, scale={self.scale}"
+
+    def backward(
+        self,
+        losses: Losses,
+        at: At | None = None,
+        *,
+        mask: Mapping[str, Tensor] | None = None,
+        scaler: Any = None,
+        accumulate: bool = False,
+        metrics: Mapping[str, float] | None = None,
+        validation_losses: Validation | None = None,
+    ) -> Step:
+        """Add the balanced gradient to `.grad` of everything the losses reach, as `loss.backward()` would.
+
+        Args:
+            losses: Task -> scalar loss. A task that is missing or None has no label in this batch.
+            at: The shared representation, where it is not simply the output of the `shared` module: a tensor,
+                a tuple, or a dict from task to either.
+            mask: Task -> bool tensor over the batch, where only some samples carry a label.
+            scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
+            accumulate: True for all micro-batches but the last; statistics are updated once, with the last.
+                Divide the losses by the number of micro-batches as usual. Methods that look at the
+                representation or at the losses give all micro-batches the weights of the step before; methods
+                that look at the parameters hold the gradients back until the last one.
+            metrics: Task -> indicator in (0, 1], for DTP.
+            validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
+                parameters moved one step ahead), or such a dict (first-order form).
+        """
+        call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+        route = self._route(call)
+        batch = self._collect(call, route)
+        decision, weights = self._decide(call, batch)
+        parts = self._parts(call, route, batch, decision, weights, self.heads)
+        if parts is None:  # something is not finite: walk task by task to find out whose
+            batch = self._collect(call, Route("direct", route.reaches, overlap=True))
+            decision, weights = self._decide(call, batch)
+            parts = self._parts(call, route, batch, decision, weights, self.heads) or []
+        write(parts)
+        return self._close(call, batch, decision, weights)
+
+    def forward(
+        self,
+        losses: Losses,
+        at: At | None = None,
+        *,
+        mask: Mapping[str, Tensor] | None = None,
+        scaler: Any = None,
+        accumulate: bool = False,
+        metrics: Mapping[str, float] | None = None,
+        validation_losses: Validation | None = None,
+    ) -> Tensor:
+        """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
+
+        Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
+        can express. Pass `scaler` here too if you are going to scale the result. Without a representation, one
+        host read finds the tasks to leave out. The last step's details are in `last_step`.
+        """
+        call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+        route = self._route(call, alive=True)
+        batch = self._collect(call, route, keep=True)
+        decision, weights = self._decide(call, batch, hold=False)
+        values = torch.where(batch.ok, batch.values * weights * self.scale, 0)
+        if route.mode == "cut":
+            parts = self._parts(call, route, batch, decision, weights, "weighted")
+            scalar = defer(values.sum(), parts or [], call.scale)
+        else:
+            scalar = torch.zeros_like(values[0]) + 0 * self._shared.parameters[0].sum()
+            for loss, weight, ok in zip(call.losses, weights * self.scale, batch.ok.tolist(), strict=True):
+                if loss is not None and ok:
+                    scalar = scalar + weight * loss.reshape(())
+        batch.final = False
+        self.last_step = self._close(call, batch, decision, weights)
+        return scalar
+
+    def end_epoch(self) -> None:
+        """Tell rules that count epochs (DWA) that one is over."""
+        self.remember(self.rule.end_epoch(self.state))
+
+    # ------------------------------------------------------------------ one step, in order
+
+    def _open(
+        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, metrics: Any, validation: Any
+    ) -> _Call:
+        for argument, value in (("metrics", metrics), ("validation_losses", validation)):
+            if value is not None and argument not in self.rule.uses:
+                raise ValueError(f"{argument} is not used by {self.rule.name!r}; leave it out")
+        ordered = inputs.ordered_losses(losses, self.tasks)
+        tensors = None if at is None else inputs.representation(at, self.tasks)
+        masks = inputs.label_masks(mask, self.tasks)
+        device = next(loss.device for loss in ordered if loss is not None)
+        indicators = inputs.metric_values(metrics, self.tasks, device)
+        if self.weights.device != device:
+            self.to(device)
+        scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
+        probe = self.rule.probe if self._steps % self.every == 0 else Probe.LOSSES
+        return _Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe)
+
+    def _route(self, call: _Call, alive: bool = False) -> Route:
+        shared = list(self._shared.trainable.values())
+        route = choose_route(
+            call.losses,
+            self.tasks,
+            shared,
+            call.probe,
+            self._shared.find_cut if call.at is None else given(call.at),
+            explicit=call.at is not None,
+            alive=alive,
+        )
+        if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
+            if not reaches_any([cut for reach in route.reaches for cut in reach.cuts.values()], shared):
+                raise ValueError(UNREACHED)
+            self._reach_checked = True
+        outside = [] if self._outside_warned else several_owners(route.reaches)
+        if outside:
+            self._outside_warned = True
+            warnings.warn(
+                f"{len(outside)} parameters outside shared are reached by several tasks (shapes "
+                f"{[tuple(leaf.shape) for leaf in outside[:5]]}); they get the weighted gradient, but add them to "
+                "shared if they are part of the trunk",
+                stacklevel=4,
+            )
+        return route
+
+    def _collect(self, call: _Call, route: Route, keep: bool = False) -> Gathered:
+        if route.mode == "combined":
+            return without_gradients(call.losses, call.masks, call.scale)
+        direct = route.mode == "direct"
+        probed: Sequence[Tensor] = ()
+        if direct:
+            probed = list(self._shared.trainable.values())
+        elif call.probe is Probe.LAYER:
+            probed = self._shared.layer
+        return gather(
+            call.losses,
+            route.reaches,
+            parameters=probed,
+            masks=call.masks,
+            scale=call.scale,
+            overlap=route.overlap,
+            keep=(keep and direct) or (bool(probed) and not direct),
+            final=direct,
+        )
+
+    def _decide(self, call: _Call, batch: Gathered, hold: bool = True) -> tuple[Decision | None, Tensor]:
+        """What the rule says, and the weights to apply to this batch.
+
+        `hold`: whether gradients held back from earlier micro-batches can still be given the new weights.
+        """
+        pending = [] if self.rule.gated else self._pending
+        if call.accumulate and not self.rule.gated:
+            return None, self.weights
+        if self._steps % self.every:
+            return None, self.weights
+        seen = self._observe(call, [*pending, batch])
+        decision = self.rule.update(self.state, seen)
+        decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
+        return decision, self.weights if pending and not (hold and batch.final) else decision.weights
+
+    def _observe(self, call: _Call, batches: list[Gathered]) -> Observation:
+        """All micro-batches of a step as one observation."""
+        rows: tuple[Tensor, ...] = ()
+        positions: tuple[int, ...] = ()
+        direct = batches[-1].final
+        if call.probe is Probe.REPRESENTATION and not self.rule.per_sample:
+            rows = tuple(row for batch in batches for row in batch.cut_rows)
+        elif call.probe in (Probe.SHARED, Probe.LAYER):
+            rows = tuple(_total(parts) for parts in zip(*(batch.rows for batch in batches), strict=True))
+            positions = tuple(self._shared.trainable)
+        if call.probe is Probe.LAYER and direct:
+            wanted = {id(parameter) for parameter in self._shared.layer}
+            rows = tuple(r for r, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
+        cross = None
+        if call.validation is not None:
+            cross = self._validate(call.validation, batches[-1])
+        return Observation(
+            losses=_total([torch.where(batch.ok, batch.values, 0) for batch in batches]),
+            ok=torch.stack([batch.ok for batch in batches]).any(0),
+            rows=rows,
+            positions=positions,
+            samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
+            metrics=call.metrics,
+            cross=cross,
+            generator=self._generator,
+        )
+
+    def _validate(self, validation: Validation, batch: Gathered) -> Tensor:
+        """[m, m] products of validation and training gradients, one step ahead where there is a function."""
+
+        def gathered(losses: Any) -> Gathered:
+            ordered = inputs.ordered_losses(losses, self.tasks)
+            missing = [task for task, loss in zip(self.tasks, ordered, strict=True) if loss is None]
+            if missing:
+                raise ValueError(f"validation_losses has no loss for task {missing[0]!r}; give one for every task")
+            reaches, _ = explore(ordered, batch.parameters, no_cut)
+            return gather(ordered, reaches, parameters=batch.parameters, masks=[None] * len(ordered), overlap=True)
+
+        if not callable(validation):
+            return cross_products(gathered(validation), batch)
+        with (
+            moved(*steps_ahead(batch, self.rule.lookahead(self.state)), self._shared.module),
+            torch.enable_grad(),
+        ):
+            return cross_products(gathered(validation()), batch)
+
+    def _parts(
+        self,
+        call: _Call,
+        route: Route,
+        batch: Gathered,
+        decision: Decision | None,
+        weights: Tensor,
+        heads: Heads,
+    ) -> list[Contribution] | None:
+        """The gradients to write now; None when the combined backward met something that is not finite."""
+        weights = weights * self.scale
+        own = weights if heads == "weighted" else torch.ones_like(weights)
+        if not batch.final and route.mode == "combined":
+            multipliers = None if heads == "weighted" else own
+            parameters = list(self._shared.trainable.values())
+            return combined(call.losses, route.reaches, parameters, weights, multipliers, call.scale)
+        gates = None if decision is None else decision.gates
+        if gates is not None:
+            gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
+        if not batch.final:
+            return contributions(batch, weights, own, gates)
+        held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
+        return [part for one in held for part in contributions(one, weights, own, gates)]
+
+    def _close(self, call: _Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
+        left_out = batch.labelled & ~batch.ok
+        if batch.overflow is not None:
+            left_out = left_out & ~batch.overflow
+        self.skipped = self.skipped + left_out
+        if decision is not None:
+            self.remember(decision.state)
+            self.weights = decision.weights
+        if call.accumulate and not self.rule.gated:
+            if self._steps % self.every == 0:
+                self._pending = [*self._pending, batch if batch.final else batch.without_graph()]
+        else:
+            self._pending = []
+            self._steps += 1
+        risks = None if decision is None else decision.excess_risks
+        nan = torch.full_like(batch.values, torch.nan)
+        return Step(
+            tasks=self.tasks,
+            weights=torch.where(left_out, 0, applied * self.scale),
+            losses=torch.where(batch.labelled, batch.values, nan),
+            excess_risks=nan if risks is None else torch.where(batch.ok, risks, nan),
+            left_out=left_out,
+        )
+
+
+def _total(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(0)

@@ -1,0 +1,1 @@
+"""Excess-risk estimators, one per file."""

@@ -1,0 +1,19 @@
+"""The paper's excess-risk estimate, to the letter (He et al., ICML 2024, Eq. 6 and 7, https://arxiv.org/abs/2402.02009).
+
+    s_i <- s_i + g_i * g_i                       diag(sum over steps of g g'), this step included
+    E_i = sum_k g_ik^2 / (sqrt(s_ik) + 1e-12)    g' diag(...)^(-1/2) g; the factor 1/2 is dropped
+
+At the first step E_i is the L1 norm of the gradient, and E grows in proportion to the loss.
+"""
+
+import torch
+from torch import Tensor
+
+_EPS = 1e-12
+
+
+def accumulate_and_estimate(rows: Tensor, squares: Tensor, ok: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of one parameter in E [m], and its new accumulator [m, n]. Tasks not ok keep theirs."""
+    power = rows.square()
+    squares = torch.where(ok[:, None], squares + power, squares)
+    return (power / (squares.sqrt() + _EPS)).sum(1), squares

@@ -1,0 +1,1 @@
+"""The engine: what a method needs to know about each task's gradient, at the least cost."""

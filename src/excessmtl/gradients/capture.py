@@ -1,0 +1,93 @@
+"""Finding the shared representation z: given by the caller, or left in the graph by a forward hook.
+
+The hook writes z's values into the metadata of the autograd node that made it. The note lives exactly as long
+as the graph, so nothing has to be released, a validation forward or a second call cannot be mistaken for the
+one a loss came from, and copies of the model need no care.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+_NOTE = "excessmtl.representation"
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A tensor at which the graph is cut: heads above, trunk below."""
+
+    edge: GradientEdge | None
+    values: Tensor
+    tensor: Callable[[], Tensor | None]
+    """The tensor itself while it is alive (a weak reference where a hook found it)."""
+
+    def without_graph(self) -> "Cut":
+        """The values alone."""
+        return Cut(None, self.values, lambda: None)
+
+
+FindCut = Callable[[Node, int], Cut | None]
+
+
+def no_cut(node: Node, output: int) -> Cut | None:
+    """For walks through the whole graph."""
+    return None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists and mappings."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def _note_outputs(module: nn.Module, args: Any, output: Any) -> None:
+    if torch.compiler.is_compiling():  # metadata cannot be traced; a compiled `shared` is noted from outside
+        return
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            notes = _metadata(tensor.grad_fn).setdefault(_NOTE, {})
+            notes[id(module), tensor.output_nr] = (tensor.detach(), weakref.ref(tensor))
+
+
+def _metadata(node: Node) -> dict[Any, Any]:
+    return node.metadata  # type: ignore[return-value]  # declared as a method, is a property
+
+
+def watch(module: nn.Module) -> None:
+    """Note the outputs of `module` from now on (once, however many balancers watch it)."""
+    if _note_outputs not in module._forward_hooks.values():
+        module.register_forward_hook(_note_outputs)
+
+
+def noted_by(module: nn.Module) -> FindCut:
+    """Cuts at the outputs of `module`, as its hook noted them."""
+    owner = id(module)
+    found: dict[tuple[Node, int], Cut] = {}
+
+    def find(node: Node, output: int) -> Cut | None:
+        note = _metadata(node).get(_NOTE, {}).get((owner, output))
+        if note is not None and (node, output) not in found:
+            found[node, output] = Cut(GradientEdge(node, output), *note)
+        return found.get((node, output))
+
+    return find
+
+
+def given(tensors: list[Tensor]) -> FindCut:
+    """Cuts at the tensors the caller passed as `at=`."""
+    cuts: dict[tuple[Node, int], Cut] = {}
+    for tensor in tensors:
+        edge = get_gradient_edge(tensor)
+        cuts[edge.node, edge.output_nr] = Cut(edge, tensor.detach(), lambda tensor=tensor: tensor)  # type: ignore[misc]
+    return lambda node, output: cuts.get((node, output))

@@ -1,0 +1,54 @@
+"""One backward for all tasks together, for steps that need nothing but the weights and know no representation."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.graph import Reach
+from excessmtl.gradients.write import Contribution
+
+
+def combined(
+    losses: Sequence[Tensor | None],
+    reaches: Sequence[Reach],
+    shared: Sequence[Tensor],
+    weights: Tensor,
+    heads: Tensor | None,
+    scale: Tensor | None,
+) -> list[Contribution] | None:
+    """The weighted gradient, or None when something in it is not finite.
+
+    Finding that out takes the one host read of this path: a task cannot be set aside after its gradient has
+    been added to the others'. The graph is kept for the caller to walk task by task in that case.
+    `heads`: multipliers of the tasks' own leaves; None where they are the weights.
+    """
+    own: dict[int, tuple[Tensor, int]] = {}
+    common: dict[int, Tensor] = {id(parameter): parameter for parameter in shared}
+    for task, reach in enumerate(reaches):
+        for key, leaf in reach.leaves.items():
+            if heads is None or key in own:
+                common[key] = leaf
+                own.pop(key, None)
+            elif key not in common:
+                own[key] = (leaf, task)
+    parts = _walk(losses, list(common.values()), weights, scale)
+    if heads is not None:
+        parts += _walk(losses, [leaf for leaf, _ in own.values()], heads, scale)
+    total = torch.stack([gradient.sum(dtype=torch.float32) for _, gradient in parts]).sum()
+    return parts if bool(total.isfinite()) else None
+
+
+def _walk(
+    losses: Sequence[Tensor | None], leaves: list[Tensor], multipliers: Tensor, scale: Tensor | None
+) -> list[Contribution]:
+    if not leaves:
+        return []
+    roots, outputs = [], []
+    for loss, multiplier in zip(losses, multipliers, strict=True):
+        if loss is not None:
+            output = multiplier if scale is None else multiplier * scale
+            roots.append(loss)
+            outputs.append(output.to(loss.dtype).reshape(loss.shape))
+    gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
+    return [(leaf, g) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

@@ -1,0 +1,103 @@
+"""What each loss reaches in the autograd graph: leaves of its own, cuts, shared parameters around the cuts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from excessmtl.gradients.capture import Cut, FindCut
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What lies below a loss, down to the cuts."""
+
+    leaves: dict[int, Tensor] = field(default_factory=dict)
+    """Leaves outside `shared`, by id."""
+    cuts: dict[int, Cut] = field(default_factory=dict)
+    shared: bool = False
+    """Whether a shared parameter is reached without crossing a cut."""
+
+
+_NOTHING = Reach()
+
+
+def _merged(parts: list[Reach]) -> Reach:
+    parts = [part for part in parts if part is not _NOTHING]
+    if len(parts) <= 1:
+        return parts[0] if parts else _NOTHING
+    merged = Reach(shared=any(part.shared for part in parts))
+    for part in parts:
+        merged.leaves.update(part.leaves)
+        merged.cuts.update(part.cuts)
+    return merged
+
+
+def _leaf_of(node: Node) -> Tensor | None:
+    return node.variable if type(node).__name__ == "AccumulateGrad" else None  # type: ignore[attr-defined]
+
+
+def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut: FindCut) -> tuple[list[Reach], bool]:
+    """The reach of each loss, and whether two losses share graph nodes above the cuts.
+
+    Every node is visited once for all losses together; below a cut nothing is visited at all.
+    """
+    shared_ids = {id(parameter) for parameter in shared}
+    below: dict[Node, Reach] = {}
+    visitor: dict[Node, int] = {}
+    overlap = False
+
+    def visit(root: Node, task: int) -> None:
+        nonlocal overlap
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            parts, pending = [], []
+            leaf = _leaf_of(node)
+            if leaf is not None:
+                own = id(leaf) not in shared_ids
+                parts.append(Reach(leaves={id(leaf): leaf}) if own else Reach(shared=True))
+            for child, output in node.next_functions:
+                if child is None:
+                    continue
+                if (cut := find_cut(child, output)) is not None:
+                    parts.append(Reach(cuts={id(cut): cut}))
+                elif child in below:
+                    parts.append(below[child])
+                    overlap = overlap or (visitor[child] != task and _leaf_of(child) is None)
+                else:
+                    pending.append(child)
+            if pending:
+                stack.extend(pending)
+            else:
+                below[node], visitor[node] = _merged(parts), task
+                stack.pop()
+
+    reaches = []
+    for task, loss in enumerate(losses):
+        if loss is None or loss.grad_fn is None:
+            reaches.append(_NOTHING)
+            continue
+        if loss.grad_fn in below:
+            overlap = True
+        else:
+            visit(loss.grad_fn, task)
+        reaches.append(below[loss.grad_fn])
+    return reaches, overlap
+
+
+def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
+    """Whether the graph below the cuts leads to one of `parameters`."""
+    wanted = {id(parameter) for parameter in parameters}
+    stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if id(_leaf_of(node)) in wanted:
+            return True
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return False

@@ -1,0 +1,76 @@
+"""What one step shows to a method: losses, and per-task gradients in the form the method asks for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+import torch
+from torch import Generator, Tensor
+
+
+class Probe(Enum):
+    """Where a method looks at the tasks' gradients; the engine gathers no more than that."""
+
+    LOSSES = "losses"
+    """Nowhere: the loss values are enough."""
+    REPRESENTATION = "representation"
+    """At the shared representation z: one backward per head, one through the trunk."""
+    LAYER = "layer"
+    """At the last shared layer."""
+    SHARED = "all"
+    """At every shared parameter: one backward through the trunk per task."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One tensor of the representation as a task sees it: values, loss gradient, which rows carry a label."""
+
+    z: Tensor
+    dz: Tensor
+    labelled: Tensor | None = None
+    batch: int = 0
+    """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything a rule may look at in one step. Tensors are fp32, unscaled, in task order.
+
+    Tasks that are missing from the batch or not finite have `ok` False and zeros everywhere else, so a rule
+    can compute over all tasks and let `torch.where(ok, ...)` keep what it remembers of the others.
+    """
+
+    losses: Tensor
+    """[m]; zero where not ok."""
+    ok: Tensor
+    """[m] bool: labelled in this batch, and finite."""
+    rows: tuple[Tensor, ...] = ()
+    """Per-task gradients at the probe: one [m, n] matrix per probed tensor (zero rows where not ok)."""
+    positions: tuple[int, ...] = ()
+    """Shared probe only: which shared parameter each row matrix belongs to (frozen ones have none)."""
+    samples: Callable[[int], Sequence[Sample]] = lambda task: ()
+    """Representation probe only: the batches of one task, gradients zero where not ok."""
+    metrics: Tensor | None = None
+    """[m] key performance indicators, NaN where the caller gave none."""
+    cross: Tensor | None = None
+    """[m, m]: inner products of validation gradients (rows) with training gradients (columns)."""
+    generator: Generator = field(default_factory=Generator)
+    """The balancer's own CPU random stream, saved and restored with its state."""
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks m."""
+        return len(self.losses)
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """[m, m] Gram matrix of the per-task gradients, summed over the probed tensors."""
+        gram = self.losses.new_zeros(self.tasks, self.tasks)
+        for row in self.rows:
+            gram = gram + row @ row.T
+        return gram
+
+    def mean_over_ok(self, values: Tensor) -> Tensor:
+        """Mean of `values` [m] over the tasks that count in this step (0 when there is none)."""
+        return torch.where(self.ok, values, 0).sum() / self.ok.sum().clamp(min=1)

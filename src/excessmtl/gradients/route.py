@@ -1,0 +1,81 @@
+"""Choosing how the gradients of a step are computed, from what the losses reach and where the rule looks."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from excessmtl.gradients.capture import FindCut, no_cut
+from excessmtl.gradients.graph import Reach, explore
+from excessmtl.gradients.observation import Probe
+
+UNREACHED = (
+    "shared has no parameter that a loss reaches; pass the module or parameters that the losses are computed with"
+)
+_NOT_CALLED = "no loss was computed from an output of the shared module"
+
+
+@dataclass
+class Route:
+    """How the gradients are going to be computed.
+
+    "cut": heads down to the representation, then the trunk once. "direct": down to the shared parameters, task by
+    task. "combined": one backward for the weighted sum of the losses.
+    """
+
+    mode: Literal["cut", "direct", "combined"]
+    reaches: list[Reach]
+    overlap: bool
+    """Whether walks from different losses meet on the way."""
+
+
+def choose_route(
+    losses: Sequence[Tensor | None],
+    tasks: Sequence[str],
+    shared: Collection[Tensor],
+    probe: Probe,
+    find_cut: FindCut | None,
+    *,
+    explicit: bool,
+    alive: bool,
+) -> Route:
+    """The cheapest way that gives the rule what it looks at, or a ValueError that says why there is none.
+
+    `explicit`: the cuts are the caller's `at=`, so they have to be right. `alive`: a cut is of use only while its
+    tensor lives (the scalar form needs it).
+    """
+    problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
+    if find_cut is not None and (explicit or probe is not Probe.SHARED):
+        reaches, overlap = explore(losses, shared, find_cut)
+        cuts = [cut for reach in reaches for cut in reach.cuts.values()]
+        around = [task for task, reach in zip(tasks, reaches, strict=True) if reach.shared]
+        if around:
+            problem = f"the loss of task {around[0]!r} also reaches shared parameters around the representation"
+        if explicit and (around or not cuts):
+            raise ValueError(
+                f"at does not hold the whole representation: {problem if around else 'no loss was computed from it'}; "
+                "pass a tuple of all tensors through which the losses reach the shared parameters"
+            )
+        usable = cuts and not around and (not alive or all(cut.tensor() is not None for cut in cuts))
+        if usable and probe is not Probe.SHARED:
+            return Route("cut", reaches, overlap)
+    if probe is Probe.REPRESENTATION:
+        raise ValueError(
+            f"this method needs the shared representation, and {problem}; pass it as at=z, or pass the module that "
+            "computes it as shared"
+        )
+    reaches, _ = explore(losses, shared, no_cut)
+    if not any(reach.shared for reach in reaches):
+        raise ValueError(UNREACHED)
+    return Route("combined" if probe is Probe.LOSSES else "direct", reaches, overlap=True)
+
+
+def several_owners(reaches: Sequence[Reach]) -> list[Tensor]:
+    """The leaves outside `shared` that more than one task reaches."""
+    seen: dict[int, Tensor] = {}
+    common: dict[int, Tensor] = {}
+    for reach in reaches:
+        for key, leaf in reach.leaves.items():
+            (common if key in seen else seen)[key] = leaf
+    return list(common.values())

@@ -1,0 +1,87 @@
+"""Putting the combined gradient where training expects it: into `.grad`, or behind a scalar."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.gather import Gathered
+
+Contribution = tuple[Tensor | Cut, Tensor]
+"""A leaf or a cut, and the gradient that enters there."""
+Gates = Sequence[Sequence[Tensor]]
+
+
+def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gates | None = None) -> list[Contribution]:
+    """The combined gradient of one batch: `weights` on what is shared, `heads` on what is a task's own.
+
+    A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
+    """
+    ok = gathered.ok
+    owners: dict[int, int] = {}
+    for task in gathered.own:
+        for leaf, _ in task:
+            owners[id(leaf)] = owners.get(id(leaf), 0) + 1
+    total: dict[int, list[Any]] = {}
+
+    def add(target: Tensor | Cut, gradient: Tensor, task: int, multiplier: Tensor) -> None:
+        # `where`, not a product: zero times NaN is NaN.
+        term = torch.where(ok[task], gradient, 0) * multiplier.to(gradient.dtype)
+        slot = total.setdefault(id(target), [target, None])
+        slot[1] = term if slot[1] is None else slot[1].add_(term)
+
+    for i in range(len(gathered.own)):
+        for j, (cut, gradient) in enumerate(gathered.cuts[i]):
+            add(cut, gradient, i, weights[i] if gates is None else gates[i][j])
+        for leaf, gradient in gathered.own[i]:
+            add(leaf, gradient, i, heads[i] if owners[id(leaf)] == 1 else weights[i])
+    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
+        combined = (weights @ rows).reshape(parameter.shape).to(parameter.dtype)
+        total[id(parameter)] = [parameter, combined if gathered.scale is None else combined * gathered.scale]
+    if (overflow := gathered.overflow) is not None:
+        for slot in total.values():
+            slot[1] = torch.where(overflow, torch.nan, slot[1])
+    return [(target, gradient) for target, gradient in total.values()]
+
+
+@torch.no_grad()
+def accumulate(leaf: Tensor, gradient: Tensor) -> None:
+    """Add to `leaf.grad`, as autograd does."""
+    if leaf.grad is None:
+        leaf.grad = gradient.detach()
+    else:
+        leaf.grad += gradient
+
+
+def write(parts: Sequence[Contribution]) -> None:
+    """Add all contributions to `.grad`, walking the trunk below the cuts once."""
+    cuts = [(target, gradient) for target, gradient in parts if isinstance(target, Cut)]
+    if cuts:
+        edges, gradients = zip(*((cut.edge, gradient) for cut, gradient in cuts), strict=True)
+        torch.autograd.backward(edges, gradients)
+    for target, gradient in parts:
+        if isinstance(target, Tensor):
+            accumulate(target, gradient)
+
+
+class _Deferred(torch.autograd.Function):
+    """A scalar whose backward delivers gradients computed beforehand."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, unscale: Tensor | float, gradients: Any, *targets: Tensor) -> Tensor:
+        ctx.unscale, ctx.gradients = unscale, gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> Any:
+        factor = outputs[0] * ctx.unscale
+        return None, None, None, *((gradient * factor).to(gradient.dtype) for gradient in ctx.gradients)
+
+
+def defer(value: Tensor, parts: Sequence[Contribution], scale: Tensor | None) -> Tensor:
+    """A scalar worth `value`; its backward adds the contributions (times the gradient it is given)."""
+    targets = [target.tensor() if isinstance(target, Cut) else target for target, _ in parts]
+    apply: Callable[..., Tensor] = _Deferred.apply
+    return apply(value, 1.0 if scale is None else 1.0 / scale, [g for _, g in parts], *targets)

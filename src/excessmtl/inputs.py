@@ -1,0 +1,126 @@
+"""Checking what a training loop passes in, before anything is touched: one clear sentence per mistake."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.gradients.capture import tensors_in
+
+
+def task_names(tasks: Any) -> tuple[str, ...]:
+    """The task names as a tuple, checked."""
+    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+        raise ValueError(f"tasks must be a list of task names, found {tasks!r}; pass e.g. tasks=['a', 'b']")
+    names = tuple(tasks)
+    if not names:
+        raise ValueError("tasks is empty; name at least one task")
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"tasks must be non-empty strings, found {name!r}; name every task")
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"tasks has {twice} more than once; give every task a name of its own")
+    return names
+
+
+def shared_parameters(shared: Any, argument: str = "shared") -> list[Tensor]:
+    """The parameters in a module, a tensor, or an iterable of tensors."""
+    if isinstance(shared, nn.Module):
+        parameters: list[Tensor] = list(shared.parameters())
+    elif isinstance(shared, Tensor):
+        parameters = [shared]
+    elif isinstance(shared, Iterable):
+        parameters = list(shared)
+    else:
+        found = type(shared).__name__
+        raise ValueError(f"{argument} must be a module or parameters, found {found}; pass e.g. model.encoder")
+    for parameter in parameters:
+        if not isinstance(parameter, Tensor) or not parameter.is_leaf:
+            raise ValueError(
+                f"{argument} must hold leaf tensors, found {_describe(parameter)}; pass model.encoder.parameters()"
+            )
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(
+                f"{argument} has a parameter without a shape yet; run one forward before making the balancer"
+            )
+    if not parameters:
+        raise ValueError(f"{argument} has no parameters; pass the module or parameters that all tasks share")
+    return parameters
+
+
+def ordered_losses(losses: Any, tasks: Sequence[str]) -> list[Tensor | None]:
+    """The losses in task order, None where a task has no label in this batch."""
+    if not isinstance(losses, Mapping):
+        found = type(losses).__name__
+        raise ValueError(f"losses must be a dict from task name to scalar tensor, found {found}")
+    _known("losses", losses, tasks)
+    ordered = [losses.get(task) for task in tasks]
+    if all(loss is None for loss in ordered):
+        raise ValueError(f"losses has no task in it; pass the loss of at least one of {list(tasks)}")
+    for task, loss in zip(tasks, ordered, strict=True):
+        if loss is None:
+            continue
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise ValueError(
+                f"losses[{task!r}] must be a scalar tensor, found {_describe(loss)}; reduce it (e.g. .mean())"
+            )
+        if loss.grad_fn is None:
+            raise ValueError(
+                f"losses[{task!r}] has no graph behind it (detached, or under no_grad); compute it from the "
+                "model's output, or pass None if the task has no label in this batch"
+            )
+    return ordered
+
+
+def representation(at: Any, tasks: Sequence[str]) -> list[Tensor]:
+    """The tensors of `at=`: a tensor, a tuple, or a dict from task name to either."""
+    if isinstance(at, Mapping):
+        _known("at", at, tasks)
+    tensors = list({id(tensor): tensor for tensor in tensors_in(at)}.values())
+    if not tensors:
+        raise ValueError(f"at must be a tensor, a tuple of tensors or a dict from task to them, found {_describe(at)}")
+    for tensor in tensors:
+        if not tensor.requires_grad:
+            raise ValueError(
+                f"at has a tensor of shape {tuple(tensor.shape)} that needs no gradient; pass the representation "
+                "as the trunk returned it, not detached"
+            )
+    return tensors
+
+
+def label_masks(mask: Any, tasks: Sequence[str]) -> list[Tensor | None]:
+    """The masks in task order."""
+    if mask is None:
+        return [None] * len(tasks)
+    if not isinstance(mask, Mapping):
+        raise ValueError(f"mask must be a dict from task name to a bool tensor, found {type(mask).__name__}")
+    _known("mask", mask, tasks)
+    for task, value in mask.items():
+        if value is not None and not (isinstance(value, Tensor) and value.dtype == torch.bool and value.ndim == 1):
+            raise ValueError(f"mask[{task!r}] must be a bool tensor over the batch, found {_describe(value)}")
+    return [mask.get(task) for task in tasks]
+
+
+def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> Tensor | None:
+    """[m] indicators, NaN where none was given."""
+    if metrics is None:
+        return None
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics must be a dict from task name to a number, found {type(metrics).__name__}")
+    _known("metrics", metrics, tasks)
+    values = [torch.as_tensor(metrics.get(task, torch.nan), dtype=torch.float32) for task in tasks]
+    return torch.stack([value.to(device).reshape(()) for value in values])
+
+
+def _known(argument: str, mapping: Mapping[Any, Any], tasks: Sequence[str]) -> None:
+    unknown = [name for name in mapping if name not in tasks]
+    if unknown:
+        raise ValueError(f"{argument} names unknown task {unknown[0]!r}; the tasks are {list(tasks)}")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and type {value.dtype}"
+    return f"{type(value).__name__} {value!r}"[:80]

@@ -1,0 +1,148 @@
+"""What a weighting method is: a pure rule from what a step shows to the tasks' weights.
+
+A rule is a frozen dataclass whose fields are its options. It keeps no state of its own: `init` makes the
+state, `update` takes it and returns a new one. That is what lets the engine leave a bad task's state alone,
+resume bit for bit, and test a rule with four numbers on paper.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.observation import Observation, Probe
+
+State = dict[str, Tensor]
+Heads = Literal["weighted", "unweighted"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a rule decides in one step."""
+
+    weights: Tensor
+    """[m] multipliers of the task gradients on the shared parameters."""
+    state: State
+    excess_risks: Tensor | None = None
+    """[m], for the methods that estimate them."""
+    gates: tuple[tuple[Tensor, ...], ...] | None = None
+    """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Base of all methods. Override `update`, and the rest where the method differs from it."""
+
+    name: ClassVar[str]
+    heads: ClassVar[Heads] = "weighted"
+    """What task-specific parameters receive unless the user says otherwise (METHODS: per paper)."""
+    simplex: ClassVar[bool] = True
+    """Whether the weights are non-negative and sum to one."""
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
+    per_sample: ClassVar[bool] = False
+    """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
+    gated: ClassVar[bool] = False
+    """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+
+    @property
+    def probe(self) -> Probe:
+        """Where the engine looks. A rule with one answer overrides it by a ClassVar; see also `Probed`."""
+        return Probe.LOSSES
+
+    def bind(self, tasks: Sequence[str]) -> Self:
+        """The rule with per-task options (mappings from task names) resolved to task order."""
+        return self
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""
+        return {}
+
+    def prior(self, tasks: int) -> Tensor:
+        """[m] the weights before the first decision."""
+        return torch.full((tasks,), 1 / tasks)
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """Weights for this step and the state after it. Must not modify its arguments."""
+        raise NotImplementedError
+
+    def lookahead(self, state: State) -> Tensor:
+        """[m] multipliers of the trial step after which validation losses are taken (rules that use them)."""
+        raise NotImplementedError
+
+    def end_epoch(self, state: State) -> State:
+        """The state after the training loop has said that an epoch is over."""
+        return state
+
+
+@dataclass(frozen=True)
+class Probed(Rule):
+    """A rule that works on any per-task gradients, so that its user chooses: `probe="all"|"representation"`."""
+
+    probe: Probe = field(default=Probe.SHARED, kw_only=True)
+
+    def __post_init__(self) -> None:
+        chosen = getattr(self.probe, "value", self.probe)
+        if chosen not in ("all", "representation"):
+            raise ValueError(f'probe must be "all" or "representation", found {chosen!r}')
+        object.__setattr__(self, "probe", Probe(chosen))
+
+
+def build(factory: "Factory", options: Mapping[str, Any], what: str) -> Rule:
+    """The rule with these options; an option it does not have is refused by name."""
+    if isinstance(factory, type):
+        known = [option.name for option in fields(factory) if option.init]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is not an option of {what}; its options are {known}")
+    return factory(**options)
+
+
+Factory = Callable[..., Rule]
+R = TypeVar("R", bound=Factory)
+_REGISTRY: dict[str, Factory] = {}
+
+
+def method(name: str) -> Callable[[R], R]:
+    """Class decorator: make the rule known to `excessmtl.create(name, ...)`."""
+
+    def register(factory: R) -> R:
+        if name in _REGISTRY:
+            raise ValueError(f"method name {name!r} is taken by {_REGISTRY[name]!r}; choose another")
+        if isinstance(factory, type):
+            factory.name = name  # type: ignore[attr-defined]
+        _REGISTRY[name] = factory
+        return factory
+
+    return register
+
+
+def registry() -> Mapping[str, Factory]:
+    """The registered methods by name, in order of registration."""
+    return dict(_REGISTRY)
+
+
+def per_task(option: str, value: object, tasks: Sequence[str], default: float) -> tuple[float, ...]:
+    """A per-task option as numbers in task order: from one number, a sequence, or a mapping by task name."""
+    if value is None:
+        return (default,) * len(tasks)
+    if isinstance(value, int | float):
+        return (float(value),) * len(tasks)
+    if isinstance(value, Mapping):
+        unknown, missing = set(value) - set(tasks), set(tasks) - set(value)
+        if unknown or missing:
+            raise ValueError(
+                f"{option} must name each task once; unknown: {sorted(unknown)}, missing: {sorted(missing)}"
+            )
+        return tuple(float(value[task]) for task in tasks)
+    numbers = tuple(float(number) for number in value)  # type: ignore[attr-defined]
+    if len(numbers) != len(tasks):
+        raise ValueError(f"{option} has {len(numbers)} values for {len(tasks)} tasks; give one per task")
+    return numbers
+
+
+def constant(values: Tensor | Sequence[float], like: Tensor) -> Tensor:
+    """Numbers from the host beside `like`. A blocking copy would make the host wait for the device."""
+    return torch.as_tensor(values, dtype=torch.float32).to(like.device, non_blocking=True)

@@ -1,0 +1,225 @@
+"""ExcessMTL: weigh tasks by their excess risk, the distance to what training can still reach.
+
+He et al., "Robust Multi-Task Learning with Excess Risks", ICML 2024, https://arxiv.org/abs/2402.02009.
+
+Two rules under one name. `PaperExcess` is Algorithm 1 to the letter. `RobustExcess`, the default, is ours: on real
+mini-batches the paper's estimate counts the gradient noise of a noisy task as excess risk, and that task ends with
+most of the weight (`excessmtl.estimation.robust` says why, and what replaces it).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from excessmtl.estimation.adapter import Adapter
+from excessmtl.estimation.paper import accumulate_and_estimate
+from excessmtl.estimation.robust import fisher, pair_signal, signal_to_noise
+from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.methods.base import Decision, Heads, Rule, State, build, method
+from excessmtl.solvers.multiplicative import ascend
+
+
+@dataclass(frozen=True)
+class PaperExcess(Rule):
+    """Algorithm 1 of the paper.
+
+        E_i = g_i' diag(sum over steps of g_i g_i')^(-1/2) g_i               (Eq. 6, 7)
+        alpha_i <- alpha_i exp(eta R_i) / sum_j alpha_j exp(eta R_j)         (Eq. 9)
+        shared parameters step with the *new* alpha, heads with their own unweighted gradient
+
+    R_i = E_i (`normalize="none"`), or E_i over its initial value (`"initial"`, the paper's scale processing for
+    losses of different kinds): the mean over the first `warmup_steps` steps, during which the weights rest (the
+    paper warms up for three epochs), or with `warmup_steps=0` the first value alone (the authors' code).
+
+    The authors' code differs from the paper: weights sum to m (`scale=len(tasks)`), heads are weighted
+    (`heads="weighted"`), and 1e-7 stands *inside* the root. The step size depends on the normalisation: E falls like
+    1/sqrt(t) even for a gradient that does not change, so a warm-up mean is much smaller than the first value and R
+    correspondingly larger.
+    """
+
+    name: ClassVar[str] = "excess"
+    probe: ClassVar[Probe] = Probe.SHARED
+    heads: ClassVar[Heads] = "unweighted"
+
+    step_size: float = 0.01
+    normalize: Literal["none", "initial"] = "none"
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.step_size > 0:
+            raise ValueError(f"step_size must be positive, found {self.step_size!r}")
+        if self.normalize not in ("none", "initial"):
+            raise ValueError(f"normalize must be 'none' or 'initial', found {self.normalize!r}")
+        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be a whole number, at least 0, found {self.warmup_steps!r}")
+        if self.warmup_steps and self.normalize == "none":
+            raise ValueError(f"warmup_steps={self.warmup_steps} needs normalize='initial'; there is nothing to warm up")
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """Accumulators of squared gradients; scores (log alpha up to a constant); sum and number of initial risks."""
+        state = {f"squares_{i}": torch.zeros(tasks, shape.numel()) for i, shape in enumerate(shared)}
+        return {**state, **self._multiplicative_state(tasks)}
+
+    def _multiplicative_state(self, tasks: int) -> State:
+        return {"scores": torch.zeros(tasks), "initial": torch.zeros(tasks), "observed": torch.zeros(tasks)}
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """One pass of the outer loop of Algorithm 1."""
+        risks, squares = torch.zeros_like(seen.losses), {}
+        for position, rows in zip(seen.positions, seen.rows, strict=True):
+            key = f"squares_{position}"
+            share, squares[key] = accumulate_and_estimate(rows, state[key], seen.ok)
+            risks = risks + share
+        return self._reweigh({**state, **squares}, risks, seen.ok)
+
+    def _reweigh(self, state: State, risks: Tensor, ok: Tensor) -> Decision:
+        observed = state["observed"] + ok
+        if self.normalize == "none":
+            initial, gains = state["initial"], self.step_size * risks
+        else:
+            warm = observed <= max(self.warmup_steps, 1)
+            initial = torch.where(ok & warm, state["initial"] + risks, state["initial"])
+            mean = initial / observed.clamp(min=1, max=max(self.warmup_steps, 1))
+            relative = risks / mean.clamp(min=torch.finfo(mean.dtype).tiny)
+            resting = ((observed > 0) & (observed <= self.warmup_steps)).any()
+            gains = torch.where(resting, 0, self.step_size * relative)
+        scores = ascend(state["scores"], gains, ok)
+        state = {**state, "scores": scores, "initial": initial, "observed": observed}
+        return Decision(scores.softmax(0), state, risks)
+
+
+@dataclass(frozen=True)
+class PaperExcessAtRepresentation(PaperExcess):
+    """The same formula on the adapter gradient at the representation: ours, for the price of uniform weighting."""
+
+    probe: ClassVar[Probe] = Probe.REPRESENTATION
+    per_sample: ClassVar[bool] = True
+
+    width: int = 32
+    """Width the representation is projected to."""
+    seed: int = 0
+    batch_dim: int = 0
+    feature_dim: int | None = None
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """As in the paper's rule, with one small accumulator whatever the trunk."""
+        squares = torch.zeros(tasks, (self.width + 1) * self.width)
+        return {"squares": squares, **self._multiplicative_state(tasks)}
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """Algorithm 1 with the mean adapter gradient for g."""
+        moments = Adapter(self.width, self.seed, self.batch_dim, self.feature_dim).moments(seen)
+        rows = (moments.first / moments.count[:, None, None].clamp(min=1)).flatten(1)
+        risks, squares = accumulate_and_estimate(rows, state["squares"], seen.ok)
+        return self._reweigh({**state, "squares": squares}, risks, seen.ok)
+
+
+@dataclass(frozen=True)
+class RobustExcess(Rule):
+    """Weights proportional to sqrt(E_i) / n_i, with E the signal-to-noise score of `estimation.robust`.
+
+    No accumulation: where the paper adds up excess risks without bound, this is the best response to log E under an
+    entropy regulariser. n_i, a running norm of the task's mean adapter gradient, makes what enters the trunk
+    comparable between tasks, as IMTL does; a task whose gradient has all but vanished is capped.
+    """
+
+    name: ClassVar[str] = "excess"
+    probe: ClassVar[Probe] = Probe.REPRESENTATION
+    heads: ClassVar[Heads] = "unweighted"
+    per_sample: ClassVar[bool] = True
+
+    decay: float = 0.99
+    """Memory of the averages of U and F."""
+    norm_decay: float = 0.9
+    """Memory of the average gradient norm."""
+    damping: float = 1e-3
+    """Share of the mean of F added to each of its coordinates."""
+    exponent: float = 0.5
+    """Power of E in the weights."""
+    cap: float = 100.0
+    """How many times smaller than the largest a gradient norm may count as."""
+    width: int = 32
+    """Width the representation is projected to."""
+    seed: int = 0
+    """Of the projection."""
+    batch_dim: int = 0
+    """The dimension of the representation that counts samples."""
+    feature_dim: int | None = None
+    """The one that counts features; None: the second of four or more, else the last."""
+
+    def __post_init__(self) -> None:
+        for name in ("decay", "norm_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, found {getattr(self, name)!r}")
+        if not self.damping > 0:
+            raise ValueError(f"damping must be positive, found {self.damping!r}")
+        if not self.exponent >= 0:
+            raise ValueError(f"exponent must be at least 0, found {self.exponent!r}")
+        if not self.cap >= 1:
+            raise ValueError(f"cap must be at least 1, found {self.cap!r}")
+        if not isinstance(self.width, int) or self.width < 1:
+            raise ValueError(f"width must be a whole number, at least 1, found {self.width!r}")
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """Averages of U, F and the norm, and how many batches went into them."""
+        square = torch.zeros(tasks, self.width + 1, self.width)
+        return {
+            "signal": square,
+            "noise": square.clone(),
+            "norm": torch.zeros(tasks),
+            "observed": torch.zeros(tasks),
+        }
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """Refresh the averages of the tasks with two or more labelled samples; weigh all by what is known."""
+        moments = Adapter(self.width, self.seed, self.batch_dim, self.feature_dim).moments(seen)
+        usable = seen.ok & (moments.count >= 2)
+        norm = moments.first.flatten(1).norm(dim=1) / moments.count.clamp(min=1)
+
+        def average(name: str, value: Tensor, decay: float) -> Tensor:
+            old = state[name]
+            mask = usable.reshape(-1, *[1] * (value.ndim - 1))
+            return torch.where(mask, decay * old + (1 - decay) * value, old)
+
+        signal = average("signal", pair_signal(moments), self.decay)
+        noise = average("noise", fisher(moments), self.decay)
+        norm = average("norm", norm, self.norm_decay)
+        observed = state["observed"] + usable
+        risks = signal_to_noise(signal, noise, self.damping)
+        # U and F start at zero and are biased alike, so their ratio is not; the norm has to be corrected.
+        unbiased = norm / (1 - self.norm_decay ** observed.clamp(min=1))
+        weights = self._weights(risks, unbiased, observed > 0)
+        state = {"signal": signal, "noise": noise, "norm": norm, "observed": observed}
+        return Decision(weights, state, torch.where(observed > 0, risks, torch.nan))
+
+    def _weights(self, risks: Tensor, norms: Tensor, known: Tensor) -> Tensor:
+        """On the simplex; a task nothing is known of yet gets the mean of the others'."""
+        floor = (norms.max() / self.cap).clamp(min=torch.finfo(norms.dtype).tiny)
+        raw = torch.where(known, risks**self.exponent / torch.maximum(norms, floor), 0)
+        raw = raw / raw.max().clamp(min=torch.finfo(raw.dtype).tiny)
+        mean = raw.sum() / known.sum().clamp(min=1)
+        raw = torch.where(known, raw, torch.where(known.any(), mean, 1.0))
+        return raw / raw.sum()
+
+
+@method("excess")
+def excess(
+    estimator: Literal["robust", "paper"] = "robust",
+    probe: Literal["all", "representation"] | None = None,
+    **options: Any,
+) -> Rule:
+    """The ExcessMTL rule for an estimator and the place it looks at."""
+    rules = {
+        "robust": {"representation": RobustExcess},
+        "paper": {"all": PaperExcess, "representation": PaperExcessAtRepresentation},
+    }
+    if estimator not in rules:
+        raise ValueError(f"estimator must be one of {list(rules)}, found {estimator!r}")
+    choices: dict[str, type[Rule]] = rules[estimator]  # type: ignore[assignment]
+    if probe is not None and probe not in choices:
+        raise ValueError(f"probe must be one of {list(choices)} with estimator={estimator!r}, found {probe!r}")
+    chosen = choices[probe] if probe is not None else next(iter(choices.values()))
+    return build(chosen, options, f"estimator={estimator!r}")
