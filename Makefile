@@ -1,0 +1,32 @@
+# Every target sets up what it needs on a fresh machine: python3 (3.11+) with pip and venv is enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: test test-all lint types demo clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[lab,dev]"
+	@touch $@
+
+test: $(READY)  ## the tests without the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-all: $(READY)  ## every test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+demo: $(READY)  ## two digits per image, one task with bad labels, three methods
+	$(BIN)/python examples/noisy_digits.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

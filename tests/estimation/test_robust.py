@@ -1,0 +1,161 @@
+"""The robust estimator against pairs of samples, one by one, through an adapter that really exists."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad
+
+import excessmtl
+from excessmtl.estimation.adapter import Adapter, Moments
+from excessmtl.estimation.robust import fisher, pair_signal, signal_to_noise
+from excessmtl.gradients.observation import Observation, Sample
+
+FEATURES, WIDTH, BATCH = 6, 8, 5
+
+
+class VectorAdapter(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(features, features))
+        self.b = nn.Parameter(torch.zeros(features))
+
+    def forward(self, z):
+        return z + z @ self.w + self.b
+
+
+class MapAdapter(VectorAdapter):
+    def forward(self, z):
+        return super().forward(z.movedim(1, -1)).movedim(-1, 1)
+
+
+CASES = {
+    "vector": ((FEATURES,), VectorAdapter, lambda: nn.Linear(FEATURES, 3)),
+    "map": ((FEATURES, 3, 4), MapAdapter, lambda: nn.Sequential(nn.Conv2d(FEATURES, 2, 3), nn.Flatten())),
+    "sequence": ((7, FEATURES), VectorAdapter, lambda: nn.Sequential(nn.Linear(FEATURES, 2), nn.Flatten())),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_signal_is_the_mean_product_over_all_pairs_of_samples(case):
+    shape, adapter_class, make_head = CASES[case]
+    torch.manual_seed(0)
+    z = torch.randn(BATCH, *shape, requires_grad=True)
+    head, adapter = make_head(), adapter_class(FEATURES)
+    targets = torch.randn_like(head(z))
+
+    def sample_loss(parameters, one, target):
+        return (head(functional_call(adapter, parameters, (one[None],))) - target).square().mean()
+
+    parameters = {name: p.detach() for name, p in adapter.named_parameters()}
+    per_sample = []
+    for b in range(BATCH):
+        g = grad(sample_loss)(parameters, z[b].detach(), targets[b : b + 1])
+        per_sample.append(torch.cat([g["w"], g["b"][None]]))
+    pairs = [per_sample[a] * per_sample[b] for a, b in itertools.permutations(range(BATCH), 2)]
+    expected_signal = torch.stack(pairs).mean(0)
+    expected_fisher = torch.stack(per_sample).square().mean(0)
+
+    (dz,) = torch.autograd.grad((head(z) - targets).square().mean(), z)
+    seen = Observation(torch.zeros(1), torch.ones(1, dtype=torch.bool), samples=lambda i: [Sample(z.detach(), dz)])
+    moments = Adapter(width=WIDTH).moments(seen)
+    # Features below the width are padded: the weight rows, then the bias row at the end.
+    rows = [*range(FEATURES), WIDTH]
+    signal, noise = pair_signal(moments)[0], fisher(moments)[0]
+    torch.testing.assert_close(signal[rows][:, :FEATURES], expected_signal, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(noise[rows][:, :FEATURES], expected_fisher, atol=1e-6, rtol=1e-4)
+    assert signal[:, FEATURES:].abs().max() == 0
+
+
+def observation(samples):
+    return Observation(torch.zeros(1), torch.ones(1, dtype=torch.bool), samples=lambda i: samples)
+
+
+def test_unlabelled_samples_do_not_count():
+    z, dz = torch.randn(8, 4), torch.randn(8, 4)
+    mask = torch.tensor([True] * 5 + [False] * 3)
+    partly = Adapter(width=4).moments(observation([Sample(z, torch.where(mask[:, None], dz, 0), mask)]))
+    alone = Adapter(width=4).moments(observation([Sample(z[:5], dz[:5])]))
+    for field in ("first", "second", "count"):
+        torch.testing.assert_close(getattr(partly, field), getattr(alone, field))
+
+
+def test_micro_batches_add_samples_and_tuples_add_within_a_sample():
+    z, dz = torch.randn(8, 4), torch.randn(8, 4)
+    whole = Adapter(width=4).moments(observation([Sample(z, dz)]))
+    halves = [Sample(z[:4], dz[:4], batch=0), Sample(z[4:], dz[4:], batch=1)]
+    split = Adapter(width=4).moments(observation(halves))
+    torch.testing.assert_close(whole.first, split.first)
+    torch.testing.assert_close(whole.second, split.second)
+    pair = Adapter(width=4).moments(observation([Sample(z, dz), Sample(2 * z, dz)]))
+    assert pair.count == 8
+
+
+def test_a_wide_representation_is_sketched_without_bias():
+    """Mean over many projections of the squared norm of U's sketch follows the full one closely."""
+    torch.manual_seed(1)
+    z = torch.randn(64, 100)
+    dz = z @ torch.randn(100, 100) * 0.01 + torch.randn(64, 100)
+    full = Adapter(width=100).moments(observation([Sample(z, dz)]))
+    exact = full.first[0, :-1].square().sum()
+    sketches = [
+        Adapter(width=32, seed=s).moments(observation([Sample(z, dz)])).first[0, :-1].square().sum() for s in range(40)
+    ]
+    assert torch.stack(sketches).mean() / exact == pytest.approx(1, abs=0.15)
+
+
+def test_score_ignores_the_scale_of_the_loss_and_pure_noise():
+    torch.manual_seed(0)
+    gradients = torch.randn(2000, 5, 4) + torch.tensor(0.3)
+    noise_only = torch.randn(2000, 5, 4)
+
+    def score(g):
+        moments = Moments(g.sum(0)[None], g.square().sum(0)[None], torch.tensor([float(len(g))]))
+        return signal_to_noise(pair_signal(moments), fisher(moments), 1e-3).item()
+
+    assert score(gradients) == pytest.approx(score(1000 * gradients), rel=1e-4)
+    assert score(gradients) == pytest.approx(0.5 * 20 * 0.09 / 1.09, rel=0.1)
+    assert score(noise_only) < 0.05 * score(gradients)
+
+
+def test_default_gives_the_clean_task_more_weight_under_label_noise():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(10, 32), nn.ReLU())
+    heads = {task: nn.Linear(32, 1) for task in ("clean", "noisy")}
+    balancer = excessmtl.create("excess", tasks=["clean", "noisy"], shared=trunk)
+    optimiser = torch.optim.Adam([*trunk.parameters(), *(p for h in heads.values() for p in h.parameters())], 1e-2)
+    truth = torch.randn(10, 2)
+    for _ in range(200):
+        x = torch.randn(64, 10)
+        y = torch.tanh(x @ truth)
+        optimiser.zero_grad()
+        z = trunk(x)
+        clean = (heads["clean"](z).squeeze(1) - y[:, 0]).square().mean()
+        noisy = (heads["noisy"](z).squeeze(1) - y[:, 1] - 2 * torch.randn(64)).square().mean()
+        step = balancer.backward({"clean": clean, "noisy": noisy})
+        optimiser.step()
+    assert step.weights[0] > 0.7
+
+
+def test_one_sample_leaves_the_weights_alone_and_says_so():
+    trunk, heads = nn.Linear(3, 4), [nn.Linear(4, 1), nn.Linear(4, 1)]
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
+    z = trunk(torch.randn(1, 3))
+    with pytest.warns(UserWarning, match="1 sample along batch_dim"):
+        step = balancer.backward({"a": heads[0](z).sum(), "b": heads[1](z).square().sum()})
+    assert step.weights.tolist() == [0.5, 0.5]
+
+
+def test_batch_in_another_dimension_can_be_said():
+    torch.manual_seed(0)
+    trunk = nn.GRU(3, 4)
+    head = nn.Linear(4, 1)
+    x = torch.randn(7, 9, 3)  # time, batch, features
+    out = []
+    for batch_dim, data in ((1, x), (0, x.transpose(0, 1))):
+        trunk.batch_first = batch_dim == 0
+        balancer = excessmtl.create("excess", tasks=["a"], shared=trunk, batch_dim=batch_dim)
+        z, _ = trunk(data)
+        out.append(balancer.backward({"a": head(z).square().mean()}).excess_risks)
+    torch.testing.assert_close(out[0], out[1])
