@@ -18,7 +18,7 @@ class DataNotFoundError(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its name, what kind of target it has, and how many numbers its head gives (per pixel for maps)."""
+    """One task: its name, its kind of target, and how many numbers its head gives (per pixel for maps)."""
 
     name: str
     kind: Kind
@@ -74,10 +74,10 @@ class Benchmark:
 
 
 class Loader(Protocol):
-    """`load(data, seed, **options)`: reads or makes the benchmark's data."""
+    """`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
 
-    def __call__(self, data: Path | None, seed: int, **options: Any) -> Benchmark:
-        """The benchmark with its data."""
+    def __call__(self, data: Path | None, seed: int, *args: Any, **options: Any) -> Benchmark:
+        """Read or make the data."""
         ...
 
 

@@ -1,0 +1,51 @@
+"""What NYUv2 and its stand-in share: three tasks with a target at every pixel, one network, one recipe."""
+
+from functools import partial
+
+from torch import Tensor
+
+from excessmtl.benchmarks.augment import dense_augment
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task
+from excessmtl.benchmarks.networks.heads import dense_head
+from excessmtl.benchmarks.networks.segnet import SegNet
+from excessmtl.benchmarks.scaling import PixelScaling, pixel_scaling
+
+TASKS = (
+    Task("segmentation", "segmentation", 13),
+    Task("depth", "depth", 1),
+    Task("normals", "normals", 3),
+)
+PAPER_RECIPE = Recipe(learning_rate=1e-4, weight_decay=1e-3, batch_size=2, epochs=200)
+
+
+def dense_benchmark(
+    name: str,
+    source: str,
+    splits: tuple[Split, Split, Split],
+    *,
+    recipe: Recipe = PAPER_RECIPE,
+    levels: int = 4,
+    width: int = 64,
+    augment: bool = True,
+) -> Benchmark:
+    """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
+    train, validation, test = splits
+    assert isinstance(train.inputs, Tensor)
+    channels = [pixel_scaling(channel) for channel in train.inputs.unbind(1)]
+    return Benchmark(
+        name=name,
+        source=source,
+        tasks=TASKS,
+        train=train,
+        validation=validation,
+        test=test,
+        recipe=recipe,
+        noisy_tasks=("segmentation",),
+        build_trunk=partial(SegNet, levels, width),
+        build_head=lambda task: dense_head(width, task.outputs),
+        prepare=PixelScaling(
+            tuple(mean for channel in channels for mean in channel.mean),
+            tuple(std for channel in channels for std in channel.std),
+        ),
+        augment=dense_augment(TASKS) if augment else None,
+    )

@@ -1,0 +1,168 @@
+"""Trees of pictures, domain/class/image, decoded once into a memory-mapped file in the cache folder."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from excessmtl.benchmarks.archives import is_archive, member_names, read_members
+from excessmtl.benchmarks.sources import cache_folder
+from excessmtl.files import atomic_write
+
+__all__ = ["PARTS", "ImageTree", "load_image_tree"]
+
+PARTS = ("train", "validation", "test")
+_FORMAT = 1
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+_LAYOUT = "pictures must lie at domain/class/picture"
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """The decoded tree: images, uint8 [n, 3, size, size], and labels of each part of each domain."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    images: dict[tuple[str, str], Tensor]
+    """(domain, part) -> images; they stay in the file until they are looked at."""
+    labels: dict[tuple[str, str], Tensor]
+
+
+def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
+    """Read the tree at `path`, a folder or an archive, with every picture resized to `size` x `size`.
+
+    Each class of each domain is split 60/20/20 into training, validation and test by `split_seed` alone. The
+    parts lie one after the other in the cached file, so that a part is a slice of it and needs no memory of
+    its own. The file is made anew when a name, size or time of change in the tree is not what it was.
+    """
+    names = None if is_archive(path) else _files_below(path)
+    stamp = hashlib.sha256(repr((_FORMAT, str(path.resolve()), size, split_seed)).encode())
+    for name in [path] if names is None else [path / name for name in names]:
+        state = name.stat()
+        stamp.update(repr((str(name), state.st_size, state.st_mtime_ns)).encode())
+    stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp.hexdigest()[:16]}.npy"
+    index = stored.with_suffix(".json")
+    if not (stored.is_file() and index.is_file()):
+        table = _Table(path, member_names(path) if names is None else names, split_seed)
+        contents = read_members(path, table.order) if names is None else _read_files(path, table.order)
+        _decode(path, contents, table.order, size, stored)
+        # Written last: where it stands, the images beside it are complete.
+        with atomic_write(index) as file:
+            file.write(json.dumps(table.index).encode())
+    return _open(stored, json.loads(index.read_text()))
+
+
+class _Table:
+    """Which file is which domain, class and part, in the order in which they are stored."""
+
+    def __init__(self, root: Path, names: Iterable[str], split_seed: int) -> None:
+        cells: dict[str, dict[str, list[str]]] = {}
+        tops: dict[tuple[str, ...], str] = {}
+        for name in sorted(set(filter(_is_picture, names))):
+            *top, domain, label, _ = ("", "", *PurePosixPath(name).parts)
+            if domain == "" or label == "":
+                raise ValueError(f"{root}: '{name}' is out of place, {_LAYOUT}.")
+            tops.setdefault(tuple(top), name)
+            cells.setdefault(domain, {}).setdefault(label, []).append(name)
+        if len(tops) > 1:
+            first, second = list(tops.values())[:2]
+            raise ValueError(f"{root}: '{first}' and '{second}' lie at different depths or folders, {_LAYOUT}.")
+        if len(cells) < 2:
+            raise ValueError(f"{root} holds {len(cells)} domains of pictures, expected at least 2: {_LAYOUT}.")
+        classes = sorted(set().union(*cells.values()))
+        self.order: list[str] = []
+        labels: list[int] = []
+        counts = []
+        for number, (domain, own) in enumerate(cells.items()):
+            for name in classes:
+                if len(own.get(name, ())) < 3:
+                    raise ValueError(
+                        f"{root}: domain '{domain}' has {len(own.get(name, ()))} pictures of class '{name}'; "
+                        "every domain needs at least 3 of every class, one for each part."
+                    )
+            rng = np.random.default_rng((split_seed, number, *b"image tree"))
+            split = [_split(own[name], rng) for name in classes]
+            for part in range(len(PARTS)):
+                members = [(file, label) for label, files in enumerate(split) for file in files[part]]
+                self.order += [file for file, _ in members]
+                labels += [label for _, label in members]
+                counts.append(len(members))
+        self.index = {"domains": list(cells), "classes": classes, "counts": counts, "labels": labels}
+
+
+def _split(files: list[str], rng: np.random.Generator) -> tuple[list[str], list[str], list[str]]:
+    shuffled = [files[i] for i in rng.permutation(len(files))]
+    share = max(1, round(len(files) / 5))
+    return shuffled[2 * share :], shuffled[:share], shuffled[share : 2 * share]
+
+
+def _is_picture(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+    return name.lower().endswith(_SUFFIXES) and not hidden
+
+
+def _files_below(root: Path) -> list[str]:
+    if not root.is_dir():
+        raise ValueError(f"{root} is neither a folder nor a .tar, .tar.gz, .tar.xz or .zip archive.")
+    found = (Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names)
+    return sorted(name.relative_to(root).as_posix() for name in found if _is_picture(name.name))
+
+
+def _read_files(root: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+    for name in names:
+        yield name, (root / name).read_bytes()
+
+
+def _decode(root: Path, contents: Iterator[tuple[str, bytes]], order: list[str], size: int, stored: Path) -> None:
+    place = {name: position for position, name in enumerate(order)}
+    row = 3 * size * size
+    with atomic_write(stored) as file, ThreadPoolExecutor() as pool:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(order), 3, size, size)}
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        file.truncate(start + len(order) * row)
+        # By blocks: all pictures of a large tree would not fit into memory at once.
+        while block := list(islice(contents, 256)):
+            for name, pixels in pool.map(partial(_pixels, root, size), block):
+                file.seek(start + place[name] * row)
+                file.write(pixels)
+
+
+def _pixels(root: Path, size: int, named: tuple[str, bytes]) -> tuple[str, bytes]:
+    # Imported where it is used: the other benchmarks need no Pillow.
+    from PIL import Image
+
+    name, content = named
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            picture = image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{root}: the picture '{name}' cannot be read ({error}); repair or remove it.") from error
+    resized = picture.resize((size, size), Image.Resampling.BILINEAR)
+    return name, np.asarray(resized).transpose(2, 0, 1).tobytes()
+
+
+def _open(stored: Path, index: dict[str, list[str] | list[int]]) -> ImageTree:
+    # "c" maps privately: a tensor must be writable, the file must not change.
+    images = torch.from_numpy(np.load(stored, mmap_mode="c", allow_pickle=False))
+    labels = torch.tensor(index["labels"])
+    counts = [int(count) for count in index["counts"]]
+    domains = tuple(map(str, index["domains"]))
+    keys = [(domain, part) for domain in domains for part in PARTS]
+    return ImageTree(
+        domains,
+        tuple(map(str, index["classes"])),
+        dict(zip(keys, torch.split(images, counts), strict=True)),
+        dict(zip(keys, torch.split(labels, counts), strict=True)),
+    )

@@ -1,0 +1,113 @@
+"""MultiMNIST: two overlapping digits in one picture, one task for each (paper, section 6.1)."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from excessmtl.benchmarks import sources
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.digits import Digits, load_digits
+from excessmtl.benchmarks.idx import read_idx
+from excessmtl.benchmarks.networks.heads import linear_head
+from excessmtl.benchmarks.networks.lenet import LeNet
+from excessmtl.benchmarks.scaling import pixel_scaling
+
+_NAMES = ("top_left", "bottom_right")
+_OFFSETS = {28: 6, 36: 6, 56: 28}
+"""Canvas -> where the second digit begins, from the top and from the left."""
+
+
+@benchmark("multimnist", "two digits per picture, top left and bottom right; MNIST or the bundled digits")
+def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = None) -> Benchmark:
+    """Pictures of two digits.
+
+    Args:
+        data: a folder with MNIST's four IDX files; None takes them from the cache, else the bundled digits.
+        seed: decides the training and validation pairs; the test pairs are always the same.
+        canvas: 36 (the digits overlap), 28 (the same, resized to the nearest pixel) or 56 (side by side).
+        pairs: how many pairs to make of the training digits, a tenth of them for validation; None makes one
+            pair per digit.
+    """
+    if canvas not in _OFFSETS:
+        raise ValueError(f"canvas must be 28, 36 or 56, got {canvas!r}.")
+    digits, test_digits, source = _digits(data)
+    pairs = len(digits) if pairs is None else pairs
+    if not isinstance(pairs, int) or pairs < 10:
+        raise ValueError(f"pairs must be a whole number of at least 10, got {pairs!r}.")
+    rng = np.random.default_rng((seed, *b"multimnist pairs"))
+    # Digits, not pairs, are held out: otherwise every validation digit would also be a training digit.
+    held_out = len(digits) // 10
+    train = _pair(digits[:-held_out], pairs - pairs // 10, canvas, rng)
+    validation = _pair(digits[-held_out:], pairs // 10, canvas, rng)
+    test = _pair(test_digits, len(test_digits), canvas, np.random.default_rng([*b"multimnist test"]))
+    return Benchmark(
+        name="multimnist",
+        source=f"{source}, {pairs:,} pairs, canvas {canvas}",
+        tasks=tuple(Task(name, "classification", 10) for name in _NAMES),
+        train=train,
+        validation=validation,
+        test=test,
+        recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=256, epochs=15),
+        noisy_tasks=("bottom_right",),
+        build_trunk=lambda: LeNet(canvas),
+        build_head=lambda task: linear_head(LeNet.out_features, task.outputs),
+        prepare=pixel_scaling(_images(train)),
+    )
+
+
+def _digits(data: Path | None) -> tuple[Digits, Digits, str]:
+    folder = sources.where("mnist") if data is None else Path(data)
+    if folder is None:
+        train, test = load_digits()
+        return train, test, f"bundled digits, {len(train):,} + {len(test):,}"
+    train, test = (_read(folder, part) for part in ("train", "t10k"))
+    return train, test, f"MNIST, {len(train):,} + {len(test):,} digits"
+
+
+def _read(folder: Path, part: str) -> Digits:
+    images, labels = (read_idx(_file(folder, f"{part}-{kind}-ubyte")) for kind in ("images-idx3", "labels-idx1"))
+    if images.shape != (len(labels), 28, 28) or len(labels) < 10 or labels.ndim != 1 or labels.max() > 9:
+        raise ValueError(
+            f"{folder}: the {part} files hold images {tuple(images.shape)} and labels {tuple(labels.shape)}; "
+            "expected 28 x 28 images, one label from 0 to 9 for each, at least ten."
+        )
+    return Digits(images, labels.long())
+
+
+def _file(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise DataNotFoundError(
+        f"--data {folder} holds neither {name} nor {name}.gz: name a folder with MNIST's four IDX files, or "
+        "run `excessmtl data get mnist` and leave --data out."
+    )
+
+
+def _pair(digits: Digits, pairs: int, canvas: int, rng: np.random.Generator) -> Split:
+    """`pairs` pictures in which each digit stands equally often (to within one) at either place."""
+    rounds = -(-pairs // len(digits))
+    first, second = (
+        torch.from_numpy(np.concatenate([rng.permutation(len(digits)) for _ in range(rounds)])[:pairs]) for _ in _NAMES
+    )
+    images = _draw(digits.images[first], digits.images[second], canvas)
+    return Split(images, {_NAMES[0]: digits.labels[first], _NAMES[1]: digits.labels[second]})
+
+
+def _draw(first: Tensor, second: Tensor, canvas: int) -> Tensor:
+    side, offset = max(canvas, 36), _OFFSETS[canvas]
+    images = first.new_zeros(len(first), side, side)
+    images[:, :28, :28] = first
+    corner = images[:, offset : offset + 28, offset : offset + 28]
+    torch.maximum(corner, second, out=corner)
+    if canvas == side:
+        return images
+    nearest = ((torch.arange(canvas) + 0.5) * side / canvas).long()
+    return images[:, nearest[:, None], nearest]
+
+
+def _images(split: Split) -> Tensor:
+    assert isinstance(split.inputs, Tensor)
+    return split.inputs

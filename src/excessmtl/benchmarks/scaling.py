@@ -1,0 +1,56 @@
+"""Inputs and targets brought to zero mean and unit variance by the statistics of the training split."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["PixelScaling", "pixel_scaling", "standardise"]
+
+
+@dataclass(frozen=True)
+class PixelScaling:
+    """uint8 images, [n, h, w] or [n, c, h, w], -> standardised floats [n, c, h, w]: a benchmark's `prepare`.
+
+    `mean` and `std` have one number per channel, for pixels between 0 and 1.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Scale the images of a batch, wherever they lie."""
+        images = images.unsqueeze(1) if images.ndim == 3 else images
+        scale, shift = _constants(self.mean, self.std, images.device)
+        return images.float() * scale + shift
+
+
+@lru_cache(maxsize=16)
+def _constants(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    # Kept per device: copying them there with every batch would make the host wait.
+    scale = torch.tensor([1 / (255 * s) for s in std], device=device)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device)
+    return scale[:, None, None], shift[:, None, None]
+
+
+def pixel_scaling(images: Tensor) -> PixelScaling:
+    """The scaling that standardises grey uint8 images [n, h, w]."""
+    # Counting in blocks keeps the memory small where there are 60,000 images.
+    blocks = [torch.bincount(block.flatten(), minlength=256) for block in torch.split(images, 4096)]
+    counts = torch.stack(blocks).sum(0)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    mean = float((counts * values).sum() / images.numel())
+    variance = float((counts * (values - mean) ** 2).sum() / images.numel())
+    return PixelScaling((mean,), (max(variance, 1e-12) ** 0.5,))
+
+
+def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """`train` and `others` as float32, every column by the mean and the deviation it has in `train`.
+
+    A column that is constant in `train` is only shifted.
+    """
+    mean = train.double().mean(0)
+    deviation = train.double().std(0, correction=0)
+    deviation = deviation.where(deviation > 1e-8 * mean.abs().clamp(min=1), 1.0)
+    return tuple(((rows.double() - mean) / deviation).float() for rows in (train, *others))

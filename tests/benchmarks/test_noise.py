@@ -1,0 +1,176 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from excessmtl.benchmarks.base import Kind, Split, Task
+from excessmtl.benchmarks.noise import Noise, apply
+
+N = 400
+SIZE = (10, 12)
+
+
+def example(kind: Kind, outputs: int, n: int = N) -> Tensor:
+    g = torch.Generator().manual_seed(1)
+    maps = torch.randn(n, outputs, *SIZE, generator=g)
+    border = torch.ones(SIZE, dtype=torch.bool)
+    border[1:-1, 1:-1] = False
+    if kind == "classification":
+        return torch.randint(outputs, (n,), generator=g)
+    if kind == "regression":
+        return torch.randn(n, outputs, generator=g) * torch.arange(1, outputs + 1) + 5
+    if kind == "segmentation":
+        return torch.randint(outputs, (n, *SIZE), generator=g).masked_fill(border, -1).to(torch.int8)
+    if kind == "depth":
+        return (1 + maps.abs()).masked_fill(border, 0)
+    return torch.nn.functional.normalize(maps + torch.tensor([0, 0, 2.0])[:, None, None], dim=1).masked_fill(border, 0)
+
+
+TASKS = (
+    Task("digit", "classification", 10),
+    Task("torque", "regression", 2),
+    Task("segmentation", "segmentation", 13),
+    Task("depth", "depth", 1),
+    Task("normals", "normals", 3),
+)
+SPLIT = Split(torch.zeros(N), {task.name: example(task.kind, task.outputs) for task in TASKS})
+
+
+def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: bool) -> Tensor:
+    return apply(SPLIT, TASKS, Noise(level, (name,), seed, **options), epoch).targets[name]
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.5, float("nan")])
+def test_level_must_be_a_share(level: float) -> None:
+    with pytest.raises(ValueError, match="noise level is"):
+        Noise(level, (), 0)
+
+
+def test_unknown_task_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'left' is unknown: choose from digit, torque"):
+        apply(SPLIT, TASKS, Noise(0.0, ("left",), 0), 0)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_only_the_named_task_changes_and_the_original_stays(task: Task) -> None:
+    before = {name: target.clone() for name, target in SPLIT.targets.items()}
+    after = apply(SPLIT, TASKS, Noise(0.5, (task.name,), 3), 0)
+    assert after.inputs is SPLIT.inputs
+    for name, target in before.items():
+        assert torch.equal(SPLIT.targets[name], target)
+        assert torch.equal(after.targets[name], target) == (name != task.name)
+    assert after.targets[task.name].dtype == before[task.name].dtype
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_draws_depend_on_the_seed_and_the_task_alone(task: Task) -> None:
+    alone = noisy(task.name, 0.5)
+    assert torch.equal(alone, noisy(task.name, 0.5))
+    assert not torch.equal(alone, noisy(task.name, 0.5, seed=1))
+    names = tuple(reversed([t.name for t in TASKS]))
+    together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0), 0)
+    assert torch.equal(alone, together.targets[task.name])
+
+
+def test_two_tasks_with_the_same_targets_get_different_noise() -> None:
+    target = SPLIT.targets["digit"]
+    tasks = (Task("a", "classification", 10), Task("b", "classification", 10))
+    after = apply(Split(SPLIT.inputs, {"a": target, "b": target}), tasks, Noise(1.0, ("a", "b"), 0), 0)
+    assert not torch.equal(after.targets["a"], after.targets["b"])
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_noise_stays_the_same_over_epochs_unless_redrawn(task: Task) -> None:
+    once = noisy(task.name, 0.5)
+    assert torch.equal(once, noisy(task.name, 0.5, epoch=7))
+    first = noisy(task.name, 0.5, epoch=0, redraw_each_epoch=True)
+    second = noisy(task.name, 0.5, epoch=1, redraw_each_epoch=True)
+    assert not torch.equal(first, second)
+    clean = SPLIT.targets[task.name]
+    untouched = once == clean
+    if not task.kind.startswith("s") and task.kind != "classification":
+        assert torch.equal(untouched, first == clean), "the same samples are hit in every epoch"
+        assert torch.equal(untouched, second == clean)
+
+
+@settings(deadline=None, max_examples=25)
+@given(level=st.floats(0, 1), n=st.integers(1, 60), seed=st.integers(0, 2**40))
+def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n: int, seed: int) -> None:
+    task = Task("t", "classification", 5)
+    split = Split(torch.zeros(n), {"t": example("classification", 5, n)})
+    after = apply(split, [task], Noise(level, ("t",), seed, exclude_true=True), 0).targets["t"]
+    assert (after != split.targets["t"]).sum() == round(level * n)
+    assert ((after >= 0) & (after < 5)).all()
+
+
+def test_classes_are_uniform_and_may_be_the_true_one() -> None:
+    truth = torch.full((20_000,), 3)
+    split = Split(truth, {"t": truth})
+    task = Task("t", "classification", 4)
+    drawn = apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"]
+    torch.testing.assert_close(drawn.bincount() / len(truth), torch.full((4,), 0.25), atol=0.02, rtol=0)
+    others = apply(split, [task], Noise(1.0, ("t",), 0, exclude_true=True), 0).targets["t"]
+    expected = torch.tensor([1 / 3, 1 / 3, 1 / 3])
+    torch.testing.assert_close(others.bincount() / len(truth), expected, atol=0.02, rtol=0)
+
+
+def test_excluding_the_truth_needs_another_class() -> None:
+    split = Split(torch.zeros(3), {"t": torch.zeros(3, dtype=torch.long)})
+    with pytest.raises(ValueError, match="'t', which has one class"):
+        apply(split, [Task("t", "classification", 1)], Noise(0.5, ("t",), 0, exclude_true=True), 0)
+
+
+def test_higher_levels_hit_the_same_samples_and_more() -> None:
+    clean = SPLIT.targets["torque"]
+    low, high = noisy("torque", 0.2) != clean, noisy("torque", 0.6) != clean
+    assert (high | ~low).all()
+    assert low.any(dim=1).sum() == round(0.2 * N)
+
+
+def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance() -> None:
+    clean = SPLIT.targets["torque"]
+    error = noisy("torque", 1.0) - clean
+    assert (error != 0).all()
+    torch.testing.assert_close(error.std(dim=0), clean.std(dim=0), rtol=0.1, atol=0)
+    torch.testing.assert_close(error.mean(dim=0), torch.zeros(2), rtol=0, atol=0.2)
+
+
+def test_pixels_are_hit_one_by_one_and_unknown_ones_stay_unknown() -> None:
+    clean, after = SPLIT.targets["segmentation"], noisy("segmentation", 0.4, exclude_true=True)
+    known = clean != -1
+    assert torch.equal(known, after != -1)
+    share = ((after != clean) & known).sum((1, 2)) / known.sum((1, 2))
+    assert share.mean().item() == pytest.approx(0.4, abs=0.01)
+    assert share.min() > 0
+    assert share.max() < 1
+    assert after.max() == 12
+
+
+def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere() -> None:
+    clean, after = SPLIT.targets["depth"], noisy("depth", 1.0)
+    assert torch.equal(clean == 0, after == 0)
+    assert after[clean != 0].min() == clean[clean != 0].min()
+    raised = (after - clean)[(clean != 0) & (after > clean)]
+    spread = clean[clean != 0].std()
+    torch.testing.assert_close((raised**2).mean().sqrt(), spread, rtol=0.05, atol=0)
+
+
+def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
+    clean, after = SPLIT.targets["normals"], noisy("normals", 0.5)
+    known = clean.norm(dim=1) > 0
+    torch.testing.assert_close(after.norm(dim=1), known.float())
+    changed = (after != clean).any(dim=1)
+    assert (changed & known).sum() / known.sum() == pytest.approx(0.5, abs=0.02)
+    # The third component varies less than the others, so it must be disturbed less.
+    spread = clean.transpose(0, 1)[:, known].std(dim=1)
+    assert spread[2] < 0.9 * spread[0]
+    moved = (after - clean).transpose(0, 1)[:, changed].abs().mean(dim=1)
+    assert moved[2] < moved[0]
+
+
+@pytest.mark.parametrize("kind", ["depth", "normals"])
+def test_maps_without_any_known_pixel_pass_through(kind: Kind) -> None:
+    task = Task("t", kind, 1 if kind == "depth" else 3)
+    split = Split(torch.zeros(2), {"t": torch.zeros(2, task.outputs, 4, 4)})
+    assert not apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"].any()
