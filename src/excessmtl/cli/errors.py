@@ -1,0 +1,35 @@
+"""Mistakes and mishaps as one line and an exit code, not as a traceback."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from excessmtl.benchmarks.base import DataNotFoundError
+from excessmtl.training.checkpoint import CheckpointError
+
+USAGE, INTERRUPTED = 2, 130
+errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """What a user can mend becomes `error: ...` and exit code 2."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ValueError, DataNotFoundError, CheckpointError) as error:
+            errors.print(f"error: {error}")
+            raise typer.Exit(USAGE) from None
+        except OSError as error:
+            place = f" {error.filename}" if error.filename else ""
+            errors.print(f"error: cannot read or write{place}: {error.strerror or error}")
+            raise typer.Exit(USAGE) from None
+        except KeyboardInterrupt:
+            errors.print("interrupted; the last finished epoch is kept, go on with --resume")
+            raise typer.Exit(INTERRUPTED) from None
+
+    return wrapped

@@ -1,0 +1,1 @@
+"""Training runs: the loop on Lightning Fabric, run folders, checkpoints."""

@@ -1,0 +1,72 @@
+"""What a person sees of a run: a bar with each task's loss and weight, and a line per epoch."""
+
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from excessmtl.step import Step
+
+
+class Watcher(Protocol):
+    """Told about every step and epoch."""
+
+    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
+        """After each step."""
+        ...
+
+    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
+        """After each epoch, with its row of metrics.csv."""
+        ...
+
+
+class Silent:
+    """For runs nobody looks at."""
+
+    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
+        """Nothing."""
+
+    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
+        """Nothing."""
+
+
+class ProgressBar:
+    """A rich progress bar; reads from the device once a second, not at every step."""
+
+    def __init__(self, console: Console, epochs: int, primary: dict[str, str]) -> None:
+        self.epochs, self.primary = epochs, primary
+        self.progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=console,
+            transient=True,
+        )
+        self.bar = self.progress.add_task("", epoch=f"1/{epochs}", status="")
+        self._last = 0.0
+
+    def __enter__(self) -> "ProgressBar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
+        """Move the bar; refresh the numbers once a second."""
+        label = f"{epoch + 1}/{self.epochs}"
+        self.progress.update(self.bar, completed=step + 1, total=steps, epoch=label)
+        if time.monotonic() - self._last > 1:
+            self._last = time.monotonic()
+            pairs = zip(result.tasks, result.losses.tolist(), result.weights.tolist(), strict=True)
+            shown = [f"{task} {loss:.3f} (weight {weight:.2f})" for task, loss, weight in pairs]
+            self.progress.update(self.bar, status="  ".join(shown[:4]) + ("  ..." if len(shown) > 4 else ""))
+
+    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
+        """One line with the scores."""
+        shown = [f"{task} {row[f'test/{task}/{metric}']:.4f}" for task, metric in self.primary.items()]
+        line = "  ".join(shown[:8]) + ("  ..." if len(shown) > 8 else "")
+        self.progress.console.print(f"epoch {epoch + 1:>3}  {line}")

@@ -1,0 +1,88 @@
+"""A run on disk: config.yaml, metrics.csv, steps.npz, summary.json and checkpoint/, each written whole."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from excessmtl.files import atomic_write
+from excessmtl.training.config import RunConfig, read_config
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps what it knows."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the latest checkpoint."""
+        return self.path / "checkpoint"
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """summary.json of a finished run, or None."""
+        path = self.path / "summary.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def open(self, config: RunConfig, resume: bool) -> None:
+        """Claim the folder for this configuration; refuses one that belongs to another run."""
+        existing = self.path / "config.yaml"
+        if not existing.exists():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
+            self._write_config(config)
+            return
+        if not resume:
+            raise ValueError(f"out={self.path} already holds a run; pass --resume to go on with it, or another --out")
+        old, new = read_config(existing).to_dict(), config.to_dict()
+        # Where a run is computed may change between its parts; what is computed may not.
+        different = [name for name in new if name not in ("device", "data") and new[name] != old[name]]
+        if different:
+            name = different[0]
+            raise ValueError(f"{name} is {new[name]!r}, but the run in {self.path} was started with {old[name]!r}")
+
+    def _write_config(self, config: RunConfig) -> None:
+        versions = {name: _version(name) for name in ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")}
+        text = yaml.safe_dump({**config.to_dict(), "versions": versions}, sort_keys=False)
+        self._write("config.yaml", text.encode())
+
+    def write_metrics(self, rows: Sequence[Row]) -> None:
+        """One row per epoch so far."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        self._write("metrics.csv", text.getvalue().encode())
+
+    def write_steps(self, steps: Mapping[str, np.ndarray], tasks: Sequence[str]) -> None:
+        """Weights, losses and excess risks, one row per step and one column per task."""
+        with atomic_write(self.path / "steps.npz") as file:
+            np.savez_compressed(file, tasks=np.array(tasks), **steps)  # type: ignore[arg-type]
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The end of the run."""
+        self._write("summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+
+    def _write(self, name: str, content: bytes) -> None:
+        with atomic_write(self.path / name) as file:
+            file.write(content)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        import excessmtl
+
+        return excessmtl.__version__ if package == "excessmtl" else None

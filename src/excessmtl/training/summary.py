@@ -1,0 +1,65 @@
+"""The end of a run in one small table of numbers (summary.json)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from excessmtl.benchmarks.base import Benchmark
+from excessmtl.benchmarks.metrics import primary_of
+from excessmtl.training.config import RunConfig
+from excessmtl.training.run_folder import Row
+
+LAST_K = 5
+"""How many last epochs `mean_scores` averages over."""
+
+
+def summarise(
+    config: RunConfig, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
+) -> dict[str, Any]:
+    """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch."""
+    primary = {task.name: primary_of(task.kind) for task in benchmark.tasks}
+    scores = {name: rows[-1][f"test/{name}/{metric}"] for name, (metric, _) in primary.items()}
+    recent = rows[-LAST_K:]
+    averages = {
+        name: float(np.mean([row[f"test/{name}/{metric}"] for row in recent])) for name, (metric, _) in primary.items()
+    }
+    noisy = list(config.noisy_tasks or ())
+    clean = [name for name in scores if name not in noisy]
+    alike = len(set(primary.values())) == 1
+    share = None if weights is None else _mean_weights(weights, list(scores))
+    return {
+        "benchmark": benchmark.name,
+        "source": benchmark.source,
+        "method": config.method,
+        "options": dict(config.options),
+        "noise": config.noise,
+        "noisy_tasks": noisy,
+        "seed": config.seed,
+        "epochs": len(rows),
+        "primary_metric": {name: metric for name, (metric, _) in primary.items()},
+        "higher_is_better": {name: higher for name, (_, higher) in primary.items()},
+        "scores": scores,
+        "mean_scores": averages,
+        "mean_scores_epochs": len(recent),
+        "metrics": {name.removeprefix("test/"): value for name, value in rows[-1].items() if name.startswith("test/")},
+        "clean_score": _mean(scores, clean) if alike else None,
+        "noisy_score": _mean(scores, noisy) if alike else None,
+        "overall_score": _mean(scores, list(scores)) if alike else None,
+        "weights": share,
+        "clean_weight": None if share is None else sum(share[name] for name in clean),
+        "seconds_per_step": seconds_per_step,
+        "completed": True,
+    }
+
+
+def _mean(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
+    return float(np.mean([scores[name] for name in names])) if names else None
+
+
+def _mean_weights(weights: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Mean over the last epoch, on the simplex whatever the method's own scale."""
+    mean = np.nanmean(weights, axis=0, dtype=np.float64)
+    total = mean.sum()
+    shares = mean / total if total else np.full(len(names), 1 / len(names))
+    return dict(zip(names, shares.tolist(), strict=True))
