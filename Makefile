@@ -25,8 +25,8 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-demo: $(READY)  ## two digits per image, one task with bad labels, three methods
-	$(BIN)/python examples/noisy_digits.py
+demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table in a few minutes
+	$(BIN)/python -m excessmtl.studies.demo
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

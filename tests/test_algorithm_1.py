@@ -44,8 +44,7 @@ class NumpyAlgorithm1:
         self.weight -= LEARNING_RATE * total[: self.weight.size].reshape(self.weight.shape)
         self.bias -= LEARNING_RATE * total[self.weight.size :]
         self.heads = [
-            (w - LEARNING_RATE * dw, b - LEARNING_RATE * db)
-            for (w, b), (dw, db) in zip(self.heads, heads, strict=True)
+            (w - LEARNING_RATE * dw, b - LEARNING_RATE * db) for (w, b), (dw, db) in zip(self.heads, heads, strict=True)
         ]
         return risks
 

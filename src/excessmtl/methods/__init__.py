@@ -1,0 +1,12 @@
+"""One weighting method per file, named after it. Importing this package registers them all, in this order."""
+
+# isort: off
+from excessmtl.methods import excess  # noqa: F401
+from excessmtl.methods import uniform, static, gradnorm, mgda, groupdro  # noqa: F401
+from excessmtl.methods import imtl, imtl_l, imtl_hybrid, moml, uw, dtp, dwa, rlw  # noqa: F401
+from excessmtl.methods import pcgrad, cagrad, graddrop, nash  # noqa: F401
+
+# isort: on
+from excessmtl.methods.base import registry
+
+__all__ = ["registry"]

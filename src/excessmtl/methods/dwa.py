@@ -1,0 +1,79 @@
+"""Dynamic weight average: more weight on tasks whose loss falls more slowly from epoch to epoch.
+
+Liu et al., CVPR 2019, https://arxiv.org/abs/1803.10704:
+    r_i = L_i(e-1) / L_i(e-2) from epoch means of the losses,    w = m softmax(r / T),  T = 2
+and w = 1 in the first two epochs. Weights sum to m. Call `balancer.end_epoch()` after every epoch; if it is never
+called, every `window` steps count as one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.observation import Observation
+from excessmtl.methods.base import Decision, Rule, State, method
+
+
+@method("dwa")
+@dataclass(frozen=True)
+class DWA(Rule):
+    """More weight on tasks whose loss falls slowly."""
+
+    simplex: ClassVar[bool] = False
+
+    temperature: float = 2.0
+    window: int = 100
+    """Steps that count as an epoch where `end_epoch` is never called."""
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, found {self.temperature}")
+        if not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"window must be a whole number of steps, at least 1, found {self.window!r}")
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """Sums of this epoch, means of the two before (zero while there is none), and how epochs are counted."""
+        zeros = {name: torch.zeros(tasks) for name in ("total", "count", "last", "before_last")}
+        return {**zeros, "steps": torch.zeros(()), "told": torch.zeros((), dtype=torch.bool)}
+
+    def prior(self, tasks: int) -> Tensor:
+        """One each."""
+        return torch.ones(tasks)
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """Weights from the two epochs before; the losses of this step join the present one."""
+        rolled = _roll(state)
+        over = ~state["told"] & (state["steps"] >= self.window)
+        state = {name: torch.where(over, rolled[name], state[name]) for name in state}
+        weights = self._weights(state["last"], state["before_last"])
+        state |= {
+            "total": torch.where(seen.ok, state["total"] + seen.losses, state["total"]),
+            "count": state["count"] + seen.ok,
+            "steps": state["steps"] + 1,
+        }
+        return Decision(weights, state)
+
+    def _weights(self, last: Tensor, before: Tensor) -> Tensor:
+        # A task without two epochs behind it counts as one whose loss stands still.
+        ratio = torch.where((last > 0) & (before > 0), last / before.clamp(min=torch.finfo(before.dtype).tiny), 1.0)
+        return len(last) * (ratio / self.temperature).softmax(0)
+
+    def end_epoch(self, state: State) -> State:
+        """Close the epoch; from now on only the caller does."""
+        return {**_roll(state), "told": torch.ones_like(state["told"])}
+
+
+def _roll(state: State) -> State:
+    some = state["count"] > 0
+    mean = state["total"] / state["count"].clamp(min=1)
+    return {
+        "total": torch.zeros_like(state["total"]),
+        "count": torch.zeros_like(state["count"]),
+        "last": torch.where(some, mean, state["last"]),
+        "before_last": torch.where(some, state["last"], state["before_last"]),
+        "steps": torch.zeros_like(state["steps"]),
+        "told": state["told"],
+    }

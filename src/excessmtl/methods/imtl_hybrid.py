@@ -1,0 +1,45 @@
+"""IMTL: scaled losses (IMTL-L) and equal projections of their gradients (IMTL-G) together.
+
+Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021, https://openreview.net/forum?id=IMPnRXEWpvr.
+IMTL-G is applied to the gradients of e^{s_i} l_i, that is to e^{s_i} g_i; the multiplier of l_i is the product of both.
+In the paper a head gets the gradient of its scaled loss e^{s_i} l_i; here heads get that of l_i (`heads="unweighted"`)
+or of the whole product (`"weighted"`). Under Adam the first is the paper's up to its epsilon.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.observation import Observation
+from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.imtl import equal_projections
+from excessmtl.methods.imtl_l import scales_state, step_scales
+
+
+@method("imtl_hybrid")
+@dataclass(frozen=True)
+class IMTLHybrid(Probed):
+    """IMTL-L's scales, then IMTL-G's equal projections."""
+
+    heads: ClassVar[Heads] = "unweighted"
+    simplex: ClassVar[bool] = False
+
+    step_size: float = 0.025
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.step_size > 0:
+            raise ValueError(f"step_size must be positive, found {self.step_size}")
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """s = 0 for every task, and its optimiser."""
+        return scales_state(tasks)
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """e^{s_i} times the IMTL-G weight on the scaled gradients."""
+        scales, state = step_scales(state, seen, self.step_size)
+        gram: Tensor = scales[:, None] * seen.gram * scales
+        return Decision(scales * equal_projections(gram, seen.ok), state)

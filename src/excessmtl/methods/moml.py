@@ -1,0 +1,62 @@
+"""MOML: weights that a validation set would choose, by a multi-objective step one look ahead.
+
+Ye et al., NeurIPS 2021, https://arxiv.org/abs/2102.07121. With s = softmax(p) and one inner step
+theta' = theta - eta_in sum_i s_i grad l_i^train(theta):
+    h_i = grad_p l_i^val(theta'(p)) = -eta_in J (g_i^val(theta') . g_j^train)_j,   J = diag(s) - s s'
+    gamma = MGDA(h_1..h_m),   p <- Adam(p, sum_i gamma_i h_i)
+and the model takes an ordinary step with the weights softmax(p).
+
+Give `validation_losses=` to `backward`: a function (called with the parameters moved to theta') or a dict of losses at
+theta, the first-order form. Without it the training losses serve, as in other implementations. An auxiliary forward
+leaves the BatchNorm statistics of `shared` alone; keep the heads' own in eval mode if they have any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.methods.base import Decision, Rule, State, method
+from excessmtl.solvers.adam import adam_state, adam_step
+from excessmtl.solvers.min_norm import min_norm
+
+
+@method("moml")
+@dataclass(frozen=True)
+class MOML(Rule):
+    """Weights a validation set would choose, by MGDA on its gradients."""
+
+    probe: ClassVar[Probe] = Probe.SHARED
+    uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
+
+    inner_step: float = 0.1
+    """eta_in, the length of the look-ahead."""
+    step_size: float = 1e-3
+    """Of Adam on p."""
+
+    def __post_init__(self) -> None:
+        for name in ("inner_step", "step_size"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """p = 0, and its optimiser."""
+        return {"logits": torch.zeros(tasks), **adam_state(tasks)}
+
+    def lookahead(self, state: State) -> Tensor:
+        """eta_in s."""
+        return self.inner_step * state["logits"].softmax(0)
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """The upper-level step on p; tasks that took no part neither move nor are moved by."""
+        s = torch.where(seen.ok, state["logits"], -torch.inf).softmax(0)
+        s = torch.where(seen.ok, s, 0)
+        cross = seen.gram if seen.cross is None else seen.cross
+        cross = torch.where(seen.ok[:, None] & seen.ok, cross, 0)
+        upper = -self.inner_step * (cross * s - (cross @ s)[:, None] * s)
+        gamma = min_norm(upper @ upper.T, seen.ok)
+        logits, optimiser = adam_step(state["logits"], gamma @ upper, state, seen.ok, self.step_size)
+        return Decision(logits.softmax(0), {"logits": logits, **optimiser})

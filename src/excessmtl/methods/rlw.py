@@ -1,0 +1,25 @@
+"""Random loss weighting: new weights at every step, from the softmax of standard normal draws.
+
+Lin et al., TMLR 2022, https://arxiv.org/abs/2111.10603: w = softmax(z), z ~ N(0, I). The weights sum to one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from excessmtl.gradients.observation import Observation
+from excessmtl.methods.base import Decision, Rule, State, constant, method
+
+
+@method("rlw")
+@dataclass(frozen=True)
+class RLW(Rule):
+    """Random weights at every step."""
+
+    seed: int = 0
+    """Of the balancer's own random stream."""
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """w = softmax(z); drawn for all tasks, so that a missing one does not shift the stream."""
+        draws = torch.randn(seen.tasks, generator=seen.generator)
+        return Decision(constant(draws.softmax(0), seen.losses), state)

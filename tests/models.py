@@ -1,0 +1,202 @@
+"""Tiny multi-task models, and the gradient a step must leave behind, computed by plain autograd."""
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from excessmtl.gradients.observation import Probe
+
+DEVICE = torch.device(os.environ.get("EXCESSMTL_TEST_DEVICE", "cpu"))
+TASKS = ["a", "b", "c"]
+FEATURES, WIDTH, BATCH = 6, 16, 8
+OUTPUTS = {"a": 3, "b": 1, "c": 2}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with the options that make it one of several under its name."""
+
+    name: str
+    options: dict = field(default_factory=dict)
+
+    def __str__(self):
+        return "-".join([self.name, *map(str, self.options.values())])
+
+    def create(self, shared, tasks=TASKS, **options):
+        return excessmtl.create(self.name, tasks=tasks, shared=shared, **self.options, **options)
+
+
+EXCESS = [
+    Method("excess"),
+    Method("excess", {"estimator": "paper"}),
+    Method("excess", {"estimator": "paper", "probe": "representation"}),
+]
+ROBUST, PAPER, PAPER_Z = EXCESS
+UNIFORM = Method("uniform")
+METHODS = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
+_RULES = {}
+
+
+def rule_of(method):
+    key = str(method)
+    if key not in _RULES:
+        _RULES[key] = method.create(nn.Linear(2, 2)).rule
+    return _RULES[key]
+
+
+def needs_z(method):
+    return rule_of(method).probe is Probe.REPRESENTATION
+
+
+WITHOUT_Z = [method for method in METHODS if not needs_z(method)]
+HOLDING = [method for method in METHODS if rule_of(method).probe is Probe.SHARED]
+"""Methods that hold gradients back until the last micro-batch."""
+
+
+class MultiTask(nn.Module):
+    """A trunk and one head per task."""
+
+    def __init__(self, trunk=None, heads=None):
+        super().__init__()
+        self.trunk = trunk or nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+        self.heads = nn.ModuleDict(heads or {task: nn.Linear(WIDTH, OUTPUTS[task]) for task in TASKS})
+
+    def forward(self, x):
+        z = self.trunk(x)
+        return {task: head(z) for task, head in self.heads.items()}
+
+
+def batch(size=BATCH):
+    """Inputs and targets of the tasks."""
+    x = torch.randn(size, FEATURES, device=DEVICE)
+    return x, {task: torch.randn(size, width, device=DEVICE) for task, width in OUTPUTS.items()}
+
+
+def losses_of(outputs, targets):
+    return {task: mse_loss(outputs[task], targets[task]) for task in outputs}
+
+
+def mlp():
+    torch.manual_seed(1)
+    return MultiTask().to(DEVICE)
+
+
+def trained(balancer, model, steps, seed=2, learning_rate=0.05, **arguments):
+    """Plain training; the steps it took."""
+    torch.manual_seed(seed)
+    optimiser = torch.optim.SGD(model.parameters(), lr=learning_rate)
+    history = []
+    for _ in range(steps):
+        x, targets = batch()
+        optimiser.zero_grad()
+        history.append(balancer.backward(losses_of(model(x), targets), **arguments))
+        optimiser.step()
+    return history
+
+
+def gradients(module):
+    return {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+
+
+def plain_gradients(losses, parameters):
+    """Task -> gradient of its loss at each parameter (None where it does not reach), by autograd alone."""
+    found = {}
+    for task, loss in losses.items():
+        if loss is not None:
+            found[task] = torch.autograd.grad(loss, parameters, torch.ones_like(loss), True, allow_unused=True)
+    return found
+
+
+def expected_gradients(balancer, step, plain, parameters, shared, heads=None):
+    """The weights of the step on what is shared or reached by several tasks, the head policy on the rest."""
+    shared_ids = {id(parameter) for parameter in shared}
+    weights = dict(zip(step.tasks, step.weights.tolist(), strict=True))
+    unweighted = (heads or balancer.heads) == "unweighted"
+    skipped = step.skipped
+    expected = []
+    for j, parameter in enumerate(parameters):
+        reached = {task: found[j] for task, found in plain.items() if found[j] is not None}
+        own = id(parameter) not in shared_ids and len(reached) == 1
+        terms = []
+        for task, gradient in reached.items():
+            multiplier = 1.0 if own and unweighted else weights[task]
+            if task not in skipped:
+                terms.append(multiplier * gradient.to_dense().double())
+        expected.append(sum(terms) if terms else None)
+    return expected
+
+
+def assert_gradients(parameters, expected, rtol=1e-4, names=None):
+    atol = rtol * max((float(wanted.to_dense().abs().max()) for wanted in expected if wanted is not None), default=1.0)
+    for j, (parameter, wanted) in enumerate(zip(parameters, expected, strict=True)):
+        found = parameter.grad
+        where = f"parameter {names[j] if names else j} of shape {tuple(parameter.shape)}"
+        if wanted is None:
+            assert found is None or not found.to_dense().abs().any(), f"{where}: a gradient where there is none"
+            continue
+        assert found is not None, f"{where}: no gradient"
+        assert found.dtype == parameter.dtype
+        assert torch.allclose(found.to_dense().double(), wanted.to_dense(), rtol, atol), (
+            f"{where}: {found} where plain autograd has {wanted}"
+        )
+
+
+def check_backward(balancer, losses, model, shared, *, scalar=False, rtol=1e-4, **arguments):
+    """One step must add what plain autograd says to `.grad`; both walk the graph of one forward."""
+    named = dict(model.named_parameters())
+    parameters = [p for p in named.values() if p.requires_grad]
+    names = [name for name, p in named.items() if p.requires_grad]
+    shared = [p for p in (shared.parameters() if isinstance(shared, nn.Module) else shared) if p.requires_grad]
+    plain = plain_gradients(losses, parameters)
+    for parameter in named.values():
+        parameter.grad = None
+    if scalar:
+        balancer(losses, **arguments).backward()
+        step, heads = balancer.last_step, "weighted"
+    else:
+        step, heads = balancer.backward(losses, **arguments), None
+    assert step.skipped == ()
+    assert step.weights.isfinite().all()
+    if not balancer.rule.gated:
+        assert_gradients(parameters, expected_gradients(balancer, step, plain, parameters, shared, heads), rtol, names)
+    for parameter in named.values():
+        if not parameter.requires_grad:
+            assert parameter.grad is None
+    return step
+
+
+def snapshot(module, balancer):
+    """Everything an error must leave alone."""
+    return {
+        "grad": gradients(module),
+        "state": {
+            key: value.clone() if isinstance(value, Tensor) else dict(value)
+            for key, value in balancer.state_dict().items()
+        },
+        "buffers": {name: buffer.clone() for name, buffer in module.named_buffers()},
+        "random": torch.get_rng_state(),
+    }
+
+
+def assert_same(one, other, path=""):
+    """Bit for bit."""
+    assert type(one) is type(other), path
+    if isinstance(one, dict):
+        assert set(one) == set(other), path
+        for key in one:
+            assert_same(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), path
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{path}/{i}")
+    elif isinstance(one, Tensor):
+        assert one.dtype == other.dtype, path
+        assert one.shape == other.shape, path
+        same = torch.equal(one, other) or torch.equal(one.nan_to_num(1e30), other.nan_to_num(1e30))
+        assert same, f"{path}: {one} is not {other}"
+    else:
+        assert one == other, path

@@ -1,0 +1,307 @@
+"""Micro-batches, steps between estimates, and batches in which not everything has a label."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from models import (
+    BATCH,
+    DEVICE,
+    EXCESS,
+    HOLDING,
+    METHODS,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    WITHOUT_Z,
+    Method,
+    assert_same,
+    batch,
+    gradients,
+    losses_of,
+    mlp,
+    rule_of,
+    trained,
+)
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+not_gated = pytest.mark.parametrize("method", [m for m in METHODS if not rule_of(m).gated], ids=str)
+
+
+def twins(method, **options):
+    model = mlp()
+    balancer = method.create(model.trunk, **options)
+    trained(balancer, model, 3)
+    model.zero_grad()
+    return (model, balancer), copy.deepcopy((model, balancer))
+
+
+def in_micro_batches(balancer, model, x, targets, parts, form="backward", **arguments):
+    size = len(x) // parts
+    steps = []
+    for k in range(parts):
+        rows = slice(k * size, (k + 1) * size)
+        part = {task: target[rows] for task, target in targets.items()}
+        losses = {task: loss / parts for task, loss in losses_of(model(x[rows]), part).items()}
+        if form == "scalar":
+            balancer(losses, accumulate=k < parts - 1, **arguments).backward()
+            steps.append(balancer.last_step)
+        else:
+            steps.append(balancer.backward(losses, accumulate=k < parts - 1, **arguments))
+    return steps
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("method", [m for m in HOLDING if not rule_of(m).gated], ids=str)
+def test_parameter_probing_methods_see_one_big_batch(method, parts):
+    (model, balancer), (other_model, other) = twins(method)
+    for _ in range(2):
+        x, targets = batch(16)
+        model.zero_grad()
+        other_model.zero_grad()
+        steps = in_micro_batches(balancer, model, x, targets, parts)
+        big = other.backward(losses_of(other_model(x), targets))
+        torch.testing.assert_close(
+            steps[-1].weights, big.weights, rtol=1e-4, atol=1e-5 if method.name != "moml" else 1e-3
+        )
+        torch.testing.assert_close(gradients(model), gradients(other_model), rtol=1e-4, atol=1e-5)
+    for name in [] if method.name == "moml" else balancer.state:  # its min-norm point is rounding error here
+        torch.testing.assert_close(balancer.state[name], other.state[name], rtol=1e-4, atol=1e-5)
+    assert_same(balancer.get_extra_state()["steps"], other.get_extra_state()["steps"])
+
+
+@pytest.mark.parametrize("form", ["backward", "scalar"])
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("method", [ROBUST, EXCESS[2], Method("gradnorm")], ids=str)
+def test_statistics_at_the_representation_are_those_of_the_big_batch(method, parts, form):
+    (model, balancer), (_, other) = twins(method)
+    x, targets = batch(16)
+    before = balancer.weights.clone()
+    steps = in_micro_batches(balancer, model, x, targets, parts, form)
+    twin = other._shared.module
+    outputs = {task: copy.deepcopy(model.heads[task])(twin(x)) for task in TASKS}
+    other.backward(losses_of(outputs, targets))
+    for name in balancer.state:
+        torch.testing.assert_close(balancer.state[name], other.state[name], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(balancer.weights, other.weights, rtol=1e-4, atol=1e-6)
+    for step in steps:
+        torch.testing.assert_close(step.weights, before)
+
+
+@not_gated
+def test_one_weight_for_all_micro_batches(method):
+    """Whatever weights a method applies, they are the same for the whole optimiser step."""
+    (model, balancer), (other_model, _) = twins(method)
+    x, targets = batch(16)
+    steps = in_micro_batches(balancer, model, x, targets, 4)
+    losses = losses_of(other_model(x), targets)
+    total = sum(w * losses[task] for task, w in zip(TASKS, steps[-1].weights, strict=True))
+    wanted = torch.autograd.grad(total, list(other_model.trunk.parameters()))
+    for parameter, gradient in zip(model.trunk.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+@not_gated
+def test_the_scalar_form_accumulates_too(method):
+    (model, balancer), (other_model, _) = twins(method)
+    x, targets = batch(16)
+    steps = in_micro_batches(balancer, model, x, targets, 2, "scalar")
+    losses = losses_of(other_model(x), targets)
+    total = sum(w * losses[task] for task, w in zip(TASKS, steps[-1].weights, strict=True))
+    wanted = torch.autograd.grad(total, list(other_model.trunk.parameters()))
+    for parameter, gradient in zip(model.trunk.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+@each_method
+def test_steps_are_counted_once(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    x, targets = batch(16)
+    for _ in range(3):
+        in_micro_batches(balancer, model, x, targets, 4)
+    steps = balancer.get_extra_state()["steps"]
+    assert steps == (12 if balancer.rule.gated else 3)
+
+
+@not_gated
+def test_accumulated_gradients_of_an_aborted_step_do_not_leak(method):
+    """The next step after an error in the middle of an accumulation still works."""
+    model = mlp()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    with pytest.raises(ValueError):
+        balancer.backward({"nobody": None})
+    assert balancer.backward(losses_of(model(x), targets)).weights.isfinite().all()
+
+
+@pytest.mark.parametrize("every", [2, 3])
+@not_gated
+def test_every(method, every):
+    model = mlp()
+    balancer = method.create(model.trunk, every=every)
+    old = balancer.weights.clone()
+    state = {name: tensor.clone() for name, tensor in balancer.state.items()}
+    for number in range(7):
+        (step,) = trained(balancer, model, 1, seed=number)
+        if number % every:
+            assert torch.equal(balancer.weights, old)
+            assert_same(state, balancer.state)
+            torch.testing.assert_close(step.weights, old)
+            assert step.excess_risks.isnan().all()
+        elif method in EXCESS:
+            assert step.excess_risks.isfinite().all()
+            assert not torch.equal(balancer.weights, old)
+        old = balancer.weights.clone()
+        state = {name: tensor.clone() for name, tensor in balancer.state.items()}
+
+
+@not_gated
+def test_every_with_accumulation(method):
+    (model, balancer), (other_model, other) = twins(method, every=2)
+    x, targets = batch(16)
+    for _ in range(3):
+        in_micro_batches(balancer, model, x, targets, 2)
+        other.backward(losses_of(other_model(x), targets))
+    if method in EXCESS:
+        for name in balancer.state:
+            torch.testing.assert_close(balancer.state[name], other.state[name], rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------ labels
+
+
+@pytest.mark.parametrize("how", ["missing", "none"])
+@each_method
+def test_a_missing_task_keeps_its_weight_and_state(method, how):
+    (model, balancer), _ = twins(method)
+    before = balancer.weights.clone()
+    state = balancer.state_dict()
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    losses = {"a": losses["a"], "c": losses["c"]} if how == "missing" else {**losses, "b": None}
+    step = balancer.backward(losses)
+    assert step.skipped == ()
+    assert balancer.skipped.sum() == 0
+    assert balancer.weights[1] == before[1]
+    assert step.losses[1].isnan()
+    assert step.excess_risks[1].isnan()
+    assert all(p.grad is None for p in model.heads["b"].parameters())
+    for name, tensor in balancer.state.items():
+        if tensor.ndim and len(tensor) == len(TASKS) and method in EXCESS and name != "scores":
+            assert torch.equal(tensor[1], state[f"state_{name}"][1]), name
+
+
+@each_method
+def test_alternating_tasks(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    for number in range(9):
+        task = TASKS[number % 3]
+        x, targets = batch()
+        optimiser.zero_grad()
+        loss = mse_loss(model.heads[task](model.trunk(x)), targets[task])
+        wanted = torch.autograd.grad(loss, model.trunk[0].weight, retain_graph=True)[0]
+        step = balancer.backward({task: loss})
+        if not balancer.rule.gated:
+            weight = step.weights[TASKS.index(task)]
+            torch.testing.assert_close(model.trunk[0].weight.grad, weight * wanted)
+        assert step.weights.isfinite().all()
+        optimiser.step()
+    assert balancer.weights.isfinite().all()
+
+
+@each_method
+def test_a_task_that_never_comes(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    for _ in range(4):
+        x, targets = batch()
+        losses = losses_of(model(x), targets)
+        del losses["b"]
+        assert balancer.backward(losses).weights.isfinite().all()
+    assert balancer.weights[1] == balancer.rule.prior(3)[1]
+    (step,) = trained(balancer, model, 1)
+    assert step.weights.isfinite().all()
+
+
+@each_method
+def test_a_mask_that_lets_all_through_is_no_mask(method):
+    (model, balancer), (other_model, other) = twins(method)
+    x, targets = batch()
+    mask = {task: torch.ones(BATCH, dtype=torch.bool, device=DEVICE) for task in TASKS}
+    one = balancer.backward(losses_of(model(x), targets), mask=mask)
+    two = other.backward(losses_of(other_model(x), targets), mask={"a": None})
+    assert_same(one.weights, two.weights)
+    assert_same(balancer.state_dict(), other.state_dict())
+    assert_same(gradients(model), gradients(other_model))
+
+
+@pytest.mark.parametrize("method", [ROBUST, EXCESS[2]], ids=str)
+def test_partly_labelled_is_the_labelled_part_alone(method):
+    (model, balancer), (other_model, other) = twins(method)
+    x, targets = batch(12)
+    chosen = torch.arange(12, device=DEVICE) % 3 > 0
+    z = model.trunk(x)
+    losses = {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
+    losses["b"] = mse_loss(model.heads["b"](z)[chosen], targets["b"][chosen])
+    one = balancer.backward(losses, mask={"b": chosen})
+    losses = losses_of(other_model(x), targets)
+    losses["b"] = mse_loss(other_model.heads["b"](other_model.trunk(x[chosen])), targets["b"][chosen])
+    two = other.backward(losses)
+    torch.testing.assert_close(one.weights, two.weights)
+    torch.testing.assert_close(one.excess_risks, two.excess_risks)
+    for name in balancer.state:
+        torch.testing.assert_close(balancer.state[name], other.state[name])
+    torch.testing.assert_close(gradients(model), gradients(other_model))
+
+
+@pytest.mark.parametrize("value", ["nan", "zero", "finite"])
+@pytest.mark.parametrize("shared", ["module", "list"])
+@each_method
+def test_a_mask_that_lets_nothing_through_is_a_missing_task(method, shared, value):
+    if shared == "list" and method not in WITHOUT_Z:
+        pytest.skip("needs the representation")
+    model = mlp()
+    balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
+    trained(balancer, model, 3)
+    model.zero_grad()
+    other_model, other = copy.deepcopy((model, balancer))
+    x, targets = batch()
+    nobody = torch.zeros(BATCH, dtype=torch.bool, device=DEVICE)
+    losses = losses_of(model(x), targets)
+    factor = {"nan": torch.nan, "zero": 0.0, "finite": 1.0}[value]
+    one = balancer.backward({**losses, "b": losses["b"] * factor}, mask={"b": nobody})
+    losses = losses_of(other_model(x), targets)
+    two = other.backward({"a": losses["a"], "c": losses["c"]})
+    assert one.skipped == ()
+    torch.testing.assert_close(one.weights, two.weights)
+    torch.testing.assert_close(balancer.state, other.state)
+    if not balancer.rule.gated:
+        for p, q in zip(model.trunk.parameters(), other_model.trunk.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+    assert all(p.grad is None or not p.grad.any() for p in model.heads["b"].parameters())
+
+
+def test_a_mask_from_the_cpu_or_with_own_inputs():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    losses, mask = {}, {}
+    for size, task in zip((4, 7, 5), TASKS, strict=True):
+        x, targets = batch(size)
+        mask[task] = torch.arange(size) > 0
+        chosen = mask[task].to(DEVICE)
+        losses[task] = mse_loss(model.heads[task](model.trunk(x))[chosen], targets[task][chosen])
+    assert balancer.backward(losses, mask=mask).excess_risks.isfinite().all()
+
+
+def test_scale_is_a_factor():
+    (model, _), _ = twins(UNIFORM)
+    balancer = UNIFORM.create(model.trunk, scale=3)
+    x, targets = batch()
+    step = balancer.backward(losses_of(model(x), targets))
+    torch.testing.assert_close(step.weights, torch.ones(3, device=DEVICE))

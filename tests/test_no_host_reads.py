@@ -1,0 +1,91 @@
+"""With the representation known, `backward` never waits for the device."""
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from models import METHODS, TASKS, UNIFORM, batch, losses_of, mlp
+
+READS = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.item.default,
+    torch.ops.aten.is_nonzero.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.unique_consecutive.default,
+    torch.ops.aten._unique2.default,
+}
+
+
+class NoHostReads(TorchDispatchMode):
+    """Raises on every operator whose result depends on values the host would have to wait for."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in READS:
+            raise AssertionError(f"{function} waits for the device")
+        if function in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
+            indices = args[1]
+            if any(index is not None and index.dtype == torch.bool for index in indices):
+                raise AssertionError(f"{function} with a bool index waits for the device")
+        return function(*args, **(kwargs or {}))
+
+
+def step(balancer, model, form="backward", at=False, **arguments):
+    x, targets = batch()
+    z = model.trunk(x)
+    losses = {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
+    if at:
+        arguments["at"] = z
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("tolist", "numpy", "cpu", "item", "__bool__", "__float__", "__int__", "__array__"):
+            patch.setattr(torch.Tensor, name, _refuse(name))
+        with NoHostReads():
+            return getattr(balancer, form)(losses, **arguments)
+
+
+def _refuse(name):
+    def read(*args, **kwargs):
+        raise AssertionError(f"Tensor.{name} waits for the device")
+
+    return read
+
+
+def test_the_guard_guards():
+    with NoHostReads(), pytest.raises(AssertionError):
+        bool(torch.ones(()))
+    with NoHostReads(), pytest.raises(AssertionError):
+        torch.ones(3)[torch.ones(3, dtype=torch.bool)]
+
+
+@pytest.mark.parametrize("at", [False, True], ids=["hook", "at"])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_backward_reads_nothing(method, at):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    for _ in range(3):
+        step(balancer, model, at=at)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_backward_reads_nothing_with_masks_and_accumulation(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    mask = {"a": torch.tensor([True, False] * 4)}
+    step(balancer, model, at=True, mask=mask, accumulate=True)
+    step(balancer, model, at=True, mask=mask)
+
+
+def test_the_scalar_form_reads_nothing():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    step(balancer, model, form="forward", at=True)
+
+
+def test_logging_reads_once():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    found = balancer.backward(losses_of(model(x), targets))
+    assert set(found.to_dict()) >= {f"{quantity}/{task}" for quantity in ("weights", "losses") for task in TASKS}

@@ -1,0 +1,331 @@
+"""A representation that is not what it should be, and other mistakes: a clear error, and nothing has changed."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from models import (
+    BATCH,
+    DEVICE,
+    FEATURES,
+    METHODS,
+    OUTPUTS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    WIDTH,
+    WITHOUT_Z,
+    MultiTask,
+    assert_same,
+    batch,
+    check_backward,
+    losses_of,
+    mlp,
+    needs_z,
+    snapshot,
+    trained,
+)
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+both_forms = pytest.mark.parametrize("form", ["backward", "forward"])
+
+
+def refused(balancer, model, losses, match, form="backward", **arguments):
+    """The error, after which everything is as it was and the same losses still train (where they can)."""
+    before = snapshot(model, balancer)
+    with pytest.raises(ValueError, match=match) as caught:
+        getattr(balancer, form)(losses, **arguments)
+    assert_same(before, snapshot(model, balancer))
+    return str(caught.value)
+
+
+def started(method, model=None):
+    """A model after two steps with something in `.grad`, and new losses."""
+    model = model or mlp()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 2)
+    x, targets = batch()
+    return model, balancer, x, targets
+
+
+class Skipping(MultiTask):
+    """The head of `b` also sees a layer inside the trunk."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)))
+
+    def forward(self, x):
+        inner = self.trunk[:2](x)
+        z = self.trunk(x)
+        outputs = {task: self.heads[task](z) for task in TASKS}
+        outputs["b"] = outputs["b"] + self.heads["b"](inner)
+        self.z, self.inner = z, inner
+        return outputs
+
+
+@both_forms
+@each_method
+def test_a_skip_connection_around_at(method, form):
+    model = Skipping().to(DEVICE)
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    message = refused(balancer, model, losses, "'b'.*around", form, at=model.z)
+    assert "tuple" in message
+    check_backward(balancer, losses, model, model.trunk, at=(model.z, model.inner))
+
+
+@each_method
+def test_a_skip_connection_found_by_the_hook(method):
+    model = Skipping().to(DEVICE)
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    if needs_z(method):
+        message = refused(balancer, model, losses, "'b'.*around")
+        assert "at=" in message
+    else:
+        check_backward(balancer, losses, model, model.trunk)
+
+
+@both_forms
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_at_is_detached(method, form):
+    model, balancer, x, targets = started(method)
+    losses = losses_of(model(x), targets)
+    refused(balancer, model, losses, "detached", form, at=model.trunk(x).detach())
+
+
+@both_forms
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_at_is_unrelated(method, form):
+    model, balancer, x, targets = started(method)
+    losses = losses_of(model(x), targets)
+    refused(balancer, model, losses, "at does not hold", form, at=model.trunk(x))
+    refused(balancer, model, losses, "at does not hold", form, at=(model.trunk(x), model.trunk(x)))
+
+
+@pytest.mark.parametrize("at", ["z", 3, (), {}, {"a": None}, [None]])
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_at_is_not_a_tensor(method, at):
+    model, balancer, x, targets = started(method)
+    refused(balancer, model, losses_of(model(x), targets), "at must be", at=at)
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_at_for_an_unknown_task(method):
+    model, balancer, x, targets = started(method)
+    losses = losses_of(model(x), targets)
+    refused(balancer, model, losses, "at names unknown task 'd'", at={"d": model.trunk(x)})
+
+
+@each_method
+def test_at_above_the_parameters_of_a_head(method):
+    """z is the output of a head: no shared parameter is left out, but nothing below is a head's any more."""
+    model = mlp()
+    balancer = method.create(model.heads["a"], tasks=TASKS)
+    x, targets = batch()
+    z = model.trunk(x)
+    losses = {task: mse_loss(model.heads[task](z), targets[task]) for task in ("b", "c")}
+    refused(balancer, model, losses, "shared has no parameter that a loss reaches", at=z)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if needs_z(method)], ids=str)
+def test_a_list_of_parameters_without_at(method):
+    model = mlp()
+    balancer = method.create(list(model.trunk.parameters()))
+    x, targets = batch()
+    message = refused(balancer, model, losses_of(model(x), targets), "list of parameters")
+    assert "at=z" in message
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if needs_z(method)], ids=str)
+def test_a_balancer_made_after_the_forward(method):
+    model = mlp()
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    message = refused(method.create(model.trunk), model, losses, "at=z")
+    assert "before" in message or "forward" in message, f"does not say what is wrong: {message}"
+
+
+@each_method
+def test_parameters_outside_shared_that_several_tasks_reach(method):
+    model = MultiTask(heads={task: nn.Linear(5, OUTPUTS[task]) for task in TASKS})
+    model.neck = nn.Linear(WIDTH, 5)
+    model = model.to(DEVICE)
+    balancer = method.create(model.trunk)
+    for attempt in range(3):
+        x, targets = batch()
+        neck = model.neck(model.trunk(x))
+        losses = {task: mse_loss(model.heads[task](neck), targets[task]) for task in TASKS}
+        if attempt == 0:
+            with pytest.warns(UserWarning, match="2 parameters outside shared") as caught:
+                check_backward(balancer, losses, model, model.trunk)
+            assert len(caught) == 1
+            assert "(5, 16)" in str(caught[0].message)
+        else:
+            check_backward(balancer, losses, model, model.trunk)
+
+
+@both_forms
+def test_the_warning_points_at_the_training_loop(form):
+    model = MultiTask(heads={task: nn.Linear(5, OUTPUTS[task]) for task in TASKS})
+    model.neck = nn.Linear(WIDTH, 5)
+    model = model.to(DEVICE)
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    neck = model.neck(model.trunk(x))
+    losses = {task: mse_loss(model.heads[task](neck), targets[task]) for task in TASKS}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (balancer.backward if form == "backward" else balancer)(losses)
+    assert caught[0].filename == __file__
+
+
+def test_an_input_is_not_called_a_parameter():
+    model = mlp()
+    balancer = PAPER.create(model.trunk)
+    x, targets = batch()
+    x.requires_grad_()
+    balancer.backward(losses_of(model(x), targets))
+
+
+@both_forms
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_losses_that_are_none(method, form):
+    model, balancer, x, targets = started(method)
+    losses = losses_of(model(x), targets)
+    refused(balancer, model, {**losses, "d": losses["a"]}, "unknown task 'd'", form)
+    refused(balancer, model, {}, "no task", form)
+    refused(balancer, model, dict.fromkeys(TASKS), "no task", form)
+    refused(balancer, model, list(losses.values()), "losses must be a dict", form)
+    refused(balancer, model, sum(losses.values()), "losses must be a dict", form)
+    refused(balancer, model, None, "losses must be a dict", form)
+    refused(balancer, model, {**losses, "b": losses["b"].item()}, r"losses\['b'\] must be a scalar tensor", form)
+    refused(balancer, model, {**losses, "b": model(x)["b"]}, r"losses\['b'\].*reduce it", form)
+    refused(balancer, model, {**losses, "b": torch.zeros(0, device=DEVICE)}, r"losses\['b'\]", form)
+    refused(balancer, model, {**losses, "b": losses["b"].detach()}, r"losses\['b'\] has no graph", form)
+    with torch.no_grad():
+        blind = losses_of(model(x), targets)
+    refused(balancer, model, blind, r"losses\['a'\] has no graph", form)
+    balancer.backward(losses)
+
+
+@each_method
+def test_shared_that_no_loss_reaches(method):
+    model, other = mlp(), mlp()
+    balancer = method.create(other.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    refused(balancer, model, losses, "shared" if needs_z(method) else "shared has no parameter that a loss reaches")
+    assert all(p.grad is None for p in other.parameters())
+
+
+@each_method
+def test_shared_is_all_frozen(method):
+    model = mlp()
+    model.trunk.requires_grad_(False)
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    refused(balancer, model, losses_of(model(x), targets), "shared")
+
+
+@pytest.mark.parametrize(
+    ("mask", "match"),
+    [
+        ({"d": torch.ones(BATCH, dtype=torch.bool)}, "mask names unknown task 'd'"),
+        ({"a": torch.ones(BATCH)}, r"mask\['a'\] must be a bool tensor"),
+        ({"a": torch.ones(BATCH, 1, dtype=torch.bool)}, r"mask\['a'\] must be a bool tensor"),
+        ({"a": [True] * BATCH}, r"mask\['a'\] must be a bool tensor"),
+        ({"a": True}, r"mask\['a'\] must be a bool tensor"),
+        (torch.ones(BATCH, dtype=torch.bool), "mask must be a dict"),
+    ],
+)
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_a_bad_mask(method, mask, match):
+    model, balancer, x, targets = started(method)
+    refused(balancer, model, losses_of(model(x), targets), match, mask=mask)
+
+
+@pytest.mark.parametrize("length", [1, BATCH - 1, 2 * BATCH])
+@pytest.mark.parametrize("method", [method for method in METHODS if needs_z(method)], ids=str)
+def test_a_mask_of_another_length(method, length):
+    model, balancer, x, targets = started(method)
+    mask = {"a": torch.ones(length, dtype=torch.bool, device=DEVICE)}
+    refused(balancer, model, losses_of(model(x), targets), "mask", mask=mask)
+
+
+@pytest.mark.parametrize("argument", ["metrics", "validation_losses"])
+@each_method
+def test_inputs_the_method_does_not_use(method, argument):
+    model, balancer, x, targets = started(method)
+    if argument in balancer.rule.uses:
+        pytest.skip("it does use them")
+    refused(balancer, model, losses_of(model(x), targets), argument, **{argument: {"a": 1.0}})
+
+
+def test_batches_of_different_size_in_one_representation():
+    model = MultiTask(nn.GRU(FEATURES, WIDTH)).to(DEVICE)
+    balancer = ROBUST.create(model.trunk)
+    outputs, hidden = model.trunk(torch.randn(5, BATCH, FEATURES, device=DEVICE))
+    losses = {task: model.heads[task](outputs[0] + hidden[-1]).square().mean() for task in TASKS}
+    refused(balancer, model, losses, "batch_dim|same dimension")
+
+
+def test_one_sample_is_too_few_and_says_so():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    trained(balancer, model, 2)
+    x, targets = batch(1)
+    before = balancer.state_dict()
+    with pytest.warns(UserWarning, match="1 sample"):
+        balancer.backward(losses_of(model(x), targets))
+    for name, tensor in balancer.state_dict().items():
+        if name != "_extra_state":
+            torch.testing.assert_close(tensor, before[name])
+
+
+@pytest.mark.parametrize("method", WITHOUT_Z, ids=str)
+def test_a_trunk_inside_another_module_is_fine_without_z(method):
+    model = mlp()
+    balancer = method.create(nn.ModuleList([model.trunk]))
+    x, targets = batch()
+    check_backward(balancer, losses_of(model(x), targets), model, model.trunk)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"tasks": "ab"}, "tasks must be a list"),
+        ({"tasks": []}, "tasks is empty"),
+        ({"tasks": ["a", "a"]}, "more than once"),
+        ({"tasks": ["a", 3]}, "non-empty strings"),
+        ({"shared": "trunk"}, "shared must"),
+        ({"shared": []}, "no parameters"),
+        ({"shared": nn.ReLU()}, "no parameters"),
+        ({"shared": None}, "shared must be"),
+        ({"shared": nn.LazyLinear(3)}, "run one forward"),
+        ({"shared": [torch.zeros(3, requires_grad=True) * 2]}, "leaf"),
+        ({"heads": "none"}, "heads must be"),
+        ({"every": 0}, "every must be"),
+        ({"every": 1.5}, "every must be"),
+        ({"scale": 0}, "scale must be"),
+        ({"scale": float("nan")}, "scale must be"),
+        ({"no_such_option": 1}, "no_such_option"),
+    ],
+)
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_a_balancer_that_cannot_be_made(method, arguments, match):
+    arguments = {"shared": nn.Linear(2, 2), **arguments}
+    with pytest.raises(ValueError, match=match):
+        method.create(**arguments)
+
+
+def test_options_the_robust_estimator_refuses():
+    for option in ("step_size", "normalize", "warmup_steps"):
+        with pytest.raises(ValueError, match=option):
+            ROBUST.create(nn.Linear(2, 2), **{option: 1})

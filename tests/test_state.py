@@ -1,0 +1,311 @@
+"""State: bit-exact resume, strict and harmless loading, copies that go on by themselves."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from models import (
+    DEVICE,
+    METHODS,
+    OUTPUTS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    assert_same,
+    batch,
+    gradients,
+    losses_of,
+    mlp,
+)
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+def advance(balancer, model, seeds):
+    """Training on batches that depend on the seeds alone; all there is to see of it."""
+    seen = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        x, targets = batch()
+        model.zero_grad()
+        step = balancer.backward(losses_of(model(x), targets))
+        seen.append((step.weights, step.excess_risks, gradients(model)))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.05 * parameter.grad
+        if seed % 3 == 2:
+            balancer.end_epoch()
+    return seen
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@each_method
+def test_resume_is_bit_exact(method, steps):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(steps))
+    saved = through_a_file({"model": model.state_dict(), "balancer": balancer.state_dict()})
+    twin = mlp()
+    restored = method.create(twin.trunk)
+    advance(restored, twin, [77])  # whatever it knew before must be gone
+    twin.load_state_dict(saved["model"])
+    restored.load_state_dict(saved["balancer"])
+    assert_same(balancer.state_dict(), restored.state_dict())
+    assert_same(advance(balancer, model, range(10, 15)), advance(restored, twin, range(10, 15)))
+    assert_same(balancer.state_dict(), restored.state_dict())
+
+
+@each_method
+def test_a_saved_state_does_not_move_on(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(2))
+    saved = balancer.state_dict()
+    kept = copy.deepcopy(saved)
+    advance(balancer, model, range(2, 4))
+    assert_same(saved, kept)
+
+
+@each_method
+def test_the_counter_of_skipped_tasks_is_saved(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    balancer.backward({**losses, "b": losses["b"] * torch.nan})
+    restored = method.create(model.trunk)
+    restored.load_state_dict(through_a_file(balancer.state_dict()))
+    assert restored.skipped.tolist() == [0, 1, 0]
+
+
+def _with(state, **changes):
+    return {**state, "_extra_state": {**state["_extra_state"], **changes}}
+
+
+def _without(state, *keys):
+    return {**state, "_extra_state": {k: v for k, v in state["_extra_state"].items() if k not in keys}}
+
+
+MISTAKES = {
+    "other tasks": lambda s: _with(s, tasks=["a", "b", "d"]),
+    "other order": lambda s: _with(s, tasks=["b", "a", "c"]),
+    "other method": lambda s: _with(s, method="nobody's"),
+    "later version": lambda s: _with(s, version=99),
+    "no version": lambda s: _without(s, "version"),
+    "no extra state": lambda s: {k: v for k, v in s.items() if k != "_extra_state"},
+    "extra state is None": lambda s: {**s, "_extra_state": None},
+    "no tasks": lambda s: _without(s, "tasks"),
+    "no method": lambda s: _without(s, "method"),
+    "no steps": lambda s: _without(s, "steps"),
+    "no random": lambda s: _without(s, "random"),
+    "random of another size": lambda s: _with(s, random=torch.zeros(3, dtype=torch.uint8)),
+    "steps is no number": lambda s: _with(s, steps="7"),
+    "a key is missing": lambda s: {k: v for k, v in s.items() if k != "weights"},
+    "a key too many": lambda s: {**s, "state_more": torch.zeros(3)},
+    "another shape": lambda s: {**s, "weights": torch.zeros(4)},
+    "not a tensor": lambda s: {**s, "weights": [0.3, 0.3, 0.4]},
+    "empty": lambda s: {},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
+def test_a_state_that_does_not_fit(method, mistake):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(2))
+    source = method.create(model.trunk)
+    before = copy.deepcopy(balancer.state_dict())
+    with pytest.raises(ValueError):
+        balancer.load_state_dict(MISTAKES[mistake](source.state_dict()))
+    assert_same(before, balancer.state_dict())
+
+
+def test_messages_name_what_differs():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    for other, match in (
+        (UNIFORM.create(model.trunk), "method 'uniform'"),
+        (ROBUST.create(model.trunk, tasks=["a", "b"]), r"tasks \['a', 'b'\]"),
+        (PAPER.create(model.trunk), "options"),
+        (ROBUST.create(model.trunk, width=8), "shape"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            balancer.load_state_dict(other.state_dict())
+
+
+class Owner(nn.Module):
+    """A model that owns its balancer."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.inner = mlp()
+        self.balancer = method.create(self.inner.trunk)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@each_method
+def test_a_balancer_inside_the_model(method):
+    owner = Owner(method).to(DEVICE)
+    assert set(dict(owner.named_parameters())) == {f"inner.{name}" for name, _ in mlp().named_parameters()}
+    assert not any("shared" in key or "trunk" in key for key in owner.balancer.state_dict())
+    advance(owner.balancer, owner, range(3))
+    saved = through_a_file(owner.state_dict())
+    twin = Owner(method).to(DEVICE)
+    twin.load_state_dict(saved)
+    assert_same(advance(owner.balancer, owner, range(5, 8)), advance(twin.balancer, twin, range(5, 8)))
+    owner.zero_grad()
+    copied = copy.deepcopy(owner)
+    assert_same(advance(owner.balancer, owner, range(8, 10)), advance(copied.balancer, copied, range(8, 10)))
+
+
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.bfloat16, nn.Module.double], ids=lambda f: f.__name__)
+@each_method
+def test_changing_the_type_of_the_model_keeps_the_state(method, change):
+    owner = Owner(method).to(DEVICE)
+    advance(owner.balancer, owner, range(2))
+    before = copy.deepcopy(owner.balancer.state_dict())
+    change(owner)
+    assert_same(before, owner.balancer.state_dict())
+
+
+@each_method
+def test_modes_and_requires_grad_are_harmless(method):
+    owner = Owner(method).to(DEVICE)
+    owner.eval()
+    owner.requires_grad_(True)
+    owner.train()
+    owner.apply(lambda module: None)
+    assert all(step[0].isfinite().all() for step in advance(owner.balancer, owner, range(2)))
+
+
+@pytest.mark.parametrize("order", ["model first", "balancer first"])
+@pytest.mark.parametrize("shared", ["module", "list"])
+@each_method
+def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
+    model = mlp()
+    balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
+    run = advance
+    if shared == "list":
+        run = _advance_with_z
+    run(balancer, model, range(2))
+    model.zero_grad()
+    if order == "model first":
+        twin, copied = copy.deepcopy((model, balancer))
+    else:
+        copied, twin = copy.deepcopy((balancer, model))
+    untouched = copy.deepcopy(balancer.state_dict())
+    found = run(copied, twin, range(5, 8))
+    assert_same(untouched, balancer.state_dict())
+    assert all(p.grad is None for p in model.parameters())
+    assert_same(found, run(balancer, model, range(5, 8)))
+
+
+def _advance_with_z(balancer, model, seeds):
+    seen = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        x, targets = batch()
+        model.zero_grad()
+        z = model.trunk(x)
+        losses = losses_of({task: model.heads[task](z) for task in TASKS}, targets)
+        step = balancer.backward(losses, at=z)
+        seen.append((step.weights, gradients(model)))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.05 * parameter.grad
+    return seen
+
+
+@each_method
+def test_a_copy_of_the_balancer_alone_refers_to_the_same_model(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(2))
+    copied = copy.deepcopy(balancer)
+    start = copy.deepcopy(model.state_dict())
+    found = advance(copied, model, range(5, 7))
+    model.load_state_dict(start)
+    assert_same(found, advance(balancer, model, range(5, 7)))
+
+
+@each_method
+def test_a_copy_of_a_copy(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    twin, copied = copy.deepcopy(copy.deepcopy((model, balancer)))
+    assert_same(advance(copied, twin, range(2)), advance(balancer, model, range(2)))
+    first, second = copy.deepcopy((model, balancer))
+    first, second = copy.deepcopy((first, second))
+    again = copy.deepcopy(second)
+    first.zero_grad()
+    assert advance(again, first, [3])
+
+
+@each_method
+def test_pickle(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(2))
+    model.zero_grad()
+    twin, copied = pickle.loads(pickle.dumps((model, balancer)))
+    assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
+
+
+@each_method
+def test_pickle_of_a_fresh_copy(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    advance(balancer, model, range(2))
+    model.zero_grad()
+    twin, copied = pickle.loads(pickle.dumps(copy.deepcopy((model, balancer))))
+    assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
+
+
+@each_method
+def test_a_copy_in_the_middle_of_an_accumulation(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    twin, copied = copy.deepcopy((model, balancer))
+    for b, m in ((balancer, model), (copied, twin)):
+        b.backward(losses_of(m(x), targets))
+    assert_same(gradients(model), gradients(twin))
+    assert_same(balancer.state_dict(), copied.state_dict())
+
+
+def test_a_checkpoint_without_a_balancer_can_be_loaded_loosely():
+    """Fine-tuning: `strict=False` is how one loads a backbone into a model that has more."""
+    owner = Owner(UNIFORM).to(DEVICE)
+    backbone = {f"inner.{key}": value for key, value in mlp().state_dict().items()}
+    owner.load_state_dict(backbone, strict=False)
+
+
+def test_two_balancers_on_one_trunk():
+    model = mlp()
+    first, second = ROBUST.create(model.trunk), PAPER.create(model.trunk)
+    assert len(model.trunk._forward_hooks) == 1
+    advance(first, model, range(2))
+    advance(second, model, range(2))
+    advance(first, model, range(2))
+
+
+def test_a_balancer_says_what_it_is():
+    text = repr(ROBUST.create(mlp().trunk))
+    assert "tasks=['a', 'b', 'c']" in text
+    assert OUTPUTS
