@@ -479,7 +479,7 @@ def test_in_place_change_does_not_falsify_the_statistics():
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1)])
 @both_forms
-@each_method
+@a_few_methods
 def test_losses_of_one_element(method, shape, scalar):
     model, x, targets = simple()
     balancer = method.create(model.trunk)
