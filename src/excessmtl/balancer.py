@@ -87,6 +87,7 @@ class Balancer(StatefulModule):
         self.every, self.scale = every, float(scale)
         self._pending: list[Gathered] = []
         self._reach_checked = self._outside_warned = False
+        self.last_step: Step | None = None
         self.to(reference.parameters[0].device)
 
     def extra_repr(self) -> str:
@@ -113,9 +114,9 @@ class Balancer(StatefulModule):
             mask: Task -> bool tensor over the batch, where only some samples carry a label.
             scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
             accumulate: True for all micro-batches but the last; statistics are updated once, with the last.
-                Divide the losses by the number of micro-batches as usual. Methods that look at the
-                representation or at the losses give all micro-batches the weights of the step before; methods
-                that look at the parameters hold the gradients back until the last one.
+                Divide the losses by the number of micro-batches as usual. Methods that look at all shared
+                parameters hold the gradients back until the last one; the others give all micro-batches the
+                weights of the step before.
             metrics: Task -> indicator in (0, 1], for DTP.
             validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
@@ -123,10 +124,12 @@ class Balancer(StatefulModule):
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         route = self._route(call)
         batch = self._collect(call, route)
+        random = self._generator.get_state()
         decision, weights = self._decide(call, batch)
         parts = self._parts(call, route, batch, decision, weights, self.heads)
         if parts is None:  # something is not finite: walk task by task to find out whose
-            batch = self._collect(call, Route("direct", route.reaches, overlap=True))
+            self._generator.set_state(random)
+            batch = self._collect(call, replace(route, mode="direct", overlap=True))
             decision, weights = self._decide(call, batch)
             parts = self._parts(call, route, batch, decision, weights, self.heads) or []
         write(parts)
@@ -147,23 +150,29 @@ class Balancer(StatefulModule):
 
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
         can express. Pass `scaler` here too if you are going to scale the result. Without a representation, one
-        host read finds the tasks to leave out. The last step's details are in `last_step`.
+        host read and one more backward find the tasks to leave out. The details of the step are in `last_step`.
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         route = self._route(call, alive=True)
+        alive = [cut.tensor() for cut in route.cuts]  # the walks below may free what else keeps them alive
         batch = self._collect(call, route, keep=True)
+        random = self._generator.get_state()
         decision, weights = self._decide(call, batch, hold=False)
+        if route.mode == "combined" and self._parts(call, route, batch, decision, weights, "weighted") is None:
+            self._generator.set_state(random)
+            batch = self._collect(call, replace(route, mode="direct", overlap=True), keep=True)
+            decision, weights = self._decide(call, batch, hold=False)
         values = torch.where(batch.ok, batch.values * weights * self.scale, 0)
         if route.mode == "cut":
             parts = self._parts(call, route, batch, decision, weights, "weighted")
             scalar = defer(values.sum(), parts or [], call.scale)
+            del alive
         else:
             scalar = torch.zeros_like(values[0]) + 0 * self._shared.parameters[0].sum()
             for loss, weight, ok in zip(call.losses, weights * self.scale, batch.ok.tolist(), strict=True):
                 if loss is not None and ok:
                     scalar = scalar + weight * loss.reshape(())
-        batch.final = False
-        self.last_step = self._close(call, batch, decision, weights)
+        self.last_step = self._close(call, replace(batch, final=False), decision, weights)
         return scalar
 
     def end_epoch(self) -> None:
@@ -201,17 +210,18 @@ class Balancer(StatefulModule):
             alive=alive,
         )
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
-            if not reaches_any([cut for reach in route.reaches for cut in reach.cuts.values()], shared):
+            if not reaches_any(route.cuts, shared):
                 raise ValueError(UNREACHED)
             self._reach_checked = True
         outside = [] if self._outside_warned else several_owners(route.reaches)
         if outside:
             self._outside_warned = True
+            shapes = [tuple(leaf.shape) for leaf in outside[:5]]
             warnings.warn(
-                f"{len(outside)} parameters outside shared are reached by several tasks (shapes "
-                f"{[tuple(leaf.shape) for leaf in outside[:5]]}); they get the weighted gradient, but add them to "
-                "shared if they are part of the trunk",
-                stacklevel=4,
+                f"{len(outside)} parameters outside shared are reached by several tasks (shapes {shapes}); they get "
+                "the weighted gradient. Add them to shared if they are part of the trunk; if they are heads, keep the "
+                "losses as separate scalars instead of parts of one tensor",
+                stacklevel=5 if alive else 3,
             )
         return route
 
@@ -248,7 +258,12 @@ class Balancer(StatefulModule):
         seen = self._observe(call, [*pending, batch])
         decision = self.rule.update(self.state, seen)
         decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
-        return decision, self.weights if pending and not (hold and batch.final) else decision.weights
+        late = bool(pending) and not (hold and self._holds(call, batch))
+        return decision, self.weights if late else decision.weights
+
+    def _holds(self, call: _Call, batch: Gathered) -> bool:
+        """Whether gradients of micro-batches wait for the last one, to be given the weights of all together."""
+        return batch.final and call.probe is not Probe.LOSSES
 
     def _observe(self, call: _Call, batches: list[Gathered]) -> Observation:
         """All micro-batches of a step as one observation."""
@@ -269,7 +284,7 @@ class Balancer(StatefulModule):
         return Observation(
             losses=_total([torch.where(batch.ok, batch.values, 0) for batch in batches]),
             ok=torch.stack([batch.ok for batch in batches]).any(0),
-            rows=rows,
+            rows=tuple(row.float() for row in rows),
             positions=positions,
             samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
             metrics=call.metrics,
@@ -309,28 +324,28 @@ class Balancer(StatefulModule):
         weights = weights * self.scale
         own = weights if heads == "weighted" else torch.ones_like(weights)
         if not batch.final and route.mode == "combined":
-            multipliers = None if heads == "weighted" else own
-            parameters = list(self._shared.trainable.values())
-            return combined(call.losses, route.reaches, parameters, weights, multipliers, call.scale)
+            ok, parameters = batch.ok, list(self._shared.trainable.values())
+            multipliers = None if heads == "weighted" else own * ok
+            return combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
         gates = None if decision is None else decision.gates
         if gates is not None:
             gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
-        if not batch.final:
+        if not self._holds(call, batch):
             return contributions(batch, weights, own, gates)
         held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
         return [part for one in held for part in contributions(one, weights, own, gates)]
 
     def _close(self, call: _Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
         left_out = batch.labelled & ~batch.ok
-        if batch.overflow is not None:
-            left_out = left_out & ~batch.overflow
+        if batch.overflow is not None:  # not the task's fault, unless its loss itself is bad
+            left_out = left_out & (~batch.overflow | ~batch.values.isfinite())
         self.skipped = self.skipped + left_out
         if decision is not None:
             self.remember(decision.state)
             self.weights = decision.weights
         if call.accumulate and not self.rule.gated:
             if self._steps % self.every == 0:
-                self._pending = [*self._pending, batch if batch.final else batch.without_graph()]
+                self._pending = [*self._pending, batch if self._holds(call, batch) else batch.without_graph()]
         else:
             self._pending = []
             self._steps += 1

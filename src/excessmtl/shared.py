@@ -36,6 +36,10 @@ class Shared:
         copied._target, copied._layer, copied._copies = self._target, self._layer, memo
         return copied
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._resolve()
+        return self.__dict__
+
     def _resolve(self) -> None:
         if self._copies is None:
             return

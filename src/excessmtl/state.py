@@ -10,6 +10,7 @@ from excessmtl.methods.base import Rule, State
 
 _VERSION = 1
 _PREFIX = "state_"
+_EXTRA: dict[str, type] = {"version": int, "method": str, "tasks": list, "steps": int, "random": Tensor}
 
 
 class StatefulModule(nn.Module):
@@ -58,14 +59,21 @@ class StatefulModule(nn.Module):
         self._steps = state["steps"]
         self._generator.set_state(state["random"].cpu())
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        self._check_fits({k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)})
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, *rest: Any
+    ) -> None:
+        found = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+        if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
+            self._check_fits(found)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
 
     def _check_fits(self, found: dict[str, Any]) -> None:
         extra = found.pop("_extra_state", None)
         if not isinstance(extra, dict) or "version" not in extra:
             raise ValueError("state has no '_extra_state' entry of a balancer; pass what state_dict() returned")
+        for key, kind in _EXTRA.items():
+            if not isinstance(extra.get(key), kind):
+                raise ValueError(f"state has {key}={extra.get(key)!r} where {kind.__name__} is expected; it is damaged")
         if extra["version"] != _VERSION:
             raise ValueError(
                 f"state has version {extra['version']!r}, this release reads {_VERSION}; use the release that wrote it"
@@ -80,7 +88,16 @@ class StatefulModule(nn.Module):
                 f"state does not fit the options of this balancer: missing {missing}, unexpected {unexpected}; make "
                 "the balancer with the options it was saved with"
             )
+        size = self._generator.get_state().shape
+        if extra["random"].dtype != torch.uint8 or extra["random"].shape != size:
+            raise ValueError(
+                "state has a random stream of another kind; it is damaged, or from another version of torch"
+            )
         for name, buffer in expected.items():
+            if not isinstance(found[name], Tensor):
+                raise ValueError(
+                    f"state has {name} of type {type(found[name]).__name__}, expected a tensor; it is damaged"
+                )
             if found[name].shape != buffer.shape:
                 raise ValueError(
                     f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(buffer.shape)}; the shared "

@@ -47,13 +47,13 @@ class Adapter:
 
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
-        projected: dict[int, Tensor] = {}
+        projected: dict[tuple[int, int, int], Tensor] = {}
         found = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
         first, second, count = (torch.stack(column) for column in zip(*found, strict=True))
         return Moments(first, second, count)
 
     def _of_task(
-        self, samples: Sequence[Sample], like: Tensor, projected: dict[int, Tensor]
+        self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         first = like.new_zeros(self.width + 1, self.width)
         second, count = torch.zeros_like(first), like.new_zeros(())
@@ -62,6 +62,7 @@ class Adapter:
             factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
             size = _common_size(factors)
             labelled = parts[0].labelled
+            parts[0].check_mask(size)
             count = count + (size if labelled is None else labelled.to(like.device).sum())
             if len(factors) == 1 and factors[0][0].shape[1] == 1:
                 z, dz = (factor.squeeze(1) for factor in factors[0])
@@ -72,12 +73,15 @@ class Adapter:
         # The loss is a mean over the labelled samples, so a sample's own gradient is `count` times what arrives.
         return first * count, second * count.square(), count
 
-    def _factors(self, sample: Sample, index: int, tensors: int, projected: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+    def _factors(
+        self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """(z, 1) and dz as [samples, positions, width (+ 1)]."""
-        if id(sample.z) not in projected:
+        key = (id(sample.z), index, tensors)
+        if key not in projected:
             z = self._project(sample.z.float(), 2 * index, tensors)
-            projected[id(sample.z)] = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
-        return projected[id(sample.z)], self._project(sample.dz, 2 * index + 1, tensors)
+            projected[key] = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
+        return projected[key], self._project(sample.dz, 2 * index + 1, tensors)
 
     def _project(self, tensor: Tensor, stream: int, tensors: int) -> Tensor:
         flat = self._positions(tensor)

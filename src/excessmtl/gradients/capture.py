@@ -7,7 +7,8 @@ one a loss came from, and copies of the model need no care.
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,13 +23,36 @@ class Cut:
     """A tensor at which the graph is cut: heads above, trunk below."""
 
     edge: GradientEdge | None
-    values: Tensor
-    tensor: Callable[[], Tensor | None]
-    """The tensor itself while it is alive (a weak reference where a hook found it)."""
+    stored: Tensor
+    version: int | None
+    """Of the values when they were taken; None: they are ours alone."""
+    reference: Callable[[], Tensor | None]
+
+    @property
+    def values(self) -> Tensor:
+        """What the trunk returned; a ValueError if it has been overwritten since."""
+        if self.version is not None and self.stored._version != self.version:
+            raise ValueError(
+                "the representation was changed in place after the shared module returned it; use an operation that "
+                "is not in place, or pass the changed tensor as at=z"
+            )
+        return self.stored
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return self.stored.numel()
+
+    def tensor(self) -> Tensor | None:
+        """The tensor itself, while it is alive and still stands where it stood in the graph."""
+        tensor, edge = self.reference(), self.edge
+        if tensor is None or edge is None or tensor.output_nr != edge.output_nr:
+            return None
+        return tensor if tensor.grad_fn in (edge.node, None) else None
 
     def without_graph(self) -> "Cut":
         """The values alone."""
-        return Cut(None, self.values, lambda: None)
+        return Cut(None, self.values, None, _gone)
 
 
 FindCut = Callable[[Node, int], Cut | None]
@@ -40,7 +64,7 @@ def no_cut(node: Node, output: int) -> Cut | None:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists and mappings."""
+    """All tensors in nested tuples, lists, mappings and dataclasses."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -49,6 +73,9 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            yield from tensors_in(getattr(value, part.name))
 
 
 def _note_outputs(module: nn.Module, args: Any, output: Any) -> None:
@@ -57,7 +84,7 @@ def _note_outputs(module: nn.Module, args: Any, output: Any) -> None:
     for tensor in tensors_in(output):
         if tensor.grad_fn is not None:
             notes = _metadata(tensor.grad_fn).setdefault(_NOTE, {})
-            notes[id(module), tensor.output_nr] = (tensor.detach(), weakref.ref(tensor))
+            notes[id(module), tensor.output_nr] = (tensor.detach(), tensor._version, weakref.ref(tensor))
 
 
 def _metadata(node: Node) -> dict[Any, Any]:
@@ -84,10 +111,19 @@ def noted_by(module: nn.Module) -> FindCut:
     return find
 
 
+def _gone() -> None:
+    return None
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def given(tensors: list[Tensor]) -> FindCut:
     """Cuts at the tensors the caller passed as `at=`."""
     cuts: dict[tuple[Node, int], Cut] = {}
     for tensor in tensors:
         edge = get_gradient_edge(tensor)
-        cuts[edge.node, edge.output_nr] = Cut(edge, tensor.detach(), lambda tensor=tensor: tensor)  # type: ignore[misc]
+        reference: Callable[[], Tensor | None] = partial(_itself, tensor)
+        cuts[edge.node, edge.output_nr] = Cut(edge, tensor.detach(), tensor._version, reference)
     return lambda node, output: cuts.get((node, output))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from excessmtl.gradients.gather import all_finite
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.write import Contribution
 
@@ -20,7 +21,8 @@ def combined(
     """The weighted gradient, or None when something in it is not finite.
 
     Finding that out takes the one host read of this path: a task cannot be set aside after its gradient has
-    been added to the others'. The graph is kept for the caller to walk task by task in that case.
+    been added to the others'. The graph is kept for the caller to walk task by task in that case, so it lives as long
+    as the losses do.
     `heads`: multipliers of the tasks' own leaves; None where they are the weights.
     """
     own: dict[int, tuple[Tensor, int]] = {}
@@ -35,8 +37,8 @@ def combined(
     parts = _walk(losses, list(common.values()), weights, scale)
     if heads is not None:
         parts += _walk(losses, [leaf for leaf, _ in own.values()], heads, scale)
-    total = torch.stack([gradient.sum(dtype=torch.float32) for _, gradient in parts]).sum()
-    return parts if bool(total.isfinite()) else None
+    finite = all_finite([gradient for _, gradient in parts], weights)
+    return parts if bool(finite) else None
 
 
 def _walk(
@@ -51,4 +53,9 @@ def _walk(
             roots.append(loss)
             outputs.append(output.to(loss.dtype).reshape(loss.shape))
     gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
-    return [(leaf, g) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]
+    # Autograd may return one tensor for two leaves, or an expanded one; what becomes `.grad` must stand alone.
+    return [
+        (leaf, g.clone(memory_format=torch.preserve_format))
+        for leaf, g in zip(leaves, gradients, strict=True)
+        if g is not None
+    ]

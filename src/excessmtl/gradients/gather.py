@@ -3,7 +3,8 @@
 Nothing here reads a device value: which tasks are finite is known as a tensor only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -58,7 +59,7 @@ class Gathered:
 
     @cached_property
     def rows(self) -> tuple[Tensor, ...]:
-        """One fp32 [m, n] matrix per probed parameter, without the loss scale; zero rows where not ok."""
+        """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
         return tuple(self._rows(p.numel(), [task[j] for task in self.probed]) for j, p in enumerate(self.parameters))
 
     @cached_property
@@ -66,7 +67,7 @@ class Gathered:
         """The same at the representation: one matrix per distinct cut."""
         cuts = {id(cut): cut for task in self.cuts for cut, _ in task}
         found = [{id(cut): gradient for cut, gradient in task} for task in self.cuts]
-        return tuple(self._rows(cut.values.numel(), [task.get(key) for task in found]) for key, cut in cuts.items())
+        return tuple(self._rows(cut.size, [task.get(key) for task in found]) for key, cut in cuts.items())
 
     def samples(self, task: int, batch: int = 0) -> list[Sample]:
         """What the representation says about one task, without the loss scale."""
@@ -78,13 +79,14 @@ class Gathered:
         return found
 
     def without_graph(self) -> "Gathered":
-        """The same statistics, holding on to no autograd graph."""
+        """The same statistics of a batch that has been written, holding on to no autograd graph."""
         cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.cuts]
-        return replace(self, cuts=cuts, own=[[] for _ in self.own])
+        return replace(self, cuts=cuts, own=[[] for _ in self.own], final=False)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
-        zero = self.values.new_zeros(size)
-        rows = torch.stack([zero if g is None else g.detach().reshape(-1).float() for g in gradients])
+        dtypes = {g.dtype for g in gradients if g is not None}
+        zero = self.values.new_zeros(size, dtype=torch.float64 if torch.float64 in dtypes else torch.float32)
+        rows = torch.stack([zero if g is None else g.to_dense().reshape(-1).to(zero.dtype) for g in gradients])
         rows = torch.where(self.ok[:, None], rows, 0)
         return rows if self.scale is None else rows / self.scale
 
@@ -113,21 +115,42 @@ def gather(
         targets = [*(cut.edge for cut in edges), *leaves, *parameters]
         gradients: Sequence[Tensor | None] = [None] * len(targets)
         if loss is not None and targets:
-            gradients = torch.autograd.grad(
-                loss,
-                targets,  # type: ignore[arg-type]  # tensors and edges may be mixed
-                grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
-                retain_graph=keep or (overlap and loss is not last),
-                allow_unused=True,
-            )
+            nested = len(edges) > 1
+            with _stopped_at(edges if nested else []):
+                gradients = torch.autograd.grad(
+                    loss,
+                    targets,  # type: ignore[arg-type]  # tensors and edges may be mixed
+                    grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
+                    retain_graph=keep or nested or (overlap and loss is not last),
+                    allow_unused=True,
+                )
         pairs = zip([*edges, *leaves], gradients, strict=False)
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
         own.append([(target, g) for target, g in reached if isinstance(target, Tensor)])
         probed.append(gradients[len(edges) + len(leaves) :])
-        finite.append(_all_finite(gradients, values))
+        finite.append(all_finite(gradients, values))
     labelled = has_labels(losses, masks, values.device)
     return Gathered(values, labelled, torch.stack(finite), scale, masks, own, cuts, probed, parameters, final)
+
+
+@contextmanager
+def _stopped_at(cuts: Sequence[Cut]) -> Iterator[None]:
+    """Gradients that arrive at a cut go no further.
+
+    Of two cuts, one may lie below the other (a pyramid, a recurrent trunk). What the lower one gets through the upper
+    one is sent down later with the upper one's share; without this it would be counted twice.
+    """
+    hooks = [cut.edge.node.register_prehook(_nothing) for cut in cuts if cut.edge is not None]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _nothing(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
 
 
 def without_gradients(
@@ -157,7 +180,9 @@ def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], 
     return given & torch.stack([true if mask is None else mask.to(device).any() for mask in masks])
 
 
-def _all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
+def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """Whether no gradient has an entry that is inf or NaN, as a tensor."""
     # A sum is finite if and only if every entry is (or the entries are beyond any use): one pass, no mask.
-    sums = [gradient.sum(dtype=torch.float32) for gradient in gradients if gradient is not None]
+    dense = [g.coalesce().values() if g.is_sparse else g for g in gradients if g is not None]
+    sums = [gradient.sum(dtype=torch.float32) for gradient in dense]
     return torch.stack(sums).sum().isfinite() if sums else like.new_ones((), dtype=torch.bool)

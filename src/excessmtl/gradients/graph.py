@@ -88,13 +88,13 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
 
 
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
-    """Whether the graph below the cuts leads to one of `parameters`."""
+    """Whether the graph below the cuts leads to one of `parameters`, or to a checkpoint that hides what it holds."""
     wanted = {id(parameter) for parameter in parameters}
     stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
     seen = set(stack)
     while stack:
         node = stack.pop()
-        if id(_leaf_of(node)) in wanted:
+        if id(_leaf_of(node)) in wanted or type(node).__name__ == "CheckpointFunctionBackward":
             return True
         for child, _ in node.next_functions:
             if child is not None and child not in seen:

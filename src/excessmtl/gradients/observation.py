@@ -32,6 +32,11 @@ class Sample:
     batch: int = 0
     """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
 
+    def check_mask(self, size: int) -> None:
+        """Refuse a mask that does not have one entry per sample."""
+        if self.labelled is not None and len(self.labelled) != size:
+            raise ValueError(f"mask has {len(self.labelled)} entries for a batch of {size}; give one per sample")
+
 
 @dataclass(frozen=True)
 class Observation:

@@ -4,16 +4,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from excessmtl.gradients.capture import FindCut, no_cut
+from excessmtl.gradients.capture import Cut, FindCut, no_cut
 from excessmtl.gradients.graph import Reach, explore
 from excessmtl.gradients.observation import Probe
 
 UNREACHED = (
     "shared has no parameter that a loss reaches; pass the module or parameters that the losses are computed with"
 )
-_NOT_CALLED = "no loss was computed from an output of the shared module"
+_NOT_CALLED = (
+    "no loss was computed from an output of the shared module as this balancer saw it (make the balancer before the "
+    "forward; inside a compiled model nothing can be seen)"
+)
 
 
 @dataclass
@@ -28,6 +31,11 @@ class Route:
     reaches: list[Reach]
     overlap: bool
     """Whether walks from different losses meet on the way."""
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """All cuts, once each."""
+        return list({key: cut for reach in self.reaches for key, cut in reach.cuts.items()}.values())
 
 
 def choose_route(
@@ -50,11 +58,11 @@ def choose_route(
         reaches, overlap = explore(losses, shared, find_cut)
         cuts = [cut for reach in reaches for cut in reach.cuts.values()]
         around = [task for task, reach in zip(tasks, reaches, strict=True) if reach.shared]
-        if around:
+        if around and cuts:
             problem = f"the loss of task {around[0]!r} also reaches shared parameters around the representation"
         if explicit and (around or not cuts):
             raise ValueError(
-                f"at does not hold the whole representation: {problem if around else 'no loss was computed from it'}; "
+                f"at does not hold the whole representation: {problem if cuts else 'no loss was computed from it'}; "
                 "pass a tuple of all tensors through which the losses reach the shared parameters"
             )
         usable = cuts and not around and (not alive or all(cut.tensor() is not None for cut in cuts))
@@ -65,17 +73,19 @@ def choose_route(
             f"this method needs the shared representation, and {problem}; pass it as at=z, or pass the module that "
             "computes it as shared"
         )
-    reaches, _ = explore(losses, shared, no_cut)
+    reaches, overlap = explore(losses, shared, no_cut)
     if not any(reach.shared for reach in reaches):
         raise ValueError(UNREACHED)
-    return Route("combined" if probe is Probe.LOSSES else "direct", reaches, overlap=True)
+    return Route("combined" if probe is Probe.LOSSES else "direct", reaches, overlap)
 
 
 def several_owners(reaches: Sequence[Reach]) -> list[Tensor]:
-    """The leaves outside `shared` that more than one task reaches."""
+    """The parameters outside `shared` that more than one task reaches."""
     seen: dict[int, Tensor] = {}
     common: dict[int, Tensor] = {}
     for reach in reaches:
         for key, leaf in reach.leaves.items():
+            if not isinstance(leaf, nn.Parameter):  # an input that wants its gradient, for instance
+                continue
             (common if key in seen else seen)[key] = leaf
     return list(common.values())

@@ -13,7 +13,7 @@ def steps_ahead(batch: Gathered, multipliers: Tensor) -> tuple[list[Tensor], lis
     unscale = 1.0 if batch.scale is None else 1.0 / batch.scale
     parameters, steps = list(batch.parameters), []
     for parameter, rows in zip(batch.parameters, batch.rows, strict=True):
-        steps.append((multipliers @ rows).reshape(parameter.shape))
+        steps.append((multipliers.to(rows.dtype) @ rows).reshape(parameter.shape))
     for task, own in enumerate(batch.own):
         for leaf, gradient in own:
             parameters.append(leaf)
@@ -23,7 +23,7 @@ def steps_ahead(batch: Gathered, multipliers: Tensor) -> tuple[list[Tensor], lis
 
 def cross_products(validation: Gathered, training: Gathered) -> Tensor:
     """[m, m]: validation gradient of task i times training gradient of task j, over all parameters."""
-    products = sum(v @ t.T for v, t in zip(validation.rows, training.rows, strict=True))
+    products = sum((v @ t.T).float() for v, t in zip(validation.rows, training.rows, strict=True))
     cross = products if isinstance(products, Tensor) else training.values.new_zeros(len(training.own))
     unscale = 1.0 if training.scale is None else 1.0 / training.scale
     for i, own in enumerate(validation.own):

@@ -27,10 +27,9 @@ def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gat
     total: dict[int, list[Any]] = {}
 
     def add(target: Tensor | Cut, gradient: Tensor, task: int, multiplier: Tensor) -> None:
-        # `where`, not a product: zero times NaN is NaN.
-        term = torch.where(ok[task], gradient, 0) * multiplier.to(gradient.dtype)
+        term = _scaled(gradient, ok[task], multiplier)
         slot = total.setdefault(id(target), [target, None])
-        slot[1] = term if slot[1] is None else slot[1].add_(term)
+        slot[1] = term if slot[1] is None else slot[1] + term
 
     for i in range(len(gathered.own)):
         for j, (cut, gradient) in enumerate(gathered.cuts[i]):
@@ -38,12 +37,24 @@ def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gat
         for leaf, gradient in gathered.own[i]:
             add(leaf, gradient, i, heads[i] if owners[id(leaf)] == 1 else weights[i])
     for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
-        combined = (weights @ rows).reshape(parameter.shape).to(parameter.dtype)
+        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
         total[id(parameter)] = [parameter, combined if gathered.scale is None else combined * gathered.scale]
     if (overflow := gathered.overflow) is not None:
         for slot in total.values():
-            slot[1] = torch.where(overflow, torch.nan, slot[1])
+            slot[1] = slot[1] * torch.where(overflow, torch.nan, 1.0).to(slot[1].dtype)
     return [(target, gradient) for target, gradient in total.values()]
+
+
+def _scaled(gradient: Tensor, ok: Tensor, multiplier: Tensor) -> Tensor:
+    # `where`, not a product: zero times NaN is NaN.
+    multiplier = multiplier.to(gradient.dtype)
+    if not gradient.is_sparse:
+        return torch.where(ok, gradient, 0) * multiplier
+    gradient = gradient.coalesce()
+    values = torch.where(ok, gradient.values(), 0) * multiplier
+    return torch.sparse_coo_tensor(
+        gradient.indices(), values, gradient.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 @torch.no_grad()
@@ -83,5 +94,6 @@ class _Deferred(torch.autograd.Function):
 def defer(value: Tensor, parts: Sequence[Contribution], scale: Tensor | None) -> Tensor:
     """A scalar worth `value`; its backward adds the contributions (times the gradient it is given)."""
     targets = [target.tensor() if isinstance(target, Cut) else target for target, _ in parts]
+    assert all(target is not None for target in targets)
     apply: Callable[..., Tensor] = _Deferred.apply
     return apply(value, 1.0 if scale is None else 1.0 / scale, [g for _, g in parts], *targets)

@@ -145,4 +145,4 @@ def per_task(option: str, value: object, tasks: Sequence[str], default: float) -
 
 def constant(values: Tensor | Sequence[float], like: Tensor) -> Tensor:
     """Numbers from the host beside `like`. A blocking copy would make the host wait for the device."""
-    return torch.as_tensor(values, dtype=torch.float32).to(like.device, non_blocking=True)
+    return torch.as_tensor(values, dtype=torch.float32, device="cpu").to(like.device, non_blocking=True)

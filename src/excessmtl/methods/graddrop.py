@@ -6,6 +6,7 @@ Chen et al., NeurIPS 2020, https://arxiv.org/abs/2010.06808, Algorithm 1, at the
 A feature is every entry of z but the batch. There is no weight per task: `step.weights` shows the mean multiplier.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +40,8 @@ class GradDrop(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """Purity and draws are shared by all tensors with the same features, whichever tasks they belong to."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
+        for one in itertools.chain.from_iterable(samples):
+            one.check_mask(len(one.z))
         signed = [[(one.z.sign() * one.dz).sum(0) for one in own] for own in samples]
         groups: dict[tuple[int, torch.Size], list[Tensor]] = {}
         for own in signed:
@@ -49,7 +52,7 @@ class GradDrop(Rule):
             stacked = torch.stack(values)
             total = stacked.abs().sum(0)
             purity = 0.5 * (1 + stacked.sum(0) / torch.where(total > 0, total, 1))
-            draws = torch.rand(key[1], generator=seen.generator).to(total.device, non_blocking=True)
+            draws = torch.rand(key[1], generator=seen.generator, device="cpu").to(total.device, non_blocking=True)
             positive[key] = purity > draws
         gates = tuple(
             tuple(self._gate(value, positive[place, value.shape]) for place, value in enumerate(own)) for own in signed

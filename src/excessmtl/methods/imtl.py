@@ -40,7 +40,7 @@ def equal_projections(gram: Tensor, ok: Tensor) -> Tensor:
     Where the weights cancel to nothing (opposed gradients) equal ones are used.
     """
     cosines, lengths, active = normalized(gram, ok)
-    eye = torch.eye(len(gram)).to(cosines)
+    eye = torch.eye(len(gram), dtype=cosines.dtype, device=cosines.device)
     x, _ = torch.linalg.solve_ex(cosines + _RIDGE * eye, active.to(cosines)[:, None])
     raw = torch.where(active, x.squeeze(1) / lengths, 0)
     total = raw.sum()

@@ -29,7 +29,7 @@ class PCGrad(Probed):
     def update(self, state: State, seen: Observation) -> Decision:
         """All rows i at once; w_k = sum_i c_ik, the multiplier of g_k in d."""
         m, gram = seen.tasks, seen.gram
-        order = torch.rand(m, m, generator=seen.generator).argsort(1).to(gram.device, non_blocking=True)
+        order = torch.rand(m, m, generator=seen.generator, device="cpu").argsort(1).to(gram.device, non_blocking=True)
         rows = torch.arange(m, device=gram.device)
         squares = gram.diagonal()
         coefficients = torch.diag(seen.ok.to(gram))

@@ -21,5 +21,5 @@ class RLW(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = softmax(z); drawn for all tasks, so that a missing one does not shift the stream."""
-        draws = torch.randn(seen.tasks, generator=seen.generator)
+        draws = torch.randn(seen.tasks, generator=seen.generator, device="cpu")
         return Decision(constant(draws.softmax(0), seen.losses), state)

@@ -1,29 +1,35 @@
-"""The bargaining equation M a = 1/a for a > 0, by damped Newton on a'Ma/2 - sum log a."""
+"""The bargaining equation M a = 1/a for a > 0, by Newton's method on a'Ma/2 - sum log a, which is strictly convex."""
 
 import torch
 from torch import Tensor
 
 from excessmtl.solvers.conditioning import normalized
 
-_ITERATIONS = 40
+_ITERATIONS = 30
 _RIDGE = 1e-8
-"""On the cosines. Where gradients cancel the solution runs away to infinity; this caps it at 1/sqrt(ridge) or so."""
 
 
 def bargain(gram: Tensor, ok: Tensor) -> Tensor:
     """a, zero for tasks that are not ok or have no gradient.
 
-    Solved for x_i = a_i |g_i|, where the matrix has a unit diagonal and x = 1 is a good start. The step is damped by
-    the Newton decrement, which keeps x positive and makes every iteration go down (self-concordance).
+    Solved for x_i = a_i |g_i|, where the matrix has a unit diagonal, from the best x with equal entries. Each step
+    stays positive and takes the best of a few lengths: a step damped by the Newton decrement alone is safe too, but
+    takes hundreds of iterations for dozens of tasks. Where gradients cancel the solution runs away to infinity; a
+    ridge above the rounding of the Gram matrix stops it, since (ridge) |x|^2 <= m.
     """
     cosines, lengths, active = normalized(gram, ok)
-    cosines = cosines + _RIDGE * torch.eye(len(gram)).to(cosines)
-    x = torch.ones_like(lengths)
+    ridge = max(_RIDGE, len(gram) * torch.finfo(gram.dtype).eps)
+    cosines = cosines + ridge * torch.eye(len(gram)).to(cosines)
+    lengths_tried = 0.5 ** torch.arange(8, dtype=cosines.dtype, device=cosines.device)[:, None]
+    inside = active.to(cosines)
+    total = (inside @ cosines @ inside).clamp(min=ridge)
+    x = torch.where(active, (inside.sum() / total).sqrt(), 1)
     for _ in range(_ITERATIONS):
         gradient = cosines @ x - 1 / x
-        hessian = cosines + torch.diag(x**-2)
-        direction, _ = torch.linalg.solve_ex(hessian, gradient[:, None])
+        direction, _ = torch.linalg.solve_ex(cosines + torch.diag(x**-2), gradient[:, None])
         direction = direction.squeeze(1)
-        decrement = (gradient @ direction).clamp(min=0).sqrt()
-        x = x - direction * torch.where(decrement < 0.25, 1.0, 1 / (1 + decrement))
+        longest = 0.99 / (direction / x).max().clamp(min=0.99)
+        tried = x - longest * lengths_tried * direction
+        value = 0.5 * ((tried @ cosines) * tried).sum(1) - tried.log().sum(1)
+        x = torch.where(direction.isfinite().all(), tried[value.argmin()], x)
     return torch.where(active, x / lengths, 0).to(gram.dtype)
