@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import rankdata  # type: ignore[import-untyped]
+from scipy.stats import rankdata
 
 
 def _check(named: str, scores: Mapping[str, float], metrics: Mapping[str, bool]) -> None:

@@ -63,8 +63,8 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
 
 
 def _read(path: Path) -> Table:
-    from scipy.io import loadmat  # type: ignore[import-untyped]
-    from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     if not path.is_file():
         raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")

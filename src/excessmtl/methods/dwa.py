@@ -3,7 +3,7 @@
 Liu et al., CVPR 2019, https://arxiv.org/abs/1803.10704:
     r_i = L_i(e-1) / L_i(e-2) from epoch means of the losses,    w = m softmax(r / T),  T = 2
 and w = 1 in the first two epochs. Weights sum to m. Call `balancer.end_epoch()` after every epoch; if it is never
-called, every `window` steps count as one.
+called, every `window` steps count as one (also in the first epoch of a loop that does call it: nobody has told yet).
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,9 @@ class DWA(Rule):
             raise ValueError(f"window must be a whole number of steps, at least 1, found {self.window!r}")
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Sums of this epoch, means of the two before (zero while there is none), and how epochs are counted."""
-        zeros = {name: torch.zeros(tasks) for name in ("total", "count", "last", "before_last")}
+        """Sums of this epoch and window, means of the two before (zero while there is none), how epochs are counted."""
+        names = ("total", "count", "window_total", "window_count", "last", "before_last")
+        zeros = {name: torch.zeros(tasks) for name in names}
         return {**zeros, "steps": torch.zeros(()), "told": torch.zeros((), dtype=torch.bool)}
 
     def prior(self, tasks: int) -> Tensor:
@@ -45,16 +46,13 @@ class DWA(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Weights from the two epochs before; the losses of this step join the present one."""
-        rolled = _roll(state)
         over = ~state["told"] & (state["steps"] >= self.window)
-        state = {name: torch.where(over, rolled[name], state[name]) for name in state}
+        rolled = _close(state, "window_")
+        state = {name: torch.where(over, rolled.get(name, kept), kept) for name, kept in state.items()}
         weights = self._weights(state["last"], state["before_last"])
-        state |= {
-            "total": torch.where(seen.ok, state["total"] + seen.losses, state["total"]),
-            "count": state["count"] + seen.ok,
-            "steps": state["steps"] + 1,
-        }
-        return Decision(weights, state)
+        sums = {name: state[name] + torch.where(seen.ok, seen.losses, 0) for name in ("total", "window_total")}
+        counts = {name: state[name] + seen.ok for name in ("count", "window_count")}
+        return Decision(weights, {**state, **sums, **counts, "steps": state["steps"] + 1})
 
     def _weights(self, last: Tensor, before: Tensor) -> Tensor:
         # A task without two epochs behind it counts as one whose loss stands still.
@@ -62,18 +60,20 @@ class DWA(Rule):
         return len(last) * (ratio / self.temperature).softmax(0)
 
     def end_epoch(self, state: State) -> State:
-        """Close the epoch; from now on only the caller does."""
-        return {**_roll(state), "told": torch.ones_like(state["told"])}
+        """Close the epoch; from now on only the caller does, and what windows have left behind is forgotten."""
+        told = state["told"]
+        before = {name: torch.where(told, state[name], 0) for name in ("last", "before_last")}
+        return {**state, **_close({**state, **before}, ""), "told": torch.ones_like(told)}
 
 
-def _roll(state: State) -> State:
-    some = state["count"] > 0
-    mean = state["total"] / state["count"].clamp(min=1)
+def _close(state: State, period: str) -> State:
+    """The entries that change when a period is over: its mean joins the history, its sums start again."""
+    total, count = state[period + "total"], state[period + "count"]
+    some = count > 0
     return {
-        "total": torch.zeros_like(state["total"]),
-        "count": torch.zeros_like(state["count"]),
-        "last": torch.where(some, mean, state["last"]),
+        period + "total": torch.zeros_like(total),
+        period + "count": torch.zeros_like(count),
+        "last": torch.where(some, total / count.clamp(min=1), state["last"]),
         "before_last": torch.where(some, state["last"], state["before_last"]),
         "steps": torch.zeros_like(state["steps"]),
-        "told": state["told"],
     }

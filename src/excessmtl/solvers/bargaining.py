@@ -5,7 +5,7 @@ from torch import Tensor
 
 from excessmtl.solvers.conditioning import normalized
 
-_ITERATIONS = 30
+_ITERATIONS = 20
 _RIDGE = 1e-8
 
 
