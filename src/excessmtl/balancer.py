@@ -209,6 +209,9 @@ class Balancer(StatefulModule):
             explicit=call.at is not None,
             alive=alive,
         )
+        if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
+            for cut in route.cuts:  # now, while nothing has been walked or freed
+                cut.check_unchanged()
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
             if not reaches_any(route.cuts, shared):
                 raise ValueError(UNREACHED)

@@ -34,10 +34,10 @@ def test_the_defaults_without_data() -> None:
         ("bottom_right", "classification", 10),
     ]
     assert bench.noisy_tasks == ("bottom_right",)
-    assert [bench.train.length("top_left"), bench.validation.length("top_left")] == [3600, 400]
+    assert [bench.train.length("top_left"), bench.validation.length("top_left")] == [4000, 400]
     assert bench.test.length("bottom_right") == 1000
     assert pictures(bench).dtype == torch.uint8
-    assert pictures(bench).shape == (3600, 36, 36)
+    assert pictures(bench).shape == (4000, 36, 36)
 
 
 @pytest.mark.parametrize(("canvas", "offset"), [(36, 6), (56, 28)])
@@ -94,9 +94,9 @@ def test_the_two_tasks_are_independent() -> None:
 
 def test_pairs_may_be_fewer_or_more_than_the_digits(tmp_path: Path) -> None:
     few = load(None, 0, pairs=100)
-    assert [few.train.length("top_left"), few.validation.length("top_left")] == [90, 10]
+    assert [few.train.length("top_left"), few.validation.length("top_left")] == [100, 400]
     many = load(write_mnist(tmp_path), 0, pairs=200)
-    assert many.train.targets["top_left"].bincount().sum() == 180
+    assert many.train.targets["top_left"].bincount().sum() == 200
     assert len(pictures(many).flatten(1).unique(dim=0)) > 150
 
 
@@ -106,13 +106,13 @@ def test_the_network_takes_the_prepared_inputs() -> None:
         prepared = bench.prepare(pictures(bench))
         assert abs(float(prepared.mean())) < 1e-4
         head = bench.build_head(bench.tasks[0])
-        assert head(bench.build_trunk()(prepared)).shape == (90, 10)
+        assert head(bench.build_trunk()(prepared)).shape == (100, 10)
 
 
 def test_a_folder_of_idx_files_is_read(tmp_path: Path) -> None:
     bench = load(write_mnist(tmp_path), 0)
     assert bench.source.startswith("MNIST, 40 + 20 digits, 40 pairs")
-    assert [bench.train.length("top_left"), bench.test.length("top_left")] == [36, 20]
+    assert [bench.train.length("top_left"), bench.test.length("top_left")] == [40, 20]
 
 
 def test_the_cache_is_used_where_mnist_is_in_it(cache: Path) -> None:

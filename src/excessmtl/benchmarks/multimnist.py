@@ -27,8 +27,8 @@ def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = 
         data: a folder with MNIST's four IDX files; None takes them from the cache, else the bundled digits.
         seed: decides the training and validation pairs; the test pairs are always the same.
         canvas: 36 (the digits overlap), 28 (the same, resized to the nearest pixel) or 56 (side by side).
-        pairs: how many pairs to make of the training digits, a tenth of them for validation; None makes one
-            pair per digit.
+        pairs: how many training pairs to make; None makes one per training digit (60,000 of MNIST's). A tenth of
+            the digits is held out for as many validation pairs.
     """
     if canvas not in _OFFSETS:
         raise ValueError(f"canvas must be 28, 36 or 56, got {canvas!r}.")
@@ -39,8 +39,8 @@ def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = 
     rng = np.random.default_rng((seed, *b"multimnist pairs"))
     # Digits, not pairs, are held out: otherwise every validation digit would also be a training digit.
     held_out = len(digits) // 10
-    train = _pair(digits[:-held_out], pairs - pairs // 10, canvas, rng)
-    validation = _pair(digits[-held_out:], pairs // 10, canvas, rng)
+    train = _pair(digits[:-held_out], pairs, canvas, rng)
+    validation = _pair(digits[-held_out:], held_out, canvas, rng)
     test = _pair(test_digits, len(test_digits), canvas, np.random.default_rng([*b"multimnist test"]))
     return Benchmark(
         name="multimnist",

@@ -30,13 +30,17 @@ class Cut:
 
     @property
     def values(self) -> Tensor:
-        """What the trunk returned; a ValueError if it has been overwritten since."""
+        """What the trunk returned."""
+        self.check_unchanged()
+        return self.stored
+
+    def check_unchanged(self) -> None:
+        """A ValueError if the values have been overwritten since they were returned."""
         if self.version is not None and self.stored._version != self.version:
             raise ValueError(
                 "the representation was changed in place after the shared module returned it; use an operation that "
                 "is not in place, or pass the changed tensor as at=z"
             )
-        return self.stored
 
     @property
     def size(self) -> int:

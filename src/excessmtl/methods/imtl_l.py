@@ -16,6 +16,9 @@ from excessmtl.gradients.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.solvers.adam import adam_state, adam_step
 
+_LIMIT = 30.0
+"""Of |s|: a loss that stays at zero would drive the scale beyond any number."""
+
 
 @method("imtl_l")
 @dataclass(frozen=True)
@@ -53,4 +56,4 @@ def step_scales(state: State, seen: Observation, step_size: float) -> tuple[Tens
     """e^{s} before the step, and the state after it."""
     scales = state["log_scales"].exp()
     moved, optimiser = adam_step(state["log_scales"], scales * seen.losses - 1, state, seen.ok, step_size)
-    return scales, {"log_scales": moved, **optimiser}
+    return scales, {"log_scales": moved.clamp(-_LIMIT, _LIMIT), **optimiser}

@@ -19,6 +19,8 @@ from excessmtl.methods.base import Decision, Rule, State, constant, method
 from excessmtl.solvers.adam import adam_state, adam_step
 
 _FACTORS = {"regression": 0.5, "classification": 1.0}
+_LIMIT = 30.0
+"""Of |s|: a loss that stays at zero would drive the weight beyond any number."""
 
 
 @method("uw")
@@ -68,4 +70,4 @@ class UW(Rule):
         weights = factors * (-state["log_variances"]).exp()
         gradient = 0.5 - weights * seen.losses
         moved, optimiser = adam_step(state["log_variances"], gradient, state, seen.ok, self.step_size)
-        return Decision(weights, {"log_variances": moved, **optimiser})
+        return Decision(weights, {"log_variances": moved.clamp(-_LIMIT, _LIMIT), **optimiser})

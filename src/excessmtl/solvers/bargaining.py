@@ -19,7 +19,7 @@ def bargain(gram: Tensor, ok: Tensor) -> Tensor:
     """
     cosines, lengths, active = normalized(gram, ok)
     ridge = max(_RIDGE, len(gram) * torch.finfo(gram.dtype).eps)
-    cosines = cosines + ridge * torch.eye(len(gram)).to(cosines)
+    cosines = cosines + ridge * torch.eye(len(gram), dtype=cosines.dtype, device=cosines.device)
     lengths_tried = 0.5 ** torch.arange(8, dtype=cosines.dtype, device=cosines.device)[:, None]
     inside = active.to(cosines)
     total = (inside @ cosines @ inside).clamp(min=ridge)
@@ -31,5 +31,5 @@ def bargain(gram: Tensor, ok: Tensor) -> Tensor:
         longest = 0.99 / (direction / x).max().clamp(min=0.99)
         tried = x - longest * lengths_tried * direction
         value = 0.5 * ((tried @ cosines) * tried).sum(1) - tried.log().sum(1)
-        x = torch.where(direction.isfinite().all(), tried[value.argmin()], x)
+        x = torch.where(direction.isfinite().all(), tried.index_select(0, value.argmin()[None]).squeeze(0), x)
     return torch.where(active, x / lengths, 0).to(gram.dtype)

@@ -99,7 +99,11 @@ class Run:
             self.clean, held_out = split_off(self.clean, 0.2, self.config.seed)
             self.validation = Batches(held_out, size, device)
         self.train = Batches(self._noisy(0), size, device)
-        self.test = Batches(self.benchmark.test, size, device)
+        self.evaluated = {
+            name: Batches(split, size, device)
+            for name, split in (("validation", self.benchmark.validation), ("test", self.benchmark.test))
+            if all(split.length(task) for task in self.tasks)
+        }
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {name: [] for name in _LOGGED}
         self.seconds = 0.0
@@ -212,13 +216,19 @@ class Run:
             }
         return row
 
-    @torch.no_grad()
     def _evaluate(self) -> Row:
+        row: Row = {}
+        for name, batches in self.evaluated.items():
+            row |= self._scores(name, batches)
+        return row
+
+    @torch.no_grad()
+    def _scores(self, split: str, batches: Batches) -> Row:
         self.model.eval()
         meters = {task.name: metrics_of(task).to(self.fabric.device) for task in self.benchmark.tasks}
         seen = dict.fromkeys(self.tasks, 0)
         totals = {task: torch.zeros((), device=self.fabric.device) for task in self.tasks}
-        for batch in self.test.in_order(self.config.limit_batches):
+        for batch in batches.in_order(self.config.limit_batches):
             outputs = self.model(prepared(batch, self.benchmark))
             for task, target in batch.targets.items():
                 meters[task].update(outputs[task], target)
@@ -226,8 +236,8 @@ class Run:
                 seen[task] += len(target)
         row: Row = {}
         for task, meter in meters.items():
-            row[f"test/{task}/loss"] = float(totals[task] / seen[task])
-            row |= {f"test/{task}/{metric}": value for metric, value in meter.compute().items()}
+            row[f"{split}/{task}/loss"] = float(totals[task] / seen[task])
+            row |= {f"{split}/{task}/{metric}": value for metric, value in meter.compute().items()}
         return row
 
     # ------------------------------------------------------------------ survival
