@@ -111,7 +111,7 @@ def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> T
         raise ValueError(f"metrics must be a dict from task name to a number, found {type(metrics).__name__}")
     _known("metrics", metrics, tasks)
     values = [torch.as_tensor(metrics.get(task, torch.nan), dtype=torch.float32) for task in tasks]
-    return torch.stack([value.to(device).reshape(()) for value in values])
+    return torch.stack([value.to(device, non_blocking=True).reshape(()) for value in values])
 
 
 def _known(argument: str, mapping: Mapping[Any, Any], tasks: Sequence[str]) -> None:

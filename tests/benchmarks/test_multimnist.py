@@ -40,7 +40,7 @@ def test_the_defaults_without_data() -> None:
     assert pictures(bench).shape == (4000, 36, 36)
 
 
-@pytest.mark.parametrize(("canvas", "offset"), [(36, 6), (56, 28)])
+@pytest.mark.parametrize(("canvas", "offset"), [(36, 8), (56, 28)])
 def test_digits_stand_where_they_should_and_the_brighter_pixel_wins(canvas: int, offset: int) -> None:
     first = torch.randint(0, 256, (3, 28, 28), dtype=torch.uint8)
     second = torch.randint(0, 256, (3, 28, 28), dtype=torch.uint8)
@@ -50,13 +50,17 @@ def test_digits_stand_where_they_should_and_the_brighter_pixel_wins(canvas: int,
     assert torch.equal(_draw(first, second, canvas), expected.amax(0))
 
 
-def test_canvas_28_is_the_resized_canvas_36() -> None:
+def test_canvas_28_is_resized_from_36_with_the_digits_six_pixels_apart() -> None:
     digits, _ = load_digits()
     first, second = digits.images[:5], digits.images[5:10]
-    small, large = (_draw(first, second, canvas) for canvas in (28, 36))
+    large = torch.zeros(5, 36, 36, dtype=torch.uint8)
+    large[:, :28, :28] = first
+    large[:, 6:34, 6:34] = torch.maximum(large[:, 6:34, 6:34], second)
+    small = _draw(first, second, 28)
     assert small.shape == (5, 28, 28)
-    for y, x in ((0, 0), (13, 7), (27, 27)):
-        assert torch.equal(small[:, y, x], large[:, int((y + 0.5) * 36 / 28), int((x + 0.5) * 36 / 28)])
+    for y in range(28):
+        for x in range(28):
+            assert torch.equal(small[:, y, x], large[:, int((y + 0.5) * 36 / 28), int((x + 0.5) * 36 / 28)])
 
 
 def test_labels_belong_to_the_digits() -> None:

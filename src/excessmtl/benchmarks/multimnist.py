@@ -15,7 +15,7 @@ from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.scaling import pixel_scaling
 
 _NAMES = ("top_left", "bottom_right")
-_OFFSETS = {28: 6, 36: 6, 56: 28}
+_OFFSETS = {28: 6, 36: 8, 56: 28}
 """Canvas -> where the second digit begins, from the top and from the left."""
 
 
@@ -26,7 +26,8 @@ def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = 
     Args:
         data: a folder with MNIST's four IDX files; None takes them from the cache, else the bundled digits.
         seed: decides the training and validation pairs; the test pairs are always the same.
-        canvas: 36 (the digits overlap), 28 (the same, resized to the nearest pixel) or 56 (side by side).
+        canvas: 36 (the digits stand in opposite corners and overlap), 56 (the same without overlap), or 28 (the second
+            digit six pixels from the first, then resized from 36 to the nearest pixel, as in earlier multi-task work).
         pairs: how many training pairs to make; None makes one per training digit (60,000 of MNIST's). A tenth of
             the digits is held out for as many validation pairs.
     """

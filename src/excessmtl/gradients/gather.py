@@ -173,7 +173,7 @@ def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
     """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
-    given = torch.tensor([loss is not None for loss in losses], device=device)
+    given = torch.tensor([loss is not None for loss in losses], device="cpu").to(device, non_blocking=True)
     if all(mask is None for mask in masks):
         return given
     true = torch.ones((), dtype=torch.bool, device=device)

@@ -69,7 +69,9 @@ class GradNorm(Rule):
         norms = seen.gram.diagonal().clamp(min=0).sqrt()
         scaled = old * norms
         target = seen.mean_over_ok(scaled) * rate**self.alpha
-        moved = (old - self.step_size * (scaled - target).sign() * norms).clamp(min=_SMALLEST)
+        # A sign that is only rounding would move weights that are where they should be.
+        sign = torch.where((scaled - target).abs() > 1e-5 * target, (scaled - target).sign(), 0)
+        moved = (old - self.step_size * sign * norms).clamp(min=_SMALLEST)
         moved = torch.where(ok, moved, 0)
         # The tasks that took part share out among themselves what they had.
         total = torch.where(ok, old, 0).sum()

@@ -13,7 +13,7 @@ from typing import Self
 import torch
 
 from excessmtl.gradients.observation import Observation
-from excessmtl.methods.base import Decision, Rule, State, method, per_task
+from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
 from excessmtl.solvers.multiplicative import ascend
 
 
@@ -45,7 +45,7 @@ class GroupDRO(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """Algorithm 1, in log space."""
         assert isinstance(self.sizes, tuple)
-        sizes = torch.tensor(self.sizes, device=seen.losses.device)
+        sizes = constant(self.sizes, seen.losses)
         gains = self.step_size * (seen.losses + self.adjustment / sizes.sqrt())
         scores = ascend(state["scores"], gains, seen.ok)
         return Decision(scores.softmax(0), {"scores": scores})

@@ -22,7 +22,7 @@ def min_norm(gram: Tensor, ok: Tensor) -> Tensor:
     else:
         # Below the rounding of M; keeps the system regular where gradients are linearly dependent.
         cosines = cosines + torch.diag_embed(torch.full_like(lengths, torch.finfo(gram.dtype).eps))
-        prices = torch.where(active, lengths, torch.inf).min() / lengths
+        prices = torch.where(active, torch.where(active, lengths, torch.inf).min() / lengths, 0)
         weights = prices * minimize(lambda x: (cosines @ x, cosines), prices, active)
     # A zero gradient is itself the shortest vector.
     weights = torch.where((ok & ~active).any(), (ok & ~active).to(weights), weights)

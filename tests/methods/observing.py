@@ -1,0 +1,56 @@
+"""Rules without a balancer: an observation made of four numbers, and every rule there is."""
+
+import torch
+
+import excessmtl.methods
+from excessmtl.gradients.observation import Observation, Sample
+
+LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
+GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
+FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash")
+"""No memory: the weights of a step are a function of its gradients alone."""
+VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]
+VARIANTS += [("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
+VARIANTS += [("mgda", {"solver": "frank-wolfe"}), ("groupdro", {"step_size": 2.0}), ("dwa", {"window": 2})]
+VARIANTS += [("nash", {"max_norm": None}), ("cagrad", {"rescale": 2, "c": 0.8}), ("uw", {"kinds": "classification"})]
+VARIANTS += [("dtp", {"gamma": 2.0, "rate": 1.0}), ("graddrop", {"leak": 0.5})]
+
+
+def rule_of(name, tasks=3, **options):
+    return excessmtl.methods.registry()[name](**options).bind([f"task{i}" for i in range(tasks)])
+
+
+def start(rule, tasks, width=4):
+    return rule.init(tasks, [torch.Size([width])])
+
+
+def observe(gradients, losses=None, ok=None, z=None, seed=0, **more):
+    """What a step with these task gradients [m, n] shows; tasks that are not ok show zeros, as the engine has it.
+
+    For GradDrop the gradient of a task is that of one sample, at features `z` (ones if not given).
+    """
+    gradients = torch.as_tensor(gradients, dtype=torch.float32)
+    m = len(gradients)
+    losses = torch.ones(m) if losses is None else torch.as_tensor(losses, dtype=torch.float32)
+    ok = torch.ones(m, dtype=torch.bool) if ok is None else torch.as_tensor(ok)
+    gradients = torch.where(ok[:, None], gradients, 0)
+    z = torch.ones_like(gradients[:1]) if z is None else z
+    return Observation(
+        losses=torch.where(ok, losses, 0),
+        ok=ok,
+        rows=(gradients,),
+        samples=lambda task: [Sample(z, gradients[task][None])],
+        generator=torch.Generator().manual_seed(seed),
+        **more,
+    )
+
+
+def weights_of(name, gradients, losses=None, ok=None, seed=0, **options):
+    """The weights of one first step."""
+    rule = rule_of(name, len(gradients), **options)
+    seen = observe(gradients, losses, ok, seed=seed)
+    return rule.update(start(rule, len(gradients)), seen).weights
+
+
+def direction(weights, gradients):
+    return weights @ torch.as_tensor(gradients, dtype=torch.float32)

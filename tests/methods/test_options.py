@@ -1,0 +1,47 @@
+"""A bad option is refused at once, with its name and its value."""
+
+import pytest
+
+import excessmtl.methods
+from excessmtl.gradients.observation import Probe
+
+BAD = [
+    ("static", {"weights": [1, -1]}, "weights.*-1"),
+    ("static", {"weights": [1]}, "weights has 1 values for 2 tasks"),
+    ("static", {"weights": {"a": 1, "x": 2}}, "x"),
+    ("gradnorm", {"step_size": 0}, "step_size.*0"),
+    ("gradnorm", {"initial_losses": [1, 0]}, "initial_losses"),
+    ("mgda", {"normalize": "l1"}, "normalize.*l1"),
+    ("mgda", {"solver": "exactly"}, "solver.*exactly"),
+    ("mgda", {"probe": "layer"}, "probe.*layer"),
+    ("groupdro", {"step_size": -1}, "step_size.*-1"),
+    ("imtl_l", {"step_size": 0}, "step_size"),
+    ("imtl_hybrid", {"step_size": 0}, "step_size"),
+    ("moml", {"inner_step": 0}, "inner_step"),
+    ("moml", {"step_size": -1}, "step_size"),
+    ("uw", {"kinds": "ranking"}, "kinds.*ranking"),
+    ("uw", {"kinds": {"a": "regression"}}, "kinds"),
+    ("dtp", {"rate": 0}, "rate"),
+    ("dtp", {"gamma": -1.0}, "gamma.*-1"),
+    ("dwa", {"temperature": 0}, "temperature"),
+    ("dwa", {"window": 0}, "window"),
+    ("cagrad", {"c": -0.1}, "c must.*-0.1"),
+    ("cagrad", {"rescale": 3}, "rescale.*3"),
+    ("graddrop", {"leak": 2}, "leak.*2"),
+    ("nash", {"max_norm": 0}, "max_norm.*0"),
+    ("nash", {"probe": "losses"}, "probe.*losses"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), BAD)
+def test_bad_options(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        excessmtl.methods.registry()[name](**options).bind(["a", "b"])
+
+
+@pytest.mark.parametrize("name", ["mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash"])
+def test_the_probe_is_an_option(name):
+    rule = excessmtl.methods.registry()[name]
+    assert rule().probe is Probe.SHARED
+    assert rule(probe="representation").probe is Probe.REPRESENTATION
+    assert rule(probe=Probe.REPRESENTATION) == rule(probe="representation")

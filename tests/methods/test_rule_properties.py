@@ -1,0 +1,193 @@
+"""What every rule owes, tested on the rule alone: order, absent tasks, degenerate steps, purity."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from observing import FREE, VARIANTS, observe, rule_of, start
+
+EVERY = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=lambda value: str(value) if value else "")
+few = settings(max_examples=8, deadline=None)
+seeds = st.integers(0, 10_000)
+STEPS = 3
+
+
+def draw(seed, tasks):
+    generator = torch.Generator().manual_seed(seed)
+    gradients = torch.randn(STEPS, tasks, 3 * tasks, generator=generator)
+    lengths = 10 ** (2 * torch.rand(1, tasks, 1, generator=generator) - 1)
+    return gradients * lengths, 3 * torch.rand(STEPS, tasks, generator=generator)
+
+
+def fixed_draws(patch, tasks, chosen, seed):
+    """Random numbers that belong to tasks: `chosen` says which of them this run has, in which order."""
+    generator = torch.Generator().manual_seed(seed)
+    keys, normals = torch.rand(tasks, tasks, generator=generator), torch.randn(tasks, generator=generator)
+    real = torch.rand
+
+    def rand(*size, generator):
+        between_tasks = size == (len(chosen), len(chosen))
+        return keys[chosen][:, chosen] if between_tasks else real(*size, generator=generator)
+
+    patch.setattr(torch, "rand", rand)
+    patch.setattr(torch, "randn", lambda size, generator: normals[chosen])
+
+
+def run(name, options, gradients, losses, chosen, seed, oks=None):
+    rule = rule_of(name, len(chosen), **options)
+    state, decisions = start(rule, len(chosen)), []
+    with pytest.MonkeyPatch.context() as patch:
+        fixed_draws(patch, gradients.shape[1], chosen, seed)
+        for step in range(len(gradients)):
+            ok = None if oks is None else oks[step]
+            seen = observe(gradients[step][chosen], losses[step][chosen], ok, seed=seed)
+            decisions.append(rule.update(state, seen))
+            state = decisions[-1].state
+    return decisions
+
+
+def same(first, second, places, others=slice(None)):
+    torch.testing.assert_close(first[others], second[places], rtol=2e-3, atol=2e-4)
+
+
+@EVERY
+@few
+@given(seed=seeds, tasks=st.integers(1, 5), data=st.data())
+def test_the_order_of_tasks_does_not_matter(name, options, seed, tasks, data):
+    order = torch.tensor(data.draw(st.permutations(range(tasks))))
+    gradients, losses = draw(seed, tasks)
+    forwards = run(name, options, gradients, losses, torch.arange(tasks), seed)
+    mixed = run(name, options, gradients, losses, order, seed)
+    for one, other in zip(forwards, mixed, strict=True):
+        same(other.weights, one.weights, order)
+
+
+@EVERY
+@few
+@given(seed=seeds, tasks=st.integers(2, 5), data=st.data())
+def test_a_task_left_out_keeps_its_state_bit_for_bit(name, options, seed, tasks, data):
+    absent = data.draw(st.integers(0, tasks - 1))
+    gradients, losses = draw(seed, tasks)
+    rule = rule_of(name, tasks, **options)
+    state = rule.update(start(rule, tasks), observe(gradients[0], losses[0], seed=seed)).state
+    ok = torch.arange(tasks) != absent
+    after = rule.update(state, observe(gradients[1], losses[1], ok, seed=seed)).state
+    assert after.keys() == state.keys()
+    for key, value in state.items():
+        assert after[key].dtype == value.dtype
+        assert after[key].shape == value.shape
+        # An epoch that closes by itself moves the whole history on, also that of absent tasks.
+        if value.dim() and not (name == "dwa" and options):
+            assert torch.equal(after[key][absent], value[absent]), key
+
+
+@pytest.mark.parametrize("name", FREE)
+@few
+@given(seed=seeds, tasks=st.integers(2, 6), data=st.data())
+def test_a_task_left_out_might_as_well_not_exist(name, seed, tasks, data):
+    absent = data.draw(st.integers(0, tasks - 1))
+    gradients, losses = draw(seed, tasks)
+    ok = torch.arange(tasks) != absent
+    present = torch.arange(tasks)[ok]
+    with_it = run(name, {}, gradients[:1], losses, torch.arange(tasks), seed, oks=[ok])[0].weights
+    without = run(name, {}, gradients[:1], losses, present, seed)[0].weights
+    same(with_it, without, slice(None), present)
+    assert with_it[absent] == 0
+
+
+@pytest.mark.parametrize("name", ["groupdro", "imtl_l", "uw", "dtp", "dwa", "gradnorm"])
+@few
+@given(seed=seeds, data=st.data())
+def test_a_task_left_out_does_not_touch_what_the_others_remember(name, seed, data):
+    absent = data.draw(st.integers(0, 3))
+    gradients, losses = draw(seed, 4)
+    ok = torch.arange(4) != absent
+    present = torch.arange(4)[ok]
+    with_it = run(name, {}, gradients, losses, torch.arange(4), seed, oks=[ok] * STEPS)[-1].state
+    without = run(name, {}, gradients, losses, present, seed)[-1].state
+    for key, value in without.items():
+        if key == "scores":  # only differences count
+            value, with_it[key] = value - value[0], with_it[key] - with_it[key][present[0]]
+        same(with_it[key], value, slice(None), present if value.dim() else slice(None)) if value.dim() else None
+
+
+DEGENERATE = {
+    "zero": torch.zeros(3, 4),
+    "identical": torch.ones(3, 4),
+    "opposed": torch.tensor([[1.0, 0, 0, 0], [-1, 0, 0, 0], [2, 0, 0, 0]]),
+    "cancelling": torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [-1, -1, 0, 0]]),
+    "one zero": torch.tensor([[0.0, 0, 0, 0], [1, 2, 0, 0], [0, 1, 1, 0]]),
+    "tiny": 1e-18 * torch.eye(3, 4),
+    "huge": 1e15 * torch.eye(3, 4),
+    "unequal": torch.tensor([[1e-6, 0, 0, 0], [1, 1, 0, 0], [0, 1e4, 1e4, 0]]),
+    "nearly parallel": torch.ones(3, 4) + 1e-6 * torch.eye(3, 4),
+}
+LOSSES = ([0.0, 0.0, 0.0], [1.0, 0.0, 1e4], [-1.0, 2.0, 1e-9], [1e15, 1.0, 1.0])
+PRESENT = ([True] * 3, [True, True, False], [False, True, False], [False] * 3)
+
+
+@EVERY
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_nothing_degenerate_gives_anything_but_numbers(name, options, kind):
+    for losses in LOSSES:
+        rule = rule_of(name, 3, **options)
+        state = start(rule, 3)
+        for ok in PRESENT:
+            decision = rule.update(state, observe(DEGENERATE[kind], losses, ok))
+            state = decision.state
+            assert decision.weights.isfinite().all(), (losses, ok, decision.weights)
+            assert all(value.isfinite().all() for value in state.values()), (losses, ok, state)
+            if rule.simplex and any(ok):
+                assert (decision.weights >= 0).all()
+                assert decision.weights.sum() == pytest.approx(1, abs=1e-5)
+
+
+@EVERY
+def test_one_task_alone(name, options):
+    rule = rule_of(name, 1, **options)
+    state = start(rule, 1)
+    for loss in (2.0, 0.0, 1.0):
+        decision = rule.update(state, observe([[3.0, 4.0]], [loss]))
+        state = decision.state
+        assert decision.weights.isfinite().all()
+        if rule.simplex:
+            assert decision.weights.tolist() == pytest.approx([1])
+
+
+@EVERY
+def test_update_is_pure_and_state_is_single_precision(name, options):
+    gradients, losses = draw(0, 3)
+    rule = rule_of(name, 3, **options)
+    state = start(rule, 3)
+    assert all(value.dtype in (torch.float32, torch.bool, torch.int64) for value in state.values())
+    kept = {key: value.clone() for key, value in state.items()}
+    first = rule.update(state, observe(gradients[0], losses[0]))
+    again = rule.update(state, observe(gradients[0], losses[0]))
+    assert all(torch.equal(state[key], kept[key]) for key in kept)
+    assert torch.equal(first.weights, again.weights)
+    assert first.weights.dtype == torch.float32
+    assert first.weights.shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["uw", "imtl_l", "imtl_hybrid"])
+def test_a_loss_that_stays_at_zero_for_long(name):
+    rule = rule_of(name, 2)
+    state, seen = start(rule, 2), observe(torch.eye(2), [0.0, 1.0])
+    for _ in range(5000):
+        decision = rule.update(state, seen)
+        state = decision.state
+    assert decision.weights.isfinite().all()
+
+
+@few
+@given(seed=seeds, scale=st.sampled_from([1e-4, 1e4]))
+@pytest.mark.parametrize("name", ["imtl", "nash"])
+def test_direction_is_free_of_the_scale_of_a_loss(name, seed, scale):
+    gradients, losses = draw(seed, 4)
+    scaled = gradients[0] * torch.tensor([[scale], [1.0], [1.0], [1.0]])
+    steps = []
+    for rows in (gradients[0], scaled):
+        rule = rule_of(name, 4)
+        steps.append(rule.update(start(rule, 4), observe(rows, losses[0])).weights.double() @ rows.double())
+    assert torch.cosine_similarity(steps[0], steps[1], dim=0).abs() == pytest.approx(1, abs=1e-3)

@@ -1,0 +1,99 @@
+"""TorchJD as an oracle, on random matrices, for the methods both have."""
+
+import pytest
+import torch
+
+from observing import observe, rule_of, start, weights_of
+
+aggregation = pytest.importorskip("torchjd.aggregation")
+scalarization = pytest.importorskip("torchjd.scalarization")
+SEEDS = range(10)
+
+
+def draw(seed, tasks):
+    torch.manual_seed(seed)
+    return torch.randn(tasks, 3 * tasks) * (1 + 3 * torch.rand(tasks, 1))
+
+
+def optional(name, *arguments, **options):
+    try:
+        return getattr(aggregation, name)(*arguments, **options)
+    except ImportError as missing:
+        pytest.skip(f"TorchJD's {name} needs packages that are not installed: {missing}")
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 6])
+def test_mgda(tasks):
+    theirs = aggregation.MGDAWeighting(epsilon=1e-7, max_iters=3000)
+    for seed in SEEDS:
+        gradients = draw(seed, tasks)
+        expected = theirs(gradients @ gradients.T)
+        found = weights_of("mgda", gradients)
+        assert (found @ gradients).norm() <= (expected @ gradients).norm() * (1 + 1e-6)
+        torch.testing.assert_close(found, expected, atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 6])
+def test_imtl(tasks):
+    for seed in SEEDS:
+        gradients = draw(seed, tasks)
+        expected = aggregation.IMTLGWeighting()(gradients @ gradients.T)
+        torch.testing.assert_close(weights_of("imtl", gradients), expected, atol=1e-4, rtol=1e-3)
+
+
+def test_pcgrad_with_two_tasks_where_order_is_no_matter():
+    for seed in SEEDS:
+        gradients = draw(seed, 2)
+        expected = aggregation.PCGradWeighting()(gradients @ gradients.T)
+        torch.testing.assert_close(weights_of("pcgrad", gradients), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+def test_cagrad(tasks):
+    theirs = optional("CAGrad", c=0.4)
+    for seed in SEEDS:
+        gradients = draw(seed, tasks)
+        found = weights_of("cagrad", gradients, rescale=0) @ gradients
+        torch.testing.assert_close(found, theirs(gradients), atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+def test_nash(tasks):
+    for seed in SEEDS:
+        theirs = optional("NashMTL", n_tasks=tasks, max_norm=0.0, optim_niter=100)
+        gradients = draw(seed, tasks)
+        found = weights_of("nash", gradients, max_norm=None) @ gradients
+        assert torch.cosine_similarity(found, theirs(gradients), dim=0) > 0.99
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("uw", "UW"), ("imtl_l", "IMTLL")])
+def test_learned_scales(name, theirs):
+    """Trained with torch's Adam at the same rate, their scalarization has our weights as its gradient."""
+    scalarizer = getattr(scalarization, theirs)(3)
+    optimiser = torch.optim.Adam(scalarizer.parameters(), lr=0.025)
+    rule = rule_of(name, 3)
+    state = start(rule, 3)
+    torch.manual_seed(0)
+    for _ in range(30):
+        losses = (4 * torch.rand(3)).requires_grad_()
+        optimiser.zero_grad()
+        scalarizer(losses).backward()
+        optimiser.step()
+        decision = rule.update(state, observe(torch.eye(3), losses.detach()))
+        state = decision.state
+        torch.testing.assert_close(decision.weights, losses.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_dwa():
+    scalarizer, rule = scalarization.DWA(temperature=2.0), rule_of("dwa", 3)
+    state = start(rule, 3)
+    torch.manual_seed(0)
+    for _ in range(5):
+        for _ in range(4):
+            losses = (1 + torch.rand(3)).requires_grad_()
+            scalarizer(losses).backward()
+            decision = rule.update(state, observe(torch.eye(3), losses.detach()))
+            state = decision.state
+            torch.testing.assert_close(decision.weights, losses.grad)
+        scalarizer.step()
+        state = rule.end_epoch(state)
