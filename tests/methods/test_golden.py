@@ -4,7 +4,6 @@ from math import exp, log, sqrt
 
 import pytest
 import torch
-
 from observing import observe, rule_of, start, weights_of
 
 UNEQUAL = [[1.0, 0.0], [0.0, 2.0]]

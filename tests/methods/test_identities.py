@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from observing import direction, observe, rule_of, start, weights_of
 
 some = settings(max_examples=20, deadline=None)

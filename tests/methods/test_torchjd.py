@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from observing import observe, rule_of, start, weights_of
 
 aggregation = pytest.importorskip("torchjd.aggregation")

@@ -43,7 +43,7 @@ def equal_projections(gram: Tensor, ok: Tensor) -> Tensor:
     equal ones are used.
     """
     cosines, lengths, active = normalized(gram, ok)
-    smallest = _SMALLEST * len(gram) * torch.eye(len(gram)).to(cosines)
+    smallest = _SMALLEST * len(gram) * torch.eye(len(gram), dtype=cosines.dtype, device=cosines.device)
     right = cosines @ active.to(cosines)
     x, _ = torch.linalg.solve_ex(cosines @ cosines + smallest @ smallest, right[:, None])
     raw = torch.where(active, x.squeeze(1) / lengths, 0)

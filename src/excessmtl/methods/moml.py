@@ -57,6 +57,7 @@ class MOML(Rule):
         cross = seen.gram if seen.cross is None else seen.cross
         cross = torch.where(seen.ok[:, None] & seen.ok, cross, 0)
         upper = -self.inner_step * (cross * s - (cross @ s)[:, None] * s)
-        gamma = min_norm(upper @ upper.T, seen.ok)
+        unit = upper / upper.abs().max().clamp(min=torch.finfo(upper.dtype).tiny)  # fourth powers of gradients overflow
+        gamma = min_norm(unit @ unit.T, seen.ok)
         logits, optimiser = adam_step(state["logits"], gamma @ upper, state, seen.ok, self.step_size)
         return Decision(logits.softmax(0), {"logits": logits, **optimiser})

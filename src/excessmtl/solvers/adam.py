@@ -9,6 +9,8 @@ from torch import Tensor
 
 State = dict[str, Tensor]
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
+_LARGEST = 1e18
+"""Gradients are cut here, where their squares still fit into single precision."""
 
 
 def adam_state(size: int) -> State:
@@ -18,6 +20,7 @@ def adam_state(size: int) -> State:
 
 def adam_step(value: Tensor, gradient: Tensor, state: State, ok: Tensor, step_size: float) -> tuple[Tensor, State]:
     """The moved value and the optimiser's new state; entries that are not ok keep theirs."""
+    gradient = gradient.clamp(-_LARGEST, _LARGEST)
     first = _BETA1 * state["adam_first"] + (1 - _BETA1) * gradient
     second = _BETA2 * state["adam_second"] + (1 - _BETA2) * gradient.square()
     steps = state["adam_steps"] + 1
