@@ -1,0 +1,51 @@
+"""The Python in the documents runs, and what they say exists does."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import excessmtl
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(name):
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+
+
+def test_the_readme_example_runs(capsys):
+    (example,) = blocks("README.md")
+    exec(compile(example, "README.md", "exec"), {})
+    assert "weights/clean" in capsys.readouterr().out
+
+
+def test_the_method_of_the_contributing_guide_works(monkeypatch):
+    import torch
+    from torch import nn
+
+    from excessmtl.methods import base
+
+    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    (example,) = blocks("CONTRIBUTING.md")
+    module = type(sys)("inverse_loss")
+    monkeypatch.setitem(sys.modules, "inverse_loss", module)
+    exec(compile(example, "CONTRIBUTING.md", "exec"), module.__dict__)
+    trunk, heads = nn.Linear(2, 2), [nn.Linear(2, 1), nn.Linear(2, 1)]
+    balancer = excessmtl.create("inverse_loss", tasks=["a", "b"], shared=trunk, power=2.0)
+    z = trunk(torch.ones(3, 2))
+    step = balancer.backward({"a": heads[0](z).square().mean() + 1, "b": heads[1](z).square().mean() + 3})
+    assert step.weights[0] > step.weights[1]
+
+
+def test_every_method_is_in_the_readme_table():
+    table = (ROOT / "README.md").read_text().split("## Methods")[1].split("##")[0]
+    assert all(f"`{name}`" in table for name in excessmtl.list_methods())
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_between_files_hold(name):
+    prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
+        assert (ROOT / target).exists(), target
