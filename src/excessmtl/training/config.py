@@ -12,6 +12,7 @@ from excessmtl.create import list_methods
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
+_SEEDS = 2**32
 _DEVICES = ("auto", "cpu", "cuda", "mps")
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
@@ -50,8 +51,10 @@ class RunConfig:
             raise ValueError(f"unknown method {self.method!r}; the methods are {known}")
         if not 0 <= self.noise <= 1:
             raise ValueError(f"noise must be between 0 and 1, found {self.noise}; it is a share of the labels")
-        if self.seed < 0 or (self.noise_seed or 0) < 0:
-            raise ValueError(f"seed must be at least 0, found {min(self.seed, self.noise_seed or 0)}")
+        for name in ("seed", "noise_seed"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < _SEEDS:
+                raise ValueError(f"{name} must be from 0 to {_SEEDS - 1}, found {value}")
         if self.device not in _DEVICES:
             raise ValueError(f"device must be one of {list(_DEVICES)}, found {self.device!r}")
         if self.precision not in _PRECISIONS:

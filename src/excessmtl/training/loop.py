@@ -134,7 +134,7 @@ class Run:
         try:
             for epoch in range(len(self.rows), self.config.epochs or 0):
                 self._epoch(epoch)
-                row = {"epoch": float(epoch), **self._train_means(), **self._evaluate()}
+                row: Row = {"epoch": epoch, **self._train_means(), **self._evaluate()}
                 self.rows.append(row)
                 self._save(epoch)
                 for name, value in row.items():
@@ -294,4 +294,4 @@ def _unwrapped(model: Any) -> nn.Module:
 
 def _seed(*key: object) -> int:
     digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
-    return int.from_bytes(digest[:6], "big")
+    return int.from_bytes(digest[:4], "big")

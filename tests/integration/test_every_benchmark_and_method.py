@@ -1,0 +1,84 @@
+"""`excessmtl train B --method M` for every pair: the quick ones meet every benchmark and every method."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import yaml
+from tiny_data import WRITERS
+from typer.testing import CliRunner
+
+import excessmtl
+from excessmtl.benchmarks import registry
+from excessmtl.cli.app import app
+
+BENCHMARKS = sorted(registry())
+METHODS = [[name] for name in [*excessmtl.list_methods(), "single"]] + [["excess", "estimator=paper"]]
+QUICK = {(BENCHMARKS[number % len(BENCHMARKS)], number) for number in range(len(METHODS))}
+PAIRS = [
+    pytest.param(
+        benchmark,
+        method,
+        id=f"{benchmark}-{'-'.join(method)}",
+        marks=() if (benchmark, number) in QUICK else pytest.mark.slow,
+    )
+    for benchmark in BENCHMARKS
+    for number, method in enumerate(METHODS)
+]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Benchmark -> its files."""
+    folder = tmp_path_factory.mktemp("data")
+    return {name: write(folder) for name, write in WRITERS.items()}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def numbers(value):
+    """Every number in a summary."""
+    if isinstance(value, dict):
+        return [number for own in value.values() for number in numbers(own)]
+    return [value] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize(("benchmark", "method"), PAIRS)
+def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(cache))
+    name, *options = method
+    arguments = ["train", benchmark, "--method", name, "--noise", "0.8", "--epochs", "1", "--limit-batches", "2"]
+    arguments += ["--device", "cpu", "--out", str(tmp_path / "run")]
+    arguments += [part for option in options for part in ("--option", option)]
+    arguments += ["--data", str(data[benchmark])] if benchmark in data else []
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr or result.exception
+    assert result.stderr == ""
+
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert all(math.isfinite(number) for number in numbers(summary)), summary
+    assert summary["completed"]
+    assert (summary["benchmark"], summary["method"], summary["epochs"]) == (benchmark, name, 1)
+    tasks = list(summary["scores"])
+    assert set(summary["noisy_tasks"]) < set(tasks)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert None not in [config[key] for key in ("epochs", "batch_size", "learning_rate", "noise_seed", "noisy_tasks")]
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()))
+    assert [row["epoch"] for row in rows] == ["0"]
+    with np.load(tmp_path / "run" / "steps.npz") as steps:
+        assert steps["tasks"].tolist() == tasks
+        assert np.isfinite(steps["losses"]).all()
+        # The smallest of the files hold a single batch.
+        assert steps["losses"].shape == steps["weights"].shape
+        assert steps["losses"].shape in [(1, len(tasks)), (2, len(tasks))]
+        assert np.isfinite(steps["excess_risks"]).all() == (name == "excess")
+    if name == "single":
+        assert summary["weights"] is None
+    else:
+        assert sum(summary["weights"].values()) == pytest.approx(1)
+    assert {path.name for path in (tmp_path / "run" / "checkpoint").iterdir()} == {"epoch-00000.pt", "latest.json"}
