@@ -49,3 +49,10 @@ def test_links_between_files_hold(name):
     prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (ROOT / target).exists(), target
+
+
+def test_the_numbers_in_the_readme_are_those_of_the_study():
+    table = (ROOT / "docs/data/multimnist_robustness.md").read_text().splitlines()
+    shown = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(("| 0 |", "| 0.8 |"))]
+    assert len(shown) == 16
+    assert all(line in table for line in shown)
