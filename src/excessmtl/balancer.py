@@ -122,16 +122,7 @@ class Balancer(StatefulModule):
                 parameters moved one step ahead), or such a dict (first-order form).
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        route = self._route(call)
-        batch = self._collect(call, route)
-        random = self._generator.get_state()
-        decision, weights = self._decide(call, batch)
-        parts = self._parts(call, route, batch, decision, weights, self.heads)
-        if parts is None:  # something is not finite: walk task by task to find out whose
-            self._generator.set_state(random)
-            batch = self._collect(call, replace(route, mode="direct", overlap=True))
-            decision, weights = self._decide(call, batch)
-            parts = self._parts(call, route, batch, decision, weights, self.heads) or []
+        batch, decision, weights, parts = self._work_out(call, self._route(call), self.heads)
         write(parts)
         return self._close(call, batch, decision, weights)
 
@@ -155,17 +146,10 @@ class Balancer(StatefulModule):
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         route = self._route(call, alive=True)
         alive = [cut.tensor() for cut in route.cuts]  # the walks below may free what else keeps them alive
-        batch = self._collect(call, route, keep=True)
-        random = self._generator.get_state()
-        decision, weights = self._decide(call, batch, hold=False)
-        if route.mode == "combined" and self._parts(call, route, batch, decision, weights, "weighted") is None:
-            self._generator.set_state(random)
-            batch = self._collect(call, replace(route, mode="direct", overlap=True), keep=True)
-            decision, weights = self._decide(call, batch, hold=False)
+        batch, decision, weights, parts = self._work_out(call, route, "weighted", scalar=True)
         values = torch.where(batch.ok, batch.values * weights * self.scale, 0)
         if route.mode == "cut":
-            parts = self._parts(call, route, batch, decision, weights, "weighted")
-            scalar = defer(values.sum(), parts or [], call.scale)
+            scalar = defer(values.sum(), parts, call.scale)
             del alive
         else:
             scalar = torch.zeros_like(values[0]) + 0 * self._shared.parameters[0].sum()
@@ -227,6 +211,21 @@ class Balancer(StatefulModule):
                 stacklevel=5 if alive else 3,
             )
         return route
+
+    def _work_out(
+        self, call: _Call, route: Route, heads: Heads, scalar: bool = False
+    ) -> tuple[Gathered, Decision | None, Tensor, list[Contribution]]:
+        """What the batch shows, what the rule says to it, the weights to apply, and the gradients they make."""
+        random = self._generator.get_state()
+        batch = self._collect(call, route, scalar)
+        decision, weights = self._decide(call, batch, hold=not scalar)
+        parts = self._parts(call, route, batch, decision, weights, heads)
+        if parts is None:  # something is not finite: walk task by task to find out whose
+            self._generator.set_state(random)
+            batch = self._collect(call, replace(route, mode="direct", overlap=True), scalar)
+            decision, weights = self._decide(call, batch, hold=not scalar)
+            parts = self._parts(call, route, batch, decision, weights, heads)
+        return batch, decision, weights, parts or []
 
     def _collect(self, call: _Call, route: Route, keep: bool = False) -> Gathered:
         if route.mode == "combined":

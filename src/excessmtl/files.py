@@ -1,11 +1,14 @@
 """Writing files that are whole or not there."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
 @contextmanager
@@ -22,3 +25,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """What killed processes had begun to write in this folder."""
+    return [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]

@@ -44,7 +44,10 @@ def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise ValueError(f"{argument} must look like name=value, found {value!r}")
-        pairs[name.replace("-", "_")] = yaml.safe_load(text)
+        try:
+            pairs[name.replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{argument} {value!r}: the value is neither a word, a number nor a list") from error
     return pairs
 
 
@@ -116,10 +119,11 @@ def _summary_table(summary: dict[str, Any]) -> Table:
     for column in ("task", "labels", "metric", "score", "weight"):
         table.add_column(column, justify="right" if column in ("score", "weight") else "left")
     for task, score in summary["scores"].items():
-        weight = "" if summary["weights"] is None else f"{summary['weights'][task]:.3f}"
+        weight = "" if summary["weights"] is None else f"{summary['weights'][task] or 0:.3f}"
         arrow = "↑" if summary["higher_is_better"][task] else "↓"
         labels = "noisy" if task in summary["noisy_tasks"] and summary["noise"] else "clean"
-        table.add_row(task, labels, f"{summary['primary_metric'][task]} {arrow}", f"{score:.4f}", weight)
+        shown = "diverged" if score is None else f"{score:.4f}"
+        table.add_row(task, labels, f"{summary['primary_metric'][task]} {arrow}", shown, weight)
     return table
 
 

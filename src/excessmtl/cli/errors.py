@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import torch
 import typer
 from rich.console import Console
 
@@ -23,6 +24,9 @@ def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except (ValueError, DataNotFoundError, CheckpointError) as error:
             errors.print(f"error: {error}")
+            raise typer.Exit(USAGE) from None
+        except torch.OutOfMemoryError:
+            errors.print("error: the device has not enough memory; lower --batch-size")
             raise typer.Exit(USAGE) from None
         except OSError as error:
             place = f" {error.filename}" if error.filename else ""

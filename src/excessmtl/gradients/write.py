@@ -27,9 +27,13 @@ def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gat
     total: dict[int, list[Any]] = {}
 
     def add(target: Tensor | Cut, gradient: Tensor, task: int, multiplier: Tensor) -> None:
-        term = _scaled(gradient, ok[task], multiplier)
         slot = total.setdefault(id(target), [target, None])
-        slot[1] = term if slot[1] is None else slot[1] + term
+        if slot[1] is None:
+            slot[1] = _scaled(gradient, ok[task], multiplier)
+        elif gradient.is_sparse or slot[1].is_sparse:
+            slot[1] = slot[1] + _scaled(gradient, ok[task], multiplier)
+        else:
+            slot[1].addcmul_(torch.where(ok[task], gradient, 0), multiplier.to(gradient.dtype))
 
     for i in range(len(gathered.own)):
         for j, (cut, gradient) in enumerate(gathered.cuts[i]):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import yaml
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
@@ -30,8 +31,16 @@ COLUMNS = {"clean_score": "clean tasks", "noisy_score": "noisy tasks", "overall_
 def one_run(config: RunConfig, out: Path) -> dict[str, Any]:
     """One run, in a process of its own."""
     torch.set_num_threads(1)  # several runs share the cores
-    name = f"{config.method}-noise-{config.noise:g}-seed-{config.seed}"
-    return train(config, out / name, resume=True)
+    label = " ".join([config.method, *(f"{name}={value}" for name, value in config.options.items())])
+    folder = out / f"{label.replace(' ', '-')}-noise-{config.noise:g}-seed-{config.seed}"
+    return {**train(config, folder, resume=True), "label": label}
+
+
+def parse_method(text: str) -> tuple[str, dict[str, Any]]:
+    """`name` or `name:option=value,...`."""
+    name, _, rest = text.partition(":")
+    options = dict(pair.partition("=")[::2] for pair in rest.split(",")) if rest else {}
+    return name, {key: yaml.safe_load(value) for key, value in options.items()}
 
 
 def cells(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -39,12 +48,12 @@ def cells(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
     rows = []
     groups: dict[tuple[float, str], list[dict[str, Any]]] = {}
     for summary in summaries:
-        groups.setdefault((summary["noise"], summary["method"]), []).append(summary)
-    for noise, method in sorted(groups, key=lambda key: (key[0], METHODS.index(key[1]) if key[1] in METHODS else 99)):
-        group = groups[noise, method]
+        groups.setdefault((summary["noise"], summary["label"]), []).append(summary)
+    for noise, label in sorted(groups, key=lambda key: (key[0], METHODS.index(key[1]) if key[1] in METHODS else 99)):
+        group = groups[noise, label]
         shown = [_spread([summary[column] for summary in group], 100, 1) for column in COLUMNS]
         weights = [summary["clean_weight"] for summary in group]
-        rows.append([f"{noise:g}", method, *shown, _spread(weights, 1, 2) if None not in weights else ""])
+        rows.append([f"{noise:g}", label, *shown, _spread(weights, 1, 2) if None not in weights else ""])
     return rows
 
 
@@ -78,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--benchmark", default="multimnist", help="one whose tasks are all classification")
     parser.add_argument("--data", help="file or folder with its data")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="name or name:option=value,...")
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.4, 0.8])
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--epochs", type=int, default=12)
@@ -92,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         RunConfig(
             chosen.benchmark,
             method,
+            options=options,
             noise=noise,
             seed=seed,
             epochs=chosen.epochs,
@@ -99,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             data=chosen.data,
             device=chosen.device,
         )
-        for seed, method, noise in itertools.product(range(chosen.seeds), chosen.methods, chosen.noise)
+        for seed, (method, options), noise in itertools.product(
+            range(chosen.seeds), map(parse_method, chosen.methods), chosen.noise
+        )
     ]
     console.print(f"{len(configs)} runs of {chosen.epochs} epochs, {chosen.jobs} at a time, kept in {chosen.out}")
     started = time.monotonic()
@@ -109,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     summaries = []
     for summary in runs:
         summaries.append(summary)
-        which = f"{summary['method']:<9} noise {summary['noise']:g} seed {summary['seed']}"
+        which = f"{summary['label']:<9} noise {summary['noise']:g} seed {summary['seed']}"
         scores = ", ".join(f"{task} {100 * score:.1f} %" for task, score in summary["scores"].items())
         console.print(f"{len(summaries):>3}/{len(configs)}  {which}: {scores}")
     rows = cells(summaries)
-    columns = ["benchmark", "source", "method", "noise", "seed", "epochs", *COLUMNS, "clean_weight", "seconds_per_step"]
-    frame = pd.DataFrame(summaries)[columns].sort_values(["noise", "method", "seed"])
+    columns = ["benchmark", "source", "label", "noise", "seed", "epochs", *COLUMNS, "clean_weight", "seconds_per_step"]
+    frame = pd.DataFrame(summaries)[columns].sort_values(["noise", "label", "seed"])
     for name, text in (("robustness.csv", frame.to_csv(index=False)), ("robustness.md", as_markdown(rows))):
         with atomic_write(chosen.out / name) as file:
             file.write(text.encode())

@@ -1,5 +1,6 @@
 """What defines a training run: everything that is needed to run it again, checked before anything is written."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -63,10 +64,10 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, found {self.learning_rate}")
-        if self.weight_decay is not None and not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must be at least 0, found {self.weight_decay}")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be positive and finite, found {self.learning_rate}")
+        if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0 and finite, found {self.weight_decay}")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
 
@@ -86,12 +87,15 @@ class RunConfig:
         return cls(**values)
 
 
-def read_config(path: Path) -> RunConfig:
-    """The configuration of an existing run."""
+def read_config(path: Path) -> dict[str, Any]:
+    """What the config.yaml of an existing run says, as plain values."""
     try:
         plain = yaml.safe_load(path.read_text())
-        return RunConfig.from_dict(plain)
-    except (yaml.YAMLError, TypeError, AttributeError) as error:
+        RunConfig.from_dict(plain)
+    except (yaml.YAMLError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path} is not the config.yaml of a run ({error}); delete the folder or choose another"
+            f"{path} is not the config.yaml of a run ({reason}); delete the folder or choose another"
         ) from error
+    found: dict[str, Any] = plain
+    return found

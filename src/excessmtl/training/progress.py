@@ -46,7 +46,7 @@ class ProgressBar:
             transient=True,
         )
         self.bar = self.progress.add_task("", epoch=f"1/{epochs}", status="")
-        self._last = 0.0
+        self._moved = self._read = 0.0
 
     def __enter__(self) -> "ProgressBar":
         self.progress.start()
@@ -56,11 +56,14 @@ class ProgressBar:
         self.progress.stop()
 
     def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
-        """Move the bar; refresh the numbers once a second."""
-        label = f"{epoch + 1}/{self.epochs}"
-        self.progress.update(self.bar, completed=step + 1, total=steps, epoch=label)
-        if time.monotonic() - self._last > 1:
-            self._last = time.monotonic()
+        """Move the bar ten times a second; refresh the numbers, which wait for the device, once a second."""
+        now = time.monotonic()
+        if now - self._moved < 0.1 and step + 1 < steps:
+            return
+        self._moved = now
+        self.progress.update(self.bar, completed=step + 1, total=steps, epoch=f"{epoch + 1}/{self.epochs}")
+        if now - self._read > 1:
+            self._read = now
             pairs = zip(result.tasks, result.losses.tolist(), result.weights.tolist(), strict=True)
             shown = [f"{task} {loss:.3f} (weight {weight:.2f})" for task, loss, weight in pairs]
             self.progress.update(self.bar, status="  ".join(shown[:4]) + ("  ..." if len(shown) > 4 else ""))

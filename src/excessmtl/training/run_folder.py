@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from excessmtl.files import atomic_write
+from excessmtl.files import atomic_write, unfinished
 from excessmtl.training.config import RunConfig, read_config
 
 Row = dict[str, float]
@@ -35,26 +36,33 @@ class RunFolder:
         path = self.path / "summary.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def open(self, config: RunConfig, resume: bool) -> None:
-        """Claim the folder for this configuration; refuses one that belongs to another run."""
-        existing = self.path / "config.yaml"
-        if not existing.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
-            self._write_config(config)
-            return
-        if not resume:
-            raise ValueError(f"out={self.path} already holds a run; pass --resume to go on with it, or another --out")
-        old, new = read_config(existing).to_dict(), config.to_dict()
-        # Where a run is computed may change between its parts; what is computed may not.
-        different = [name for name in new if name not in ("device", "data") and new[name] != old[name]]
-        if different:
-            name = different[0]
-            raise ValueError(f"{name} is {new[name]!r}, but the run in {self.path} was started with {old[name]!r}")
+    def open(self, config: RunConfig, found: Mapping[str, Any], resume: bool) -> None:
+        """Claim the folder for this configuration; refuses one that belongs to another run.
 
-    def _write_config(self, config: RunConfig) -> None:
-        versions = {name: _version(name) for name in ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")}
-        text = yaml.safe_dump({**config.to_dict(), "versions": versions}, sort_keys=False)
+        `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
+        """
+        existing, rests = self.path / "config.yaml", unfinished(self.path)
+        if not existing.exists():
+            if self.path.exists() and (not self.path.is_dir() or len(list(self.path.iterdir())) > len(rests)):
+                raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
+            self._write_config(config, found)
+        elif not resume:
+            raise ValueError(f"out={self.path} already holds a run; pass --resume to go on with it, or another --out")
+        else:
+            self._check(read_config(existing), {**config.to_dict(), **found})
+        for path in [*rests, *unfinished(self.checkpoints)]:
+            path.unlink(missing_ok=True)
+
+    def _check(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        for name, value in new.items():
+            # Where a run is computed may change between its parts; what is computed may not.
+            if name not in ("device", "data") and name in old and old[name] != value:
+                raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
+
+    def _write_config(self, config: RunConfig, found: Mapping[str, Any]) -> None:
+        packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
+        versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
+        text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
         self._write("config.yaml", text.encode())
 
     def write_metrics(self, rows: Sequence[Row]) -> None:

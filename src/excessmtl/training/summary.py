@@ -1,5 +1,6 @@
 """The end of a run in one small table of numbers (summary.json)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ LAST_K = 5
 def summarise(
     config: RunConfig, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
 ) -> dict[str, Any]:
-    """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch."""
+    """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch.
+
+    What is not finite, in a run that has diverged, is None: JSON has no such numbers.
+    """
     primary = {task.name: primary_of(task.kind) for task in benchmark.tasks}
     scores = {name: rows[-1][f"test/{name}/{metric}"] for name, (metric, _) in primary.items()}
     recent = rows[-LAST_K:]
@@ -28,7 +32,7 @@ def summarise(
     clean = [name for name in scores if name not in noisy]
     alike = len(set(primary.values())) == 1
     share = None if weights is None else _mean_weights(weights, list(scores))
-    return {
+    summary = {
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
@@ -51,6 +55,14 @@ def summarise(
         "seconds_per_step": seconds_per_step,
         "completed": True,
     }
+    finite: dict[str, Any] = _finite(summary)
+    return finite
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(own) for key, own in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _mean(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
