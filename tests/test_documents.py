@@ -56,3 +56,9 @@ def test_the_numbers_in_the_readme_are_those_of_the_study():
     shown = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(("| 0 |", "| 0.8 |"))]
     assert len(shown) == 16
     assert all(line in table for line in shown)
+
+
+def test_the_guide_runs_from_top_to_bottom(capsys):
+    source = "\n".join(blocks("docs/guide.md"))
+    exec(compile(source, "docs/guide.md", "exec"), {})
+    assert "weights/class" in capsys.readouterr().out
