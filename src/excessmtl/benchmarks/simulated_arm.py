@@ -79,6 +79,8 @@ def load(data: Path | None, seed: int, *, size: str = "small") -> Benchmark:
         seed: of the motions. Each split has motions of its own.
         size: "small" (6,000 training rows) or "paper" (44,484, as many as SARCOS has).
     """
+    if data is not None:
+        raise ValueError(f"--data {data}: simulated-arm is simulated, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
     arm = seven_joint_arm()

@@ -45,6 +45,8 @@ def load(data: Path | None, seed: int, *, size: str = "small", augment: bool = F
             paper's; rendering takes minutes).
         augment: zoom and mirror the training scenes as the paper does with NYUv2.
     """
+    if data is not None:
+        raise ValueError(f"--data {data}: synthetic-rooms is rendered, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
     chosen = SIZES[size]

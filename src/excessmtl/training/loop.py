@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,8 @@ class Run:
         if self.balancer is None:
             result = self._alone(losses)
         else:
-            further = {} if held_out is None else {"validation_losses": lambda: next(held_out)}
-            result = self.balancer.backward(losses, scaler=self._scaler, **further)
+            ahead = None if held_out is None else partial(next, held_out)
+            result = self.balancer.backward(losses, scaler=self._scaler, validation_losses=ahead)
         self.optimiser.step()
         return result
 
