@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from excessmtl import inputs
 from excessmtl.gradients.capture import given, no_cut
 from excessmtl.gradients.combined import combined
+from excessmtl.gradients.distributed import alone, mean_where, over_processes, processes
 from excessmtl.gradients.gather import Gathered, gather, without_gradients
 from excessmtl.gradients.graph import explore, reaches_any
 from excessmtl.gradients.lookahead import moved
@@ -57,6 +58,8 @@ class Balancer(StatefulModule):
         scale: Factor on all weights. Methods on the simplex sum to 1 as in the ExcessMTL paper; pass
             `scale=len(tasks)` for the habit of summing losses.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
+        pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
+            batches say. Turn it off for processes that train different models.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Balancer(StatefulModule):
         every: int = 1,
         scale: float = 1.0,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
+        pool: bool = True,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):
             raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -84,7 +88,7 @@ class Balancer(StatefulModule):
         super().__init__(rule.bind(names), names, [parameter.shape for parameter in reference.parameters])
         self._shared = reference
         self.heads: Heads = heads or rule.heads
-        self.every, self.scale = every, float(scale)
+        self.every, self.scale, self.pool = every, float(scale), pool
         self._pending: list[Gathered] = []
         self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
@@ -283,15 +287,28 @@ class Balancer(StatefulModule):
         cross = None
         if call.validation is not None:
             cross = self._validate(call.validation, batches[-1])
+        losses = _total([torch.where(batch.ok, batch.values, 0) for batch in batches])
+        ok = torch.stack([batch.ok for batch in batches]).any(0)
+        metrics, together, count = call.metrics, alone, processes() if self.pool else 1
+        local = call.probe is Probe.REPRESENTATION
+        if count > 1:
+            together = over_processes
+            losses, ok = mean_where(losses, ok, together)
+            rows = rows if local else tuple(together(row) / count for row in rows)
+            cross = None if cross is None else together(cross) / count
+            if metrics is not None:
+                metrics, _ = mean_where(metrics, ~metrics.isnan(), together)
         return Observation(
-            losses=_total([torch.where(batch.ok, batch.values, 0) for batch in batches]),
-            ok=torch.stack([batch.ok for batch in batches]).any(0),
+            losses=losses,
+            ok=ok,
             rows=tuple(row.float() for row in rows),
             positions=positions,
             samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
-            metrics=call.metrics,
+            metrics=metrics,
             cross=cross,
             generator=self._generator,
+            pool=together,
+            local_rows=local,
         )
 
     def _validate(self, validation: Validation, batch: Gathered) -> Tensor:

@@ -35,10 +35,11 @@ class ExcessMTL(Balancer):
         heads: Heads | None = None,
         every: int = 1,
         scale: float = 1.0,
+        pool: bool = True,
         **options: Any,
     ) -> None:
         rule = excess(estimator, probe, **options)
-        super().__init__(rule, tasks, shared, heads=heads, every=every, scale=scale)
+        super().__init__(rule, tasks, shared, heads=heads, every=every, scale=scale, pool=pool)
 
 
 def list_methods() -> list[str]:

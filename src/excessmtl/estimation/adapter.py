@@ -50,7 +50,10 @@ class Adapter:
         projected: dict[tuple[int, int, int], Tensor] = {}
         found = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
         first, second, count = (torch.stack(column) for column in zip(*found, strict=True))
-        return Moments(first, second, count)
+        # One sum over the processes for all three.
+        flat = seen.pool(torch.cat([first.flatten(1), second.flatten(1), count[:, None]], dim=1))
+        first, second = (part.view_as(first) for part in flat[:, :-1].chunk(2, dim=1))
+        return Moments(first, second, flat[:, -1])
 
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]

@@ -53,9 +53,4 @@ def _walk(
             roots.append(loss)
             outputs.append(output.to(loss.dtype).reshape(loss.shape))
     gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
-    # Autograd may return one tensor for two leaves, or an expanded one; what becomes `.grad` must stand alone.
-    return [
-        (leaf, g.clone(memory_format=torch.preserve_format))
-        for leaf, g in zip(leaves, gradients, strict=True)
-        if g is not None
-    ]
+    return [(leaf, g) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

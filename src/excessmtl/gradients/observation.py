@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Generator, Tensor
 
+from excessmtl.gradients.distributed import Pool, alone
+
 
 class Probe(Enum):
     """Where a method looks at the tasks' gradients; the engine gathers no more than that."""
@@ -62,6 +64,10 @@ class Observation:
     """[m, m]: inner products of validation gradients (rows) with training gradients (columns)."""
     generator: Generator = field(default_factory=Generator)
     """The balancer's own CPU random stream, saved and restored with its state."""
+    pool: Pool = alone
+    """Sums what a rule makes of this process's samples over all processes; the rest of this is pooled already."""
+    local_rows: bool = False
+    """Whether the rows are of samples of this process alone, so that only their products can be pooled."""
 
     @property
     def tasks(self) -> int:
@@ -74,7 +80,7 @@ class Observation:
         gram = self.losses.new_zeros(self.tasks, self.tasks)
         for row in self.rows:
             gram = gram + row @ row.T
-        return gram
+        return self.pool(gram) if self.local_rows else gram
 
     def mean_over_ok(self, values: Tensor) -> Tensor:
         """Mean of `values` [m] over the tasks that count in this step (0 when there is none)."""

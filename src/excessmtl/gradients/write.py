@@ -61,24 +61,22 @@ def _scaled(gradient: Tensor, ok: Tensor, multiplier: Tensor) -> Tensor:
     )
 
 
-@torch.no_grad()
-def accumulate(leaf: Tensor, gradient: Tensor) -> None:
-    """Add to `leaf.grad`, as autograd does."""
-    if leaf.grad is None:
-        leaf.grad = gradient.detach()
-    else:
-        leaf.grad += gradient
-
-
 def write(parts: Sequence[Contribution]) -> None:
-    """Add all contributions to `.grad`, walking the trunk below the cuts once."""
-    cuts = [(target, gradient) for target, gradient in parts if isinstance(target, Cut)]
-    if cuts:
-        edges, gradients = zip(*((cut.edge, gradient) for cut, gradient in cuts), strict=True)
-        torch.autograd.backward(edges, gradients)
-    for target, gradient in parts:
-        if isinstance(target, Tensor):
-            accumulate(target, gradient)
+    """Add all contributions to `.grad` in one pass of the autograd engine, which walks the trunk below the cuts once.
+
+    Leaves go through the engine as well, not by hand: whatever hooks a trainer has put on them, to average gradients
+    over processes for one, run as they would under `loss.backward()`.
+    """
+    roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Cut)]
+    gradients = [gradient for target, gradient in parts if isinstance(target, Cut)]
+    leaves = [(target, gradient) for target, gradient in parts if isinstance(target, Tensor)]
+    if leaves:
+        one = torch.ones((), device=leaves[0][1].device)
+        with torch.enable_grad():
+            roots.append(defer(one, leaves, None))
+        gradients.append(one)
+    if roots:
+        torch.autograd.backward(roots, gradients)
 
 
 class _Deferred(torch.autograd.Function):

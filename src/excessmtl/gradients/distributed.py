@@ -1,0 +1,37 @@
+"""Statistics over all processes of data-parallel training: the one place that knows there are others.
+
+Gradients need nothing of ours: they reach the parameters in one pass of the autograd engine, where the hooks of
+`DistributedDataParallel` average them. What a rule looks at is summed here, so that every process decides alike, by
+what the whole batch says.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Pool = Callable[[Tensor], Tensor]
+
+
+def alone(tensor: Tensor) -> Tensor:
+    """The sum over one process."""
+    return tensor
+
+
+def over_processes(tensor: Tensor) -> Tensor:
+    """The sum over all processes of the default group; every process has to ask for it."""
+    total = tensor.detach().clone()
+    dist.all_reduce(total)
+    return total
+
+
+def processes() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def mean_where(values: Tensor, valid: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Mean of `values` [m] over the processes where they are valid, and whether there is one."""
+    sums = pool(torch.stack([torch.where(valid, values, 0), valid.to(values)]))
+    return sums[0] / sums[1].clamp(min=1), sums[1] > 0
