@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: every method under DistributedDataParallel, against one process with the whole batch."""
+"""Run by torchrun: every method under DistributedDataParallel, against one process with the whole batch."""
 
 import copy
 import os
