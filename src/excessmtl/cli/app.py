@@ -1,5 +1,6 @@
 """The commands of `excessmtl`."""
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,6 +81,9 @@ def train(
     from excessmtl.training.loop import Run
     from excessmtl.training.progress import ProgressBar
 
+    # After the import, which sets the levels. Lightning's echo of the precision and its advice are for programmers.
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     config = RunConfig(
         benchmark=benchmark,
         method=method,

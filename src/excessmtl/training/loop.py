@@ -107,7 +107,9 @@ class Run:
         if summary is not None:
             return summary
         self._restore()
-        with event_log(self.folder.path / "tensorboard", self.rows) as log:
+        # The fastest convolutions on CUDA add up in an order that changes from run to run.
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+        with exact, event_log(self.folder.path / "tensorboard", self.rows) as log:
             for epoch in range(len(self.rows), self.config.epochs or 0):
                 self._epoch(epoch)
                 row: Row = {"epoch": epoch, **self._train_means(), **self._evaluate()}
