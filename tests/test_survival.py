@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
+import excessmtl
 from models import (
     DEVICE,
     EXCESS,
@@ -419,3 +420,47 @@ def test_an_error_in_a_step_with_a_scaler_changes_nothing():
     with pytest.raises(ValueError):
         balancer.backward({}, scaler=fixed_scaler(4.0))
     assert_same(before, snapshot(model, balancer))
+
+
+@pytest.mark.parametrize("name", ["excess", "mgda", "gradnorm", "nash", "cagrad", "imtl", "moml"])
+def test_statistics_are_not_rounded_by_autocast(name):
+    """`backward` inside the autocast block, losses large enough to overflow fp16 when squared."""
+    torch.manual_seed(0)
+    trunk, heads = nn.Sequential(nn.Linear(6, 40), nn.Tanh()), [nn.Linear(40, 1), nn.Linear(40, 1)]
+    balancer = excessmtl.create(name, tasks=["a", "b"], shared=trunk)
+    with torch.autocast("cpu", dtype=torch.float16):
+        z = trunk(torch.randn(16, 6))
+        losses = {task: 300 * (head(z).float() - 1).square().mean() for task, head in zip("ab", heads, strict=True)}
+        step = balancer.backward(losses)
+    assert step.weights.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in trunk.parameters())
+
+
+def test_an_unfinished_step_is_forgotten_when_a_state_is_loaded():
+    torch.manual_seed(0)
+    trunk, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    balancer = excessmtl.create("mgda", tasks=["a"], shared=trunk)
+    saved = balancer.state_dict()
+    balancer.backward({"a": head(trunk(torch.ones(2, 4))).square().mean()}, accumulate=True)
+    balancer.load_state_dict(saved)
+    trunk.zero_grad()
+    x = torch.randn(2, 4)
+    balancer.backward({"a": head(trunk(x)).square().mean()})
+    expected = torch.autograd.grad(head(trunk(x)).square().mean(), trunk.weight)[0]
+    torch.testing.assert_close(trunk.weight.grad, expected)
+
+
+@pytest.mark.parametrize("name", ["excess", "graddrop", "uniform"])
+def test_scalar_form_where_nobody_holds_the_representation(name):
+    torch.manual_seed(0)
+    trunk, heads = nn.Linear(4, 6), [nn.Linear(6, 1), nn.Linear(6, 1)]
+    gradients = []
+    for scalar in (False, True):
+        trunk.zero_grad()
+        balancer = excessmtl.create(name, tasks=["a", "b"], shared=trunk)
+        x = torch.linspace(-1, 1, 5 * 3 * 4).reshape(5, 3, 4)
+        pooled = trunk(x).mean(1)
+        losses = {task: head(pooled).square().mean() for task, head in zip("ab", heads, strict=True)}
+        balancer(losses).backward() if scalar else balancer.backward(losses)
+        gradients.append(trunk.weight.grad.clone())
+    torch.testing.assert_close(gradients[0], gradients[1])

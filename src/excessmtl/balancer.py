@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from excessmtl import inputs
 from excessmtl.gradients.capture import given, no_cut
 from excessmtl.gradients.combined import combined
-from excessmtl.gradients.distributed import alone, mean_where, over_processes, processes
-from excessmtl.gradients.gather import Gathered, gather, without_gradients
+from excessmtl.gradients.distributed import Pool, alone, mean_rows, mean_where, over_processes, processes
+from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, without_gradients
 from excessmtl.gradients.graph import explore, reaches_any
 from excessmtl.gradients.lookahead import moved
 from excessmtl.gradients.observation import Observation, Probe
@@ -42,6 +42,8 @@ class _Call:
     accumulate: bool
     probe: Probe
     """Where the rule looks in this step: nowhere between two estimates."""
+    shared: dict[int, Tensor]
+    """The shared parameters that want a gradient, by their position among all of them."""
 
 
 class Balancer(StatefulModule):
@@ -144,28 +146,26 @@ class Balancer(StatefulModule):
         """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
 
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
-        can express. Pass `scaler` here too if you are going to scale the result. Without a representation, one
-        host read and one more backward find the tasks to leave out. The details of the step are in `last_step`.
+        can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
+        `last_step`.
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        route = self._route(call, alive=True)
-        alive = [cut.tensor() for cut in route.cuts]  # the walks below may free what else keeps them alive
-        batch, decision, weights, parts = self._work_out(call, route, "weighted", scalar=True)
-        values = torch.where(batch.ok, batch.values * weights * self.scale, 0)
-        if route.mode == "cut":
-            scalar = defer(values.sum(), parts, call.scale)
-            del alive
-        else:
-            scalar = torch.zeros_like(values[0]) + 0 * self._shared.parameters[0].sum()
-            for loss, weight, ok in zip(call.losses, weights * self.scale, batch.ok.tolist(), strict=True):
-                if loss is not None and ok:
-                    scalar = scalar + weight * loss.reshape(())
-        self.last_step = self._close(call, replace(batch, final=False), decision, weights)
+        batch, decision, weights, parts = self._work_out(call, self._route(call, stacklevel=5), "weighted")
+        value = torch.where(batch.ok, batch.values * weights * self.scale, 0).sum()
+        if not parts:  # all is held back until the last micro-batch
+            first = next(iter(call.shared.values()))
+            parts = [(first, torch.zeros_like(first))]
+        scalar = defer(value, parts, call.scale)
+        self.last_step = self._close(call, batch, decision, weights)
         return scalar
 
     def end_epoch(self) -> None:
         """Tell rules that count epochs (DWA) that one is over."""
         self.remember(self.rule.end_epoch(self.state))
+
+    def discard(self) -> None:
+        """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
+        self._pending = []
 
     # ------------------------------------------------------------------ one step, in order
 
@@ -175,6 +175,10 @@ class Balancer(StatefulModule):
         for argument, value in (("metrics", metrics), ("validation_losses", validation)):
             if value is not None and argument not in self.rule.uses:
                 raise ValueError(f"{argument} is not used by {self.rule.name!r}; leave it out")
+            if value is not None and accumulate:
+                raise ValueError(
+                    f"{argument} is used with the last micro-batch only; leave it out with accumulate=True"
+                )
         ordered = inputs.ordered_losses(losses, self.tasks)
         tensors = None if at is None else inputs.representation(at, self.tasks)
         masks = inputs.label_masks(mask, self.tasks)
@@ -184,10 +188,11 @@ class Balancer(StatefulModule):
             self.to(device)
         scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
         probe = self.rule.probe if self._steps % self.every == 0 else Probe.LOSSES
-        return _Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe)
+        trainable = self._shared.trainable
+        return _Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, trainable)
 
-    def _route(self, call: _Call, alive: bool = False) -> Route:
-        shared = list(self._shared.trainable.values())
+    def _route(self, call: _Call, stacklevel: int = 3) -> Route:
+        shared = list(call.shared.values())
         route = choose_route(
             call.losses,
             self.tasks,
@@ -195,7 +200,6 @@ class Balancer(StatefulModule):
             call.probe,
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
-            alive=alive,
         )
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
             for cut in route.cuts:  # now, while nothing has been walked or freed
@@ -212,32 +216,32 @@ class Balancer(StatefulModule):
                 f"{len(outside)} parameters outside shared are reached by several tasks (shapes {shapes}); they get "
                 "the weighted gradient. Add them to shared if they are part of the trunk; if they are heads, keep the "
                 "losses as separate scalars instead of parts of one tensor",
-                stacklevel=5 if alive else 3,
+                stacklevel=stacklevel,
             )
         return route
 
     def _work_out(
-        self, call: _Call, route: Route, heads: Heads, scalar: bool = False
+        self, call: _Call, route: Route, heads: Heads
     ) -> tuple[Gathered, Decision | None, Tensor, list[Contribution]]:
         """What the batch shows, what the rule says to it, the weights to apply, and the gradients they make."""
         random = self._generator.get_state()
-        batch = self._collect(call, route, scalar)
-        decision, weights = self._decide(call, batch, hold=not scalar)
+        batch = self._collect(call, route)
+        decision, weights = self._decide(call, batch)
         parts = self._parts(call, route, batch, decision, weights, heads)
         if parts is None:  # something is not finite: walk task by task to find out whose
             self._generator.set_state(random)
-            batch = self._collect(call, replace(route, mode="direct", overlap=True), scalar)
-            decision, weights = self._decide(call, batch, hold=not scalar)
+            batch = self._collect(call, replace(route, mode="direct", overlap=True))
+            decision, weights = self._decide(call, batch)
             parts = self._parts(call, route, batch, decision, weights, heads)
         return batch, decision, weights, parts or []
 
-    def _collect(self, call: _Call, route: Route, keep: bool = False) -> Gathered:
+    def _collect(self, call: _Call, route: Route) -> Gathered:
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
         direct = route.mode == "direct"
         probed: Sequence[Tensor] = ()
         if direct:
-            probed = list(self._shared.trainable.values())
+            probed = list(call.shared.values())
         elif call.probe is Probe.LAYER:
             probed = self._shared.layer
         return gather(
@@ -247,31 +251,31 @@ class Balancer(StatefulModule):
             masks=call.masks,
             scale=call.scale,
             overlap=route.overlap,
-            keep=(keep and direct) or (bool(probed) and not direct),
+            keep=bool(probed) and not direct,
             final=direct,
         )
 
-    def _decide(self, call: _Call, batch: Gathered, hold: bool = True) -> tuple[Decision | None, Tensor]:
-        """What the rule says, and the weights to apply to this batch.
-
-        `hold`: whether gradients held back from earlier micro-batches can still be given the new weights.
-        """
+    def _decide(self, call: _Call, batch: Gathered) -> tuple[Decision | None, Tensor]:
+        """What the rule says, and the weights to apply to this batch."""
         pending = [] if self.rule.gated else self._pending
         if call.accumulate and not self.rule.gated:
             return None, self.weights
         if self._steps % self.every:
             return None, self.weights
-        seen = self._observe(call, [*pending, batch])
-        decision = self.rule.update(self.state, seen)
+        batches = [*pending, batch]
+        cross = None if call.validation is None else self._validate(call, batches)
+        with exact(batch.values):
+            seen = self._observe(call, batches, cross)
+            decision = self.rule.update(self.state, seen)
         decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
-        late = bool(pending) and not (hold and self._holds(call, batch))
+        late = bool(pending) and not self._holds(call, batch)
         return decision, self.weights if late else decision.weights
 
     def _holds(self, call: _Call, batch: Gathered) -> bool:
         """Whether gradients of micro-batches wait for the last one, to be given the weights of all together."""
         return batch.final and call.probe is not Probe.LOSSES
 
-    def _observe(self, call: _Call, batches: list[Gathered]) -> Observation:
+    def _observe(self, call: _Call, batches: list[Gathered], cross: Tensor | None) -> Observation:
         """All micro-batches of a step as one observation."""
         rows: tuple[Tensor, ...] = ()
         positions: tuple[int, ...] = ()
@@ -280,21 +284,17 @@ class Balancer(StatefulModule):
             rows = tuple(row for batch in batches for row in batch.cut_rows)
         elif call.probe in (Probe.SHARED, Probe.LAYER):
             rows = tuple(_total(parts) for parts in zip(*(batch.rows for batch in batches), strict=True))
-            positions = tuple(self._shared.trainable)
+            positions = tuple(call.shared)
         if call.probe is Probe.LAYER and direct:
             wanted = {id(parameter) for parameter in self._shared.layer}
             rows = tuple(r for r, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
-        cross = None
-        if call.validation is not None:
-            cross = self._validate(call.validation, batches[-1])
         losses = _total([torch.where(batch.ok, batch.values, 0) for batch in batches])
         ok = torch.stack([batch.ok for batch in batches]).any(0)
-        metrics, together, count = call.metrics, alone, processes() if self.pool else 1
+        metrics, together, count = call.metrics, self._together(), processes()
         local = call.probe is Probe.REPRESENTATION
-        if count > 1:
-            together = over_processes
+        if together is not alone:
             losses, ok = mean_where(losses, ok, together)
-            rows = rows if local else tuple(together(row) / count for row in rows)
+            rows = tuple(row / count for row in rows) if local else mean_rows(rows, count)
             cross = None if cross is None else together(cross) / count
             if metrics is not None:
                 metrics, _ = mean_where(metrics, ~metrics.isnan(), together)
@@ -311,24 +311,29 @@ class Balancer(StatefulModule):
             local_rows=local,
         )
 
-    def _validate(self, validation: Validation, batch: Gathered) -> Tensor:
+    def _validate(self, call: _Call, batches: list[Gathered]) -> Tensor:
         """[m, m] products of validation and training gradients, one step ahead where there is a function."""
+        validation, parameters = call.validation, batches[-1].parameters
 
-        def gathered(losses: Any) -> Gathered:
-            ordered = inputs.ordered_losses(losses, self.tasks)
+        def products(losses: Any) -> Tensor:
+            ordered = inputs.ordered_losses(losses, self.tasks, "validation_losses")
             missing = [task for task, loss in zip(self.tasks, ordered, strict=True) if loss is None]
             if missing:
                 raise ValueError(f"validation_losses has no loss for task {missing[0]!r}; give one for every task")
-            reaches, _ = explore(ordered, batch.parameters, no_cut)
-            return gather(ordered, reaches, parameters=batch.parameters, masks=[None] * len(ordered), overlap=True)
+            reaches, _ = explore(ordered, parameters, no_cut)
+            found = gather(ordered, reaches, parameters=parameters, masks=[None] * len(ordered), overlap=True)
+            with exact(found.values):
+                return _total([cross_products(found, batch) for batch in batches])
 
         if not callable(validation):
-            return cross_products(gathered(validation), batch)
-        with (
-            moved(*steps_ahead(batch, self.rule.lookahead(self.state)), self._shared.module),
-            torch.enable_grad(),
-        ):
-            return cross_products(gathered(validation()), batch)
+            return products(validation)
+        with exact(batches[-1].values):
+            ahead = [steps_ahead(batch, self.rule.lookahead(self.state)) for batch in batches]
+        moves = [move for targets, steps in ahead for move in zip(targets, steps, strict=True)]
+        with moved([target for target, _ in moves], [step for _, step in moves], self._shared.module):
+            with torch.enable_grad():
+                losses = validation()
+            return products(losses)
 
     def _parts(
         self,
@@ -343,16 +348,27 @@ class Balancer(StatefulModule):
         weights = weights * self.scale
         own = weights if heads == "weighted" else torch.ones_like(weights)
         if not batch.final and route.mode == "combined":
-            ok, parameters = batch.ok, list(self._shared.trainable.values())
+            ok, parameters = batch.ok, list(call.shared.values())
             multipliers = None if heads == "weighted" else own * ok
-            return combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
+            parts = combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
+            with exact(weights):
+                finite = all_finite([gradient for _, gradient in parts], weights)
+            # The one host read of this route: a task cannot be set aside once its gradient has joined the others'.
+            # All processes walk again, or none: what follows are sums over all of them.
+            bad = (~finite).float() if self._together() is alone else over_processes((~finite).float())
+            return None if bool(bad > 0) else parts
         gates = None if decision is None else decision.gates
         if gates is not None:
             gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
-        if not self._holds(call, batch):
-            return contributions(batch, weights, own, gates)
-        held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
-        return [part for one in held for part in contributions(one, weights, own, gates)]
+        held = [batch]
+        if self._holds(call, batch):
+            held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
+        with exact(weights):
+            return [part for one in held for part in contributions(one, weights, own, gates)]
+
+    def _together(self) -> Pool:
+        """How statistics are summed over the processes that train together."""
+        return over_processes if self.pool and processes() > 1 else alone
 
     def _close(self, call: _Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
         left_out = batch.labelled & ~batch.ok

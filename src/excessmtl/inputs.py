@@ -50,25 +50,25 @@ def shared_parameters(shared: Any, argument: str = "shared") -> list[Tensor]:
     return parameters
 
 
-def ordered_losses(losses: Any, tasks: Sequence[str]) -> list[Tensor | None]:
+def ordered_losses(losses: Any, tasks: Sequence[str], argument: str = "losses") -> list[Tensor | None]:
     """The losses in task order, None where a task has no label in this batch."""
     if not isinstance(losses, Mapping):
         found = type(losses).__name__
-        raise ValueError(f"losses must be a dict from task name to scalar tensor, found {found}")
-    _known("losses", losses, tasks)
+        raise ValueError(f"{argument} must be a dict from task name to scalar tensor, found {found}")
+    _known(argument, losses, tasks)
     ordered = [losses.get(task) for task in tasks]
     if all(loss is None for loss in ordered):
-        raise ValueError(f"losses has no task in it; pass the loss of at least one of {list(tasks)}")
+        raise ValueError(f"{argument} has no task in it; pass the loss of at least one of {list(tasks)}")
     for task, loss in zip(tasks, ordered, strict=True):
         if loss is None:
             continue
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise ValueError(
-                f"losses[{task!r}] must be a scalar tensor, found {_describe(loss)}; reduce it (e.g. .mean())"
+                f"{argument}[{task!r}] must be a scalar tensor, found {_describe(loss)}; reduce it (e.g. .mean())"
             )
         if loss.grad_fn is None:
             raise ValueError(
-                f"losses[{task!r}] has no graph behind it (detached, or under no_grad); compute it from the "
+                f"{argument}[{task!r}] has no graph behind it (detached, or under no_grad); compute it from the "
                 "model's output, or pass None if the task has no label in this batch"
             )
     return ordered
@@ -110,6 +110,9 @@ def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> T
     if not isinstance(metrics, Mapping):
         raise ValueError(f"metrics must be a dict from task name to a number, found {type(metrics).__name__}")
     _known("metrics", metrics, tasks)
+    for task, value in metrics.items():
+        if isinstance(value, int | float) and not 0 <= value <= 1:
+            raise ValueError(f"metrics[{task!r}] must be between 0 and 1, found {value}; give a share, not percent")
     values = [torch.as_tensor(metrics.get(task, torch.nan), dtype=torch.float32) for task in tasks]
     return torch.stack([value.to(device, non_blocking=True).reshape(()) for value in values])
 

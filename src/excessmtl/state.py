@@ -19,7 +19,7 @@ class StatefulModule(nn.Module):
     weights: Tensor
     """[m] the weights last decided, without `scale`."""
     skipped: Tensor
-    """[m] in how many steps each task was left out because something about it was not finite."""
+    """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
 
     def __init__(self, rule: Rule, tasks: tuple[str, ...], shapes: list[torch.Size]) -> None:
         super().__init__()
@@ -57,7 +57,11 @@ class StatefulModule(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Checked by `_load_from_state_dict` before anything is changed."""
         self._steps = state["steps"]
+        self.discard()
         self._generator.set_state(state["random"].cpu())
+
+    def discard(self) -> None:
+        """Forget what has been accumulated towards a step that is not going to be finished."""
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, *rest: Any

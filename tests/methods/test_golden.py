@@ -84,9 +84,13 @@ def test_dtp_averages_the_indicators_and_falls_back_where_there_is_none():
     rule = rule_of("dtp", 2, rate=0.5)
     first = observe(UNEQUAL, [log(2), log(4)], metrics=torch.tensor([0.9, torch.nan]))
     state = rule.update(start(rule, 2), first).state
+    assert state["average"].tolist() == pytest.approx([0.9, 0.25])  # exp(-loss) stands in
     second = observe(UNEQUAL, [1.0, 1.0], metrics=torch.tensor([0.5, 0.75]))
-    weights = rule.update(state, second).weights
-    assert weights.tolist() == pytest.approx([-0.3 * log(0.7), -0.5 * log(0.5)], rel=1e-5)
+    decision = rule.update(state, second)
+    # The first real indicator takes the place of what stood in for it.
+    assert decision.weights.tolist() == pytest.approx([-0.3 * log(0.7), -0.25 * log(0.75)], rel=1e-5)
+    third = rule.update(decision.state, observe(UNEQUAL, [5.0, 5.0]))
+    assert third.weights.tolist() == pytest.approx(decision.weights.tolist(), rel=1e-6)
 
 
 def test_dwa_by_epochs():

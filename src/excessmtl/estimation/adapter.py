@@ -45,6 +45,17 @@ class Adapter:
     batch_dim: int = 0
     feature_dim: int | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.width, int) or self.width < 1:
+            raise ValueError(f"width must be a whole number, at least 1, found {self.width!r}")
+        for name in ("seed", "batch_dim"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be a whole number, found {getattr(self, name)!r}")
+        if self.feature_dim is not None and (
+            not isinstance(self.feature_dim, int) or self.feature_dim == self.batch_dim
+        ):
+            raise ValueError(f"feature_dim must be a dimension other than batch_dim, found {self.feature_dim!r}")
+
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
         projected: dict[tuple[int, int, int], Tensor] = {}
@@ -96,6 +107,9 @@ class Adapter:
     def _positions(self, tensor: Tensor) -> Tensor:
         if tensor.ndim < 2:
             tensor = tensor.reshape(-1, 1)
+        for name, dim in (("batch_dim", self.batch_dim), ("feature_dim", self.feature_dim or 0)):
+            if not -tensor.ndim <= dim < tensor.ndim:
+                raise ValueError(f"{name} is {dim}, but the representation has shape {tuple(tensor.shape)}")
         features = self.feature_dim
         if features is None:
             features = 1 if tensor.ndim >= 4 else -1

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.gather import all_finite
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.write import Contribution
 
@@ -17,13 +16,11 @@ def combined(
     weights: Tensor,
     heads: Tensor | None,
     scale: Tensor | None,
-) -> list[Contribution] | None:
-    """The weighted gradient, or None when something in it is not finite.
+) -> list[Contribution]:
+    """The weighted gradient.
 
-    Finding that out takes the one host read of this path: a task cannot be set aside after its gradient has
-    been added to the others'. The graph is kept for the caller to walk task by task in that case, so it lives as long
-    as the losses do.
-    `heads`: multipliers of the tasks' own leaves; None where they are the weights.
+    The graph is kept for the caller to walk task by task in case something in it is not finite, so it lives as long as
+    the losses do. `heads`: multipliers of the tasks' own leaves; None where they are the weights.
     """
     own: dict[int, tuple[Tensor, int]] = {}
     common: dict[int, Tensor] = {id(parameter): parameter for parameter in shared}
@@ -37,8 +34,7 @@ def combined(
     parts = _walk(losses, list(common.values()), weights, scale)
     if heads is not None:
         parts += _walk(losses, [leaf for leaf, _ in own.values()], heads, scale)
-    finite = all_finite([gradient for _, gradient in parts], weights)
-    return parts if bool(finite) else None
+    return parts
 
 
 def _walk(

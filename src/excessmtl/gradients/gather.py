@@ -153,6 +153,11 @@ def _nothing(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
 
 
+def exact(like: Tensor) -> torch.autocast:
+    """Without autocast: statistics must not be rounded to the precision the model computes in."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
 def without_gradients(
     losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], scale: Tensor | None
 ) -> Gathered:

@@ -87,6 +87,23 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
     return reaches, overlap
 
 
+def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
+    """All leaves the graph below the cuts leads to."""
+    stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
+    seen = set(stack)
+    leaves = []
+    while stack:
+        node = stack.pop()
+        leaf = _leaf_of(node)
+        if leaf is not None:
+            leaves.append(leaf)
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return leaves
+
+
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
     """Whether the graph below the cuts leads to one of `parameters`, or to a checkpoint that hides what it holds."""
     wanted = {id(parameter) for parameter in parameters}

@@ -46,12 +46,10 @@ def choose_route(
     find_cut: FindCut | None,
     *,
     explicit: bool,
-    alive: bool,
 ) -> Route:
     """The cheapest way that gives the rule what it looks at, or a ValueError that says why there is none.
 
-    `explicit`: the cuts are the caller's `at=`, so they have to be right. `alive`: a cut is of use only while its
-    tensor lives (the scalar form needs it).
+    `explicit`: the cuts are the caller's `at=`, so they have to be right.
     """
     problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
     if find_cut is not None and (explicit or probe is not Probe.SHARED):
@@ -65,8 +63,7 @@ def choose_route(
                 f"at does not hold the whole representation: {problem if cuts else 'no loss was computed from it'}; "
                 "pass a tuple of all tensors through which the losses reach the shared parameters"
             )
-        usable = cuts and not around and (not alive or all(cut.tensor() is not None for cut in cuts))
-        if usable and probe is not Probe.SHARED:
+        if cuts and not around and probe is not Probe.SHARED:
             return Route("cut", reaches, overlap)
     if probe is Probe.REPRESENTATION:
         raise ValueError(

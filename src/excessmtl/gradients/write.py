@@ -8,6 +8,7 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gather import Gathered
+from excessmtl.gradients.graph import leaves_below
 
 Contribution = tuple[Tensor | Cut, Tensor]
 """A leaf or a cut, and the gradient that enters there."""
@@ -93,9 +94,21 @@ class _Deferred(torch.autograd.Function):
         return None, None, None, *((gradient * factor).to(gradient.dtype) for gradient in ctx.gradients)
 
 
+def _at_leaves(parts: Sequence[Contribution]) -> list[Contribution]:
+    """The same contributions after the trunk has been walked."""
+    cuts = [(target, gradient) for target, gradient in parts if isinstance(target, Cut)]
+    leaves = leaves_below([cut for cut, _ in cuts])
+    edges: list[Any] = [cut.edge for cut, _ in cuts]
+    found = torch.autograd.grad(edges, leaves, [gradient for _, gradient in cuts], allow_unused=True)
+    walked = [(leaf, gradient) for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
+    return [*walked, *(part for part in parts if isinstance(part[0], Tensor))]
+
+
 def defer(value: Tensor, parts: Sequence[Contribution], scale: Tensor | None) -> Tensor:
     """A scalar worth `value`; its backward adds the contributions (times the gradient it is given)."""
     targets = [target.tensor() if isinstance(target, Cut) else target for target, _ in parts]
-    assert all(target is not None for target in targets)
+    if any(target is None for target in targets):  # a representation nobody holds any more
+        parts = _at_leaves(parts)
+        targets = [target for target, _ in parts if isinstance(target, Tensor)]
     apply: Callable[..., Tensor] = _Deferred.apply
     return apply(value, 1.0 if scale is None else 1.0 / scale, [g for _, g in parts], *targets)

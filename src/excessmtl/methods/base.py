@@ -96,8 +96,12 @@ def build(factory: "Factory", options: Mapping[str, Any], what: str) -> Rule:
         known = [option.name for option in fields(factory) if option.init]
         unknown = [name for name in options if name not in known]
         if unknown:
-            raise ValueError(f"{unknown[0]} is not an option of {what}; its options are {known}")
-    return factory(**options)
+            has = f"its options are {known}" if known else "it has none"
+            raise ValueError(f"{unknown[0]} is not an option of {what}; {has}, beside those of every Balancer")
+    try:
+        return factory(**options)
+    except TypeError as error:  # a comparison with something that is not a number
+        raise ValueError(f"options {dict(options)} do not fit {what}: {error}") from error
 
 
 Factory = Callable[..., Rule]

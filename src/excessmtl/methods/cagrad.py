@@ -28,8 +28,8 @@ class CAGrad(Probed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.c >= 0:
-            raise ValueError(f"c must be at least 0, found {self.c}")
+        if not 0 <= self.c < float("inf"):
+            raise ValueError(f"c must be at least 0 and finite, found {self.c}")
         if self.rescale not in (0, 1, 2):
             raise ValueError(f"rescale must be 0, 1 or 2, found {self.rescale!r}")
 

@@ -3,7 +3,7 @@
 Guo et al., ECCV 2018, https://openaccess.thecvf.com/content_ECCV_2018/html/Michelle_Guo_Focus_on_the_ECCV_2018_paper.html.
     k_i <- a kappa_i + (1 - a) k_i,    w_i = -(1 - k_i)^{gamma_i} log k_i
 kappa_i in (0, 1] is a performance indicator such as accuracy: `backward(..., metrics={task: value})`. Where none is
-given, exp(-loss) stands in for it (the probability of the label, for cross-entropy).
+has ever been given, exp(-loss) stands in for it (the probability of the label, for cross-entropy).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,9 @@ class DTP(Rule):
         return replace(self, gamma=gammas)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Averages of the indicators, and whether there has been one."""
-        return {"average": torch.zeros(tasks), "observed": torch.zeros(tasks, dtype=torch.bool)}
+        """Averages of the indicators, whether there has been one, and whether the user gave one."""
+        flags = {name: torch.zeros(tasks, dtype=torch.bool) for name in ("observed", "measured")}
+        return {"average": torch.zeros(tasks), **flags}
 
     def prior(self, tasks: int) -> Tensor:
         """One each, until there is an indicator."""
@@ -55,14 +56,18 @@ class DTP(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """Focal weights of the averaged indicators; a task never seen gets the mean of the others."""
         assert isinstance(self.gamma, tuple)
+        given = torch.zeros_like(seen.ok) if seen.metrics is None else seen.metrics.isfinite()
         fallback = (-seen.losses).exp()
-        indicator = fallback if seen.metrics is None else seen.metrics.where(seen.metrics.isfinite(), fallback)
-        indicator = indicator.clamp(_SMALLEST, 1)
-        rate = torch.where(state["observed"], self.rate, 1.0)
-        average = torch.where(seen.ok, rate * indicator + (1 - rate) * state["average"], state["average"])
+        indicator = fallback if seen.metrics is None else torch.where(given, seen.metrics, fallback)
+        measured = state["measured"] | (seen.ok & given)
+        # The two kinds of indicator do not mix: the first real one replaces what stood in for it.
+        fresh = seen.ok & (given | ~measured)
+        rate = torch.where(state["observed"] & (state["measured"] | ~given), self.rate, 1.0)
+        average = rate * indicator.clamp(_SMALLEST, 1) + (1 - rate) * state["average"]
+        average = torch.where(fresh, average, state["average"])
         observed = state["observed"] | seen.ok
         weights = -((1 - average) ** constant(self.gamma, average)) * average.clamp(min=_SMALLEST).log()
         known = torch.where(observed, weights, 0)
         mean = known.sum() / observed.sum().clamp(min=1)
         weights = torch.where(observed, weights, torch.where(observed.any(), mean, 1.0))
-        return Decision(weights, {"average": average, "observed": observed})
+        return Decision(weights, {"average": average, "observed": observed, "measured": measured})

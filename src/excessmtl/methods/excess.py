@@ -104,6 +104,13 @@ class PaperExcessAtRepresentation(PaperExcess):
     batch_dim: int = 0
     feature_dim: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._adapter()
+
+    def _adapter(self) -> Adapter:
+        return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """As in the paper's rule, with one small accumulator whatever the trunk."""
         squares = torch.zeros(tasks, (self.width + 1) * self.width)
@@ -111,7 +118,7 @@ class PaperExcessAtRepresentation(PaperExcess):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Algorithm 1 with the mean adapter gradient for g."""
-        moments = Adapter(self.width, self.seed, self.batch_dim, self.feature_dim).moments(seen)
+        moments = self._adapter().moments(seen)
         rows = (moments.first / moments.count[:, None, None].clamp(min=1)).flatten(1)
         risks, squares = accumulate_and_estimate(rows, state["squares"], seen.ok)
         return self._reweigh({**state, "squares": squares}, risks, seen.ok)
@@ -160,8 +167,10 @@ class RobustExcess(Rule):
             raise ValueError(f"exponent must be at least 0, found {self.exponent!r}")
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
-        if not isinstance(self.width, int) or self.width < 1:
-            raise ValueError(f"width must be a whole number, at least 1, found {self.width!r}")
+        self._adapter()
+
+    def _adapter(self) -> Adapter:
+        return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """Averages of U, F and the norm, and how many batches went into them."""
@@ -175,7 +184,7 @@ class RobustExcess(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh the averages of the tasks with two or more labelled samples; weigh all by what is known."""
-        moments = Adapter(self.width, self.seed, self.batch_dim, self.feature_dim).moments(seen)
+        moments = self._adapter().moments(seen)
         usable = seen.ok & (moments.count >= 2)
         norm = moments.first.flatten(1).norm(dim=1) / moments.count.clamp(min=1)
 
@@ -211,7 +220,7 @@ def excess(
     probe: Literal["all", "representation"] | None = None,
     **options: Any,
 ) -> Rule:
-    """The ExcessMTL rule for an estimator and the place it looks at."""
+    """Weights by excess risk: what training can still improve, not noise ("robust", or the paper's)."""
     rules = {
         "robust": {"representation": RobustExcess},
         "paper": {"all": PaperExcess, "representation": PaperExcessAtRepresentation},

@@ -42,6 +42,8 @@ class GradNorm(Rule):
     def __post_init__(self) -> None:
         if not self.step_size > 0:
             raise ValueError(f"step_size must be positive, found {self.step_size}")
+        if not 0 <= self.alpha < float("inf"):
+            raise ValueError(f"alpha must be at least 0 and finite, found {self.alpha}")
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """Initial losses in task order; 0 stands for "not known yet"."""

@@ -31,12 +31,15 @@ class GroupDRO(Rule):
     def __post_init__(self) -> None:
         if not self.step_size > 0:
             raise ValueError(f"step_size must be positive, found {self.step_size}")
-        if self.adjustment and self.sizes is None:
-            raise ValueError("adjustment needs sizes, the number of training examples of each task")
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """Sizes in task order."""
-        return replace(self, sizes=per_task("sizes", self.sizes, tasks, 1.0))
+        if (self.adjustment != 0) != (self.sizes is not None):
+            raise ValueError("adjustment and sizes (training examples per task) go together; give both or neither")
+        sizes = per_task("sizes", self.sizes, tasks, 1.0)
+        if not all(size > 0 for size in sizes):
+            raise ValueError(f"sizes must be positive, found {sizes}")
+        return replace(self, sizes=sizes)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """log q, up to a constant: softmax(scores) are the weights."""

@@ -24,11 +24,11 @@ def minimize(derivatives: Derivatives, prices: Tensor, active: Tensor, iteration
     """
     inside = active.to(prices.dtype)
     a, n = torch.where(active, prices, 0), inside.sum().clamp(min=1)
-    x = torch.where(active, 1 / a.sum().clamp(min=1e-300), 1)
+    x = torch.where(active, 1 / a.sum().clamp(min=torch.finfo(a.dtype).tiny), 1)
     gradient, _ = derivatives(x)
     y = inside @ (gradient * x)
     excess = (gradient - y * a).abs()
-    z = torch.where(active, excess + 0.1 * y.abs() * a + 1e-3 * excess.mean() + 1e-300, 1)
+    z = torch.where(active, excess + 0.1 * y.abs() * a + 1e-3 * excess.mean() + torch.finfo(a.dtype).tiny, 1)
     step = x.new_full((), 0.5)
     for _ in range(iterations):
         gradient, hessian = derivatives(x)

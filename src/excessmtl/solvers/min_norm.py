@@ -48,6 +48,6 @@ def frank_wolfe(gram: Tensor, ok: Tensor, iterations: int = 250) -> Tensor:
         towards = (tasks == torch.where(ok, slope, torch.inf).argmin()) & ok
         change = weights - towards.to(weights)
         curvature = change @ matrix @ change
-        step = (slope @ change / curvature.clamp(min=1e-300)).clamp(0, 1)
+        step = (slope @ change / curvature.clamp(min=torch.finfo(curvature.dtype).tiny)).clamp(0, 1)
         weights = weights - step * change
     return weights.to(gram.dtype)
