@@ -34,16 +34,18 @@ def losses(outputs, label, value):
     return {"a": cross_entropy(outputs["a"], label), "b": mse_loss(outputs["b"], value)}
 
 
-def train(model, trunk, name, options, rows, scalar):
+def train(model, trunk, name, options, rows, scalar, bad=False):
     balancer = excessmtl.create(name, tasks=["a", "b"], shared=trunk, **options)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(1)
-    for _ in range(STEPS):
+    for step in range(STEPS):
         x = torch.randn(BATCH, 6, generator=generator)
         label = torch.randint(0, 3, (BATCH,), generator=generator)
         value = torch.randn(BATCH, 1, generator=generator)
         optimiser.zero_grad()
         batch = losses(model(x[rows]), label[rows], value[rows])
+        if bad and step == 1:
+            batch["b"] = batch["b"] * torch.nan
         if scalar:
             balancer(batch).backward()
         else:
@@ -73,6 +75,17 @@ def main():
                 if not torch.allclose(one, other, rtol=1e-3, atol=1e-5):
                     gap = (one - other).abs().max().item()
                     failures.append(f"{name} {options} scalar={scalar}: {what} differ from one process by {gap:.2g}")
+    for name, options in (("uniform", {}), ("excess", {}), ("excess", {"estimator": "paper"}), ("mgda", {})):
+        for as_list in (False, True) if (name, options) != ("excess", {}) else (False,):
+            for scalar in (False, True):
+                model = Model()
+                trunk = list(model.trunk.parameters()) if as_list else model.trunk
+                parallel = DistributedDataParallel(model)
+                _, found = train(parallel, trunk, name, options, mine, scalar, bad=rank == 1)
+                gathered = [torch.empty_like(found) for _ in range(world)]
+                dist.all_gather(gathered, found)
+                if not (torch.equal(gathered[0], gathered[1]) and found.isfinite().all()):
+                    failures.append(f"{name} {options} list={as_list} scalar={scalar}: a NaN in one process harms")
     if rank == 0:
         print("\n".join(failures) or "all equal", flush=True)
     dist.barrier()

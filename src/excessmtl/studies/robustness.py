@@ -57,6 +57,10 @@ def cells(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
+def _percent(score: float | None) -> str:
+    return "diverged" if score is None else f"{100 * score:.1f} %"
+
+
 def _spread(values: Sequence[float | None], factor: float, digits: int) -> str:
     present = [factor * value for value in values if value is not None]
     if not present:
@@ -122,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for summary in runs:
         summaries.append(summary)
         which = f"{summary['label']:<9} noise {summary['noise']:g} seed {summary['seed']}"
-        scores = ", ".join(f"{task} {100 * score:.1f} %" for task, score in summary["scores"].items())
+        scores = ", ".join(f"{task} {_percent(score)}" for task, score in summary["scores"].items())
         console.print(f"{len(summaries):>3}/{len(configs)}  {which}: {scores}")
     rows = cells(summaries)
     columns = ["benchmark", "source", "label", "noise", "seed", "epochs", *COLUMNS, "clean_weight", "seconds_per_step"]
