@@ -1,7 +1,7 @@
 """Balancer: what a training loop talks to."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,24 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
-from excessmtl.gradients.capture import given, no_cut
+from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
-from excessmtl.gradients.distributed import Pool, alone, mean_rows, mean_where, over_processes, processes
+from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, without_gradients
-from excessmtl.gradients.graph import explore, reaches_any
-from excessmtl.gradients.lookahead import moved
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.gradients.graph import reaches_any
+from excessmtl.gradients.observation import Probe
+from excessmtl.gradients.observe import observe
 from excessmtl.gradients.route import UNREACHED, Route, choose_route, several_owners
-from excessmtl.gradients.validation import cross_products, steps_ahead
+from excessmtl.gradients.validation import Losses, Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions, defer, write
 from excessmtl.methods.base import Decision, Heads, Rule
 from excessmtl.shared import Shared
 from excessmtl.state import StatefulModule
 from excessmtl.step import Step
 
-Losses = Mapping[str, Tensor | None]
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
-Validation = Callable[[], Losses] | Losses
 
 
 @dataclass
@@ -263,9 +261,22 @@ class Balancer(StatefulModule):
         if self._steps % self.every:
             return None, self.weights
         batches = [*pending, batch]
-        cross = None if call.validation is None else self._validate(call, batches)
+        cross = None
+        if call.validation is not None:
+            ahead, module = self.rule.lookahead(self.state), self._shared.module
+            cross = validation_products(call.validation, self.tasks, batches, ahead, module)
         with exact(batch.values):
-            seen = self._observe(call, batches, cross)
+            seen = observe(
+                batches,
+                call.probe,
+                per_sample=self.rule.per_sample,
+                layer=self._shared.layer if call.probe is Probe.LAYER else (),
+                positions=tuple(call.shared),
+                metrics=call.metrics,
+                cross=cross,
+                generator=self._generator,
+                pool=self._together(),
+            )
             decision = self.rule.update(self.state, seen)
         decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
         late = bool(pending) and not self._holds(call, batch)
@@ -274,66 +285,6 @@ class Balancer(StatefulModule):
     def _holds(self, call: _Call, batch: Gathered) -> bool:
         """Whether gradients of micro-batches wait for the last one, to be given the weights of all together."""
         return batch.final and call.probe is not Probe.LOSSES
-
-    def _observe(self, call: _Call, batches: list[Gathered], cross: Tensor | None) -> Observation:
-        """All micro-batches of a step as one observation."""
-        rows: tuple[Tensor, ...] = ()
-        positions: tuple[int, ...] = ()
-        direct = batches[-1].final
-        if call.probe is Probe.REPRESENTATION and not self.rule.per_sample:
-            rows = tuple(row for batch in batches for row in batch.cut_rows)
-        elif call.probe in (Probe.SHARED, Probe.LAYER):
-            rows = tuple(_total(parts) for parts in zip(*(batch.rows for batch in batches), strict=True))
-            positions = tuple(call.shared)
-        if call.probe is Probe.LAYER and direct:
-            wanted = {id(parameter) for parameter in self._shared.layer}
-            rows = tuple(r for r, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
-        losses = _total([torch.where(batch.ok, batch.values, 0) for batch in batches])
-        ok = torch.stack([batch.ok for batch in batches]).any(0)
-        metrics, together, count = call.metrics, self._together(), processes()
-        local = call.probe is Probe.REPRESENTATION
-        if together is not alone:
-            losses, ok = mean_where(losses, ok, together)
-            rows = tuple(row / count for row in rows) if local else mean_rows(rows, count)
-            cross = None if cross is None else together(cross) / count
-            if metrics is not None:
-                metrics, _ = mean_where(metrics, ~metrics.isnan(), together)
-        return Observation(
-            losses=losses,
-            ok=ok,
-            rows=tuple(row.float() for row in rows),
-            positions=positions,
-            samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
-            metrics=metrics,
-            cross=cross,
-            generator=self._generator,
-            pool=together,
-            local_rows=local,
-        )
-
-    def _validate(self, call: _Call, batches: list[Gathered]) -> Tensor:
-        """[m, m] products of validation and training gradients, one step ahead where there is a function."""
-        validation, parameters = call.validation, batches[-1].parameters
-
-        def products(losses: Any) -> Tensor:
-            ordered = inputs.ordered_losses(losses, self.tasks, "validation_losses")
-            missing = [task for task, loss in zip(self.tasks, ordered, strict=True) if loss is None]
-            if missing:
-                raise ValueError(f"validation_losses has no loss for task {missing[0]!r}; give one for every task")
-            reaches, _ = explore(ordered, parameters, no_cut)
-            found = gather(ordered, reaches, parameters=parameters, masks=[None] * len(ordered), overlap=True)
-            with exact(found.values):
-                return _total([cross_products(found, batch) for batch in batches])
-
-        if not callable(validation):
-            return products(validation)
-        with exact(batches[-1].values):
-            ahead = [steps_ahead(batch, self.rule.lookahead(self.state)) for batch in batches]
-        moves = [move for targets, steps in ahead for move in zip(targets, steps, strict=True)]
-        with moved([target for target, _ in moves], [step for _, step in moves], self._shared.module):
-            with torch.enable_grad():
-                losses = validation()
-            return products(losses)
 
     def _parts(
         self,
@@ -393,7 +344,3 @@ class Balancer(StatefulModule):
             excess_risks=nan if risks is None else torch.where(batch.ok, risks, nan),
             left_out=left_out,
         )
-
-
-def _total(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(0)

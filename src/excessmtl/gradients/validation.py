@@ -1,11 +1,55 @@
 """Inner products of validation gradients with training gradients, for rules that look one step ahead."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from excessmtl.gradients.gather import Gathered
+from excessmtl import inputs
+from excessmtl.gradients.capture import no_cut
+from excessmtl.gradients.gather import Gathered, exact, gather
+from excessmtl.gradients.graph import explore
+from excessmtl.gradients.lookahead import moved
+from excessmtl.gradients.observe import total
+
+Losses = Mapping[str, Tensor | None]
+Validation = Callable[[], Losses] | Losses
+
+
+def validation_products(
+    validation: Validation,
+    tasks: Sequence[str],
+    batches: Sequence[Gathered],
+    multipliers: Tensor,
+    module: nn.Module | None,
+) -> Tensor:
+    """[m, m] products of validation gradients (rows) and training gradients (columns).
+
+    A function is called with the parameters moved by `multipliers` times the training gradients; losses that are there
+    already stand for the first-order form.
+    """
+    parameters = batches[-1].parameters
+
+    def products(losses: Any) -> Tensor:
+        ordered = inputs.ordered_losses(losses, tasks, "validation_losses")
+        missing = [task for task, loss in zip(tasks, ordered, strict=True) if loss is None]
+        if missing:
+            raise ValueError(f"validation_losses has no loss for task {missing[0]!r}; give one for every task")
+        reaches, _ = explore(ordered, parameters, no_cut)
+        found = gather(ordered, reaches, parameters=parameters, masks=[None] * len(ordered), overlap=True)
+        with exact(found.values):
+            return total([cross_products(found, batch) for batch in batches])
+
+    if not callable(validation):
+        return products(validation)
+    with exact(batches[-1].values):
+        ahead = [steps_ahead(batch, multipliers) for batch in batches]
+    moves = [move for targets, steps in ahead for move in zip(targets, steps, strict=True)]
+    with moved([target for target, _ in moves], [step for _, step in moves], module):
+        with torch.enable_grad():
+            losses = validation()
+        return products(losses)
 
 
 def steps_ahead(batch: Gathered, multipliers: Tensor) -> tuple[list[Tensor], list[Tensor]]:

@@ -1,0 +1,62 @@
+"""All micro-batches of a step, on all processes, as the one observation a rule looks at."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from excessmtl.gradients.distributed import Pool, alone, mean_rows, mean_where, processes
+from excessmtl.gradients.gather import Gathered
+from excessmtl.gradients.observation import Observation, Probe
+
+
+def observe(
+    batches: Sequence[Gathered],
+    probe: Probe,
+    *,
+    per_sample: bool,
+    layer: Sequence[Tensor],
+    positions: tuple[int, ...],
+    metrics: Tensor | None,
+    cross: Tensor | None,
+    generator: Generator,
+    pool: Pool,
+) -> Observation:
+    """What the rule asked for, and no more.
+
+    `layer`: the parameters of the layer probe. `positions`: which shared parameters the shared probe has rows of.
+    """
+    local = probe is Probe.REPRESENTATION
+    rows: tuple[Tensor, ...] = ()
+    if local and not per_sample:
+        rows = tuple(row for batch in batches for row in batch.cut_rows)
+    elif probe in (Probe.SHARED, Probe.LAYER):
+        rows = tuple(total(parts) for parts in zip(*(batch.rows for batch in batches), strict=True))
+    if probe is Probe.LAYER:
+        wanted = {id(parameter) for parameter in layer}
+        rows = tuple(row for row, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
+    losses = total([torch.where(batch.ok, batch.values, 0) for batch in batches])
+    ok = torch.stack([batch.ok for batch in batches]).any(0)
+    if pool is not alone:
+        count = processes()
+        losses, ok = mean_where(losses, ok, pool)
+        rows = tuple(row / count for row in rows) if local else mean_rows(rows, count)
+        cross = None if cross is None else pool(cross) / count
+        metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), pool)[0]
+    return Observation(
+        losses=losses,
+        ok=ok,
+        rows=tuple(row.float() for row in rows),
+        positions=positions if probe is Probe.SHARED else (),
+        samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
+        metrics=metrics,
+        cross=cross,
+        generator=generator,
+        pool=pool,
+        local_rows=local,
+    )
+
+
+def total(tensors: Sequence[Tensor]) -> Tensor:
+    """The sum, without a copy where there is one."""
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(0)
