@@ -1,7 +1,7 @@
 """The algorithm that the proof of Theorem 3.1 analyses, and what Algorithm 1 changes in it.
 
-Stochastic mirror descent on min over theta, max over alpha of sum_i alpha_i E_i(theta) (Nemirovski et al., 2009, section
-3; the paper cites its bound). For a horizon of T steps, known before the first:
+Stochastic mirror descent on min over theta, max over alpha of sum_i alpha_i E_i(theta) (Nemirovski et al., 2009,
+section 3; the paper cites its bound). For a horizon of T steps, known before the first:
 
     M^2       = 2 (B_theta^2 M_theta^2 + log(m) M_alpha^2)        gamma = 2 / (M sqrt(5 T))
     theta_t+1 = project(theta_t - 2 B_theta^2 gamma G_theta)      gradient step
@@ -72,7 +72,7 @@ class Iterates:
     mean_weights: Array
     last_weights: Array
     farthest: float
-    """The largest norm of theta on the way."""
+    """The largest norm of theta on the way (every 16th step and the last)."""
 
 
 def descend(solved: Solved, horizon: int, runs: int, seed: int, variant: Variant = PROOF) -> Iterates:
@@ -112,7 +112,7 @@ def descend(solved: Solved, horizon: int, runs: int, seed: int, variant: Variant
             theta = theta - eta_theta * ((counted * applied)[..., None] * gradients).sum(1)
             if variant.projected:
                 theta = problem.project(theta)
-            elif step % 16 == 0:
+            if step % 16 == 0:
                 farthest = max(farthest, float(np.sqrt((theta * theta).sum(1).max())))
     farthest = max(farthest, float(np.sqrt((theta * theta).sum(1).max())))
     return Iterates(sum_theta / horizon, last, sum_weights / horizon, weights, farthest)

@@ -63,17 +63,17 @@ class Problem:
 
     def risks(self, theta: Array) -> Array:
         """[..., d] -> [..., m]"""
-        return self.loss.value(self._predictions(theta), self.targets).mean(-1)
+        return np.asarray(self.loss.value(self._predictions(theta), self.targets).mean(-1))
 
     def gradients(self, theta: Array) -> Array:
         """[..., d] -> [..., m, d]"""
         slopes = self.loss.slope(self._predictions(theta), self.targets)
-        return np.matmul(slopes[..., None, :], self.features)[..., 0, :] / self.targets.shape[1]
+        return np.asarray(np.matmul(slopes[..., None, :], self.features)[..., 0, :] / self.targets.shape[1])
 
     def project(self, theta: Array) -> Array:
         """The nearest point of the ball."""
         lengths = np.sqrt((theta * theta).sum(-1, keepdims=True))
-        return theta * np.minimum(1, self.radius / np.maximum(lengths, 1e-300))
+        return np.asarray(theta * np.minimum(1, self.radius / np.maximum(lengths, 1e-300)))
 
     @property
     def lipschitz(self) -> float:
@@ -82,14 +82,14 @@ class Problem:
 
     @property
     def largest_loss(self) -> float:
-        """B_l: the largest loss of any sample on the ball, also at an end. Excess risks are no larger: losses are >= 0."""
+        """B_l: the largest loss of any sample on the ball, also at an end. Excess risks are no larger."""
         return float(self._at_ends(self.loss.value).max())
 
     def _predictions(self, theta: Array) -> Array:
-        return np.matmul(self.features, theta[..., None, :, None])[..., 0]
+        return np.asarray(np.matmul(self.features, theta[..., None, :, None])[..., 0])
 
     def _lengths(self) -> Array:
-        return np.linalg.norm(self.features, axis=-1)
+        return np.asarray(np.linalg.norm(self.features, axis=-1))
 
     def _at_ends(self, function: Callable[[Array, Array], Array]) -> Array:
         reach = self.radius * self._lengths()
