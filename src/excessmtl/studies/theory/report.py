@@ -1,7 +1,7 @@
 """`excessmtl reproduce theory`: every check of this folder, as tables and pictures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ def _convergence(kind: str, tasks: int, horizons: list[int], runs: int, variant:
     return measure(solve(make(kind, tasks)), horizons, max(runs, 64 // tasks), 0, variant)
 
 
+def _wrong(kind: str, plan: Plan) -> list[Row]:
+    return measure(solve(make(kind, 2)), plan.all_tasks[2], plan.runs, 0, replace(ALGORITHM, towards=-1))
+
+
 def _assumptions(kind: str, plan: Plan) -> list[Row]:
     return assumptions.compare(solve(make(kind, 2)), plan.assumptions, plan.runs, 0)
 
@@ -105,19 +109,20 @@ def theory(scale: Scale, out: Path) -> list[Path]:
     others = [
         delayed(stationarity.study)(plan.network, plan.runs),
         delayed(dominated.endings)(),
-        *(delayed(_estimators)(kind, plan) for kind in KINDS),
-        *(delayed(_assumptions)(kind, plan) for kind in KINDS),
+        *(delayed(function)(kind, plan) for function in (_estimators, _wrong, _assumptions) for kind in KINDS),
     ]
     done = Parallel(n_jobs=2)(converge + others)
     gaps = [row for rows in done[: len(converge)] for row in rows]
     (network, curve), (ends, ways), *rest = done[len(converge) :]
-    library = [row for rows in rest[: len(KINDS)] for row in rows]
-    variants = [row for rows in rest[len(KINDS) :] for row in rows]
+    library, wrong, variants = (
+        [row for rows in rest[i : i + len(KINDS)] for row in rows] for i in range(0, 3 * len(KINDS), len(KINDS))
+    )
     edge, approach = front.approach(solve(make("logistic", 2)), _QUARTERS[:3], plan.runs, 0)
     bulge, reached, summary = formulation.scalarizations()
     tables = {
         "convergence": gaps,
         "rates": rates(gaps),
+        "wrong_update": wrong,
         "assumptions": variants,
         "estimators": library,
         "front": approach,

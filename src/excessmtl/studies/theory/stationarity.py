@@ -73,7 +73,9 @@ def losses(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def constants(points: Tensor, x: Tensor, y: Tensor) -> Constants:
     """The largest gradient, Hessian norm and gradient noise (root mean square, batches of 8) over `points` [k, P]."""
     per_sample = torch.func.vmap(torch.func.jacrev(lambda theta: losses(theta, x, y)))(points)  # [k, n, m, P]
-    hessians = torch.func.vmap(torch.func.hessian(lambda theta: losses(theta, x, y).mean(0)))(points)
+    # Reverse mode twice: torch.func.hessian goes forward, which imports a deprecated part of torch and warns.
+    twice = torch.func.jacrev(torch.func.jacrev(lambda theta: losses(theta, x, y).mean(0)))
+    hessians = torch.func.vmap(twice)(points)
     mean = per_sample.mean(1)
     variance = (per_sample - mean[:, None]).square().sum(-1).mean(1) / _BATCH
     return Constants(
