@@ -10,6 +10,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.errors import plain_errors
+from excessmtl.cli.reproduce import reproduce
 
 app = typer.Typer(
     help="Multi-task learning when some tasks have bad labels.",
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.command()(plain_errors(reproduce))
 console = Console(highlight=False)
 
 
@@ -125,32 +127,6 @@ def _summary_table(summary: dict[str, Any]) -> Table:
         shown = "diverged" if score is None else f"{score:.4f}"
         table.add_row(task, labels, f"{summary['primary_metric'][task]} {arrow}", shown, weight)
     return table
-
-
-@app.command()
-@plain_errors
-def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Which figure, or 'all'.")] = None,
-    scale: Annotated[str, typer.Option(help="quick (minutes) or paper.")] = "quick",
-    out: Annotated[Path, typer.Option(help="Folder for pictures (PNG, SVG) and numbers (CSV).")] = Path("figures"),
-    show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
-) -> None:
-    """Draw a figure of the paper again, with every number beside it."""
-    from excessmtl.studies import figures
-
-    if show:
-        table = Table("name", "what it shows")
-        for entry in figures.registry().values():
-            table.add_row(entry.name, entry.summary)
-        console.print(table)
-        return
-    if name is None:
-        raise ValueError(f"name a figure: {', '.join(figures.registry())} or all (--list says what they show)")
-    chosen, checked = figures.chosen(name, scale)
-    for entry in chosen:
-        console.print(f"{entry.name}: {entry.summary} ({checked})", soft_wrap=True)
-        for path in entry.draw(checked, out):
-            console.print(f"  {path}", soft_wrap=True)
 
 
 @app.command()
