@@ -109,6 +109,8 @@ def stationarity(rows: Sequence[Row], curve: Sequence[Row]) -> Figure:
     right.plot(horizons, bound, "--", color="C1", label=r"bound $6m\sigma\sqrt{B_\ell G/T}$")
     right.axhline(rows[0]["L_squared"], color="gray", lw=0.8, label=r"$L^2$: above it a bound says nothing")
     _log(right, title="over horizons", xlabel="horizon T")
+    right.set_xticks(horizons, [str(horizon) for horizon in horizons])
+    right.minorticks_off()
     for axes in (left, right):
         axes.legend(fontsize=8)
     return picture
