@@ -1,5 +1,6 @@
 """The Python in the documents runs, and what they say exists does."""
 
+import csv
 import re
 import sys
 from pathlib import Path
@@ -44,11 +45,24 @@ def test_every_method_is_in_the_readme_table():
     assert all(f"`{name}`" in table for name in excessmtl.list_methods())
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/theory.md"])
 def test_links_between_files_hold(name):
     prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
-        assert (ROOT / target).exists(), target
+        assert ((ROOT / name).parent / target).exists(), target
+
+
+def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
+    (example,) = blocks("docs/theory.md")
+    exec(compile(example, "docs/theory.md", "exec"), {})
+    page = (ROOT / "docs/theory.md").read_text()
+    with (ROOT / "docs/data/theory/theory_rates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 18
+    for row in rows:
+        short = "" if row["long_enough"] == "True" else " (too short)"
+        start = f"| {row['problem']} | {row['tasks']} | {row['sampled'].split()[0]} | {row['horizons']} "
+        assert f"{start}| {float(row['rate']):.2f}{short} |" in page
 
 
 def test_the_numbers_in_the_readme_are_those_of_the_study():

@@ -2,7 +2,18 @@
 
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
+from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
 from excessmtl.step import Step
 
-__all__ = ["Balancer", "ExcessMTL", "Step", "create", "list_methods"]
+__all__ = [
+    "Balancer",
+    "ExcessMTL",
+    "Step",
+    "create",
+    "dominates",
+    "hypervolume",
+    "list_methods",
+    "pareto_front",
+    "pareto_stationarity",
+]
 __version__ = "0.1.0"

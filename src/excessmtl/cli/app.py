@@ -11,6 +11,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.errors import plain_errors
+from excessmtl.cli.reproduce import reproduce
 
 app = typer.Typer(
     help="Multi-task learning when some tasks have bad labels.",
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.command()(plain_errors(reproduce))
 console = Console(highlight=False)
 
 
