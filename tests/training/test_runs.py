@@ -131,7 +131,15 @@ def test_resume_from_the_middle_is_bit_exact(tmp_path, monkeypatch):
 def test_ctrl_c_leaves_a_resumable_run(tmp_path):
     arguments = ["train", "multimnist", "--epochs", "200", "--limit-batches", "2", "--device", "cpu"]
     command = [sys.executable, "-m", "excessmtl", *arguments, "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        # In the background of a script SIGINT is ignored, and children inherit that; at a terminal it is not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "checkpoint" / "latest.json").exists():
         assert time.monotonic() < deadline
