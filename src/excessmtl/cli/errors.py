@@ -21,7 +21,7 @@ def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            _telling_interrupts(command, *args, **kwargs)
         except (ValueError, DataNotFoundError, CheckpointError) as error:
             errors.print(f"error: {error}")
             raise typer.Exit(USAGE) from None
@@ -37,3 +37,16 @@ def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(INTERRUPTED) from None
 
     return wrapped
+
+
+def _telling_interrupts(command: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Ctrl-C in the middle of writing a file may surface as an error of the file's writer; it is Ctrl-C all the same."""
+    try:
+        command(*args, **kwargs)
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, KeyboardInterrupt):
+                raise cause from None
+            cause = cause.__context__
+        raise
