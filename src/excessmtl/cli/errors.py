@@ -40,7 +40,7 @@ def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _telling_interrupts(command: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Ctrl-C in the middle of writing a file may surface as an error of the file's writer; it is Ctrl-C all the same."""
+    """Ctrl-C while a file is being written may surface as an error of its writer; it is Ctrl-C all the same."""
     try:
         command(*args, **kwargs)
     except Exception as error:
