@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def _convergence(kind: str, tasks: int, horizons: list[int], runs: int, variant:
     return measure(solve(make(kind, tasks)), horizons, max(runs, 64 // tasks), 0, variant)
 
 
+def _transient(runs: int) -> list[Row]:
+    """The problem whose gap takes longest to fall at its final rate, with the rate since the horizon before."""
+    rows = measure(solve(make("huber", 4)), [*_QUARTERS, 262_144], max(runs, 16), 0, ALGORITHM)
+    since: list[float | None] = [None, *(rate(pair) for pair in pairwise(rows))]
+    return [{**row, "rate_since_the_row_above": value} for row, value in zip(rows, since, strict=True)]
+
+
 def _wrong(kind: str, plan: Plan) -> list[Row]:
     return measure(solve(make(kind, 2)), plan.all_tasks[2], plan.runs, 0, replace(ALGORITHM, towards=-1))
 
@@ -109,11 +117,12 @@ def theory(scale: Scale, out: Path) -> list[Path]:
     others = [
         delayed(stationarity.study)(plan.network, plan.runs),
         delayed(dominated.endings)(),
+        delayed(_transient)(plan.runs),
         *(delayed(function)(kind, plan) for function in (_estimators, _wrong, _assumptions) for kind in KINDS),
     ]
     done = Parallel(n_jobs=2)(converge + others)
     gaps = [row for rows in done[: len(converge)] for row in rows]
-    (network, curve), (ends, ways), *rest = done[len(converge) :]
+    (network, curve), (ends, ways), transient, *rest = done[len(converge) :]
     library, wrong, variants = (
         [row for rows in rest[i : i + len(KINDS)] for row in rows] for i in range(0, 3 * len(KINDS), len(KINDS))
     )
@@ -122,6 +131,7 @@ def theory(scale: Scale, out: Path) -> list[Path]:
     tables = {
         "convergence": gaps,
         "rates": rates(gaps),
+        "transient": transient,
         "wrong_update": wrong,
         "assumptions": variants,
         "estimators": library,
