@@ -1,6 +1,6 @@
 """What each loss reaches in the autograd graph: leaves of its own, cuts, shared parameters around the cuts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -87,34 +87,27 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
     return reaches, overlap
 
 
-def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
-    """All leaves the graph below the cuts leads to."""
+def _nodes_below(cuts: Iterable[Cut]) -> Iterator[Node]:
     stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
     seen = set(stack)
-    leaves = []
     while stack:
         node = stack.pop()
-        leaf = _leaf_of(node)
-        if leaf is not None:
-            leaves.append(leaf)
+        yield node
         for child, _ in node.next_functions:
             if child is not None and child not in seen:
                 seen.add(child)
                 stack.append(child)
-    return leaves
+
+
+def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
+    """All leaves the graph below the cuts leads to."""
+    return [leaf for node in _nodes_below(cuts) if (leaf := _leaf_of(node)) is not None]
 
 
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
     """Whether the graph below the cuts leads to one of `parameters`, or to a checkpoint that hides what it holds."""
     wanted = {id(parameter) for parameter in parameters}
-    stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if id(_leaf_of(node)) in wanted or type(node).__name__ == "CheckpointFunctionBackward":
-            return True
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                stack.append(child)
-    return False
+    return any(
+        id(_leaf_of(node)) in wanted or type(node).__name__ == "CheckpointFunctionBackward"
+        for node in _nodes_below(cuts)
+    )
