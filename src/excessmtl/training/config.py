@@ -39,6 +39,8 @@ class RunConfig:
     """At most so many steps per epoch, for trying things out."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the method."""
+    label: str | None = None
+    """What tables call the method as it is configured here; None: its name and options."""
     benchmark_options: Mapping[str, Any] = field(default_factory=dict)
     data: str | None = None
     device: str = "auto"
@@ -70,6 +72,11 @@ class RunConfig:
             raise ValueError(f"weight_decay must be at least 0 and finite, found {self.weight_decay}")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
+
+    @property
+    def name(self) -> str:
+        """What tables call the method: `label`, or its name followed by the options that were set."""
+        return self.label or " ".join([self.method, *(f"{key}={value}" for key, value in sorted(self.options.items()))])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML."""

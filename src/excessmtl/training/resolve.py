@@ -84,6 +84,7 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device) -> Ru
         weight_decay=recipe.weight_decay if config.weight_decay is None else config.weight_decay,
         benchmark_options=benchmark_options(config),
         device=device.type,
+        label=config.name,
     )
     return replace(resolved, options=method_options(resolved, benchmark))
 

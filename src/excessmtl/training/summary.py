@@ -36,6 +36,7 @@ def summarise(
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
+        "label": config.name,
         "options": dict(config.options),
         "noise": config.noise,
         "noisy_tasks": noisy,
