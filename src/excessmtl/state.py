@@ -44,6 +44,17 @@ class StatefulModule(nn.Module):
         for name in self._state_names:
             setattr(self, _PREFIX + name, state[name].detach())
 
+    def settle(self, places: dict[str, Tensor]) -> None:
+        """Copy every buffer into the tensor it once was, and use that again: a recorded CUDA graph knows no other."""
+        for name, place in places.items():
+            current = getattr(self, name)
+            if current is not place:
+                setattr(self, name, place.copy_(current))
+
+    def count_replayed(self) -> None:
+        """Count a step that was replayed from a recording, where no line of Python ran."""
+        self._steps += 1
+
     def get_extra_state(self) -> dict[str, Any]:
         """What is not a buffer."""
         return {

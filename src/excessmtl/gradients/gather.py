@@ -6,7 +6,7 @@ Nothing here reads a device value: which tasks are finite is known as a tensor o
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -178,11 +178,17 @@ def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
     """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
-    given = torch.tensor([loss is not None for loss in losses], device="cpu").to(device, non_blocking=True)
+    given = _given(tuple(loss is not None for loss in losses), device)
     if all(mask is None for mask in masks):
         return given
     true = torch.ones((), dtype=torch.bool, device=device)
     return given & torch.stack([true if mask is None else mask.to(device).any() for mask in masks])
+
+
+@lru_cache(maxsize=256)
+def _given(present: tuple[bool, ...], device: torch.device) -> Tensor:
+    """Kept, since a copy from the host in every step could not be recorded in a CUDA graph."""
+    return torch.tensor(present, device="cpu").to(device, non_blocking=True)
 
 
 def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:

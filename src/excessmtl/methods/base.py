@@ -7,6 +7,7 @@ resume bit for bit, and test a rule with four numbers on paper.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
@@ -44,6 +45,8 @@ class Rule:
     """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
+    replayable: ClassVar[bool] = True
+    """Whether a step is the same kernels every time, so that it can be recorded in a CUDA graph."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
 
@@ -147,6 +150,12 @@ def per_task(option: str, value: object, tasks: Sequence[str], default: float) -
     return numbers
 
 
-def constant(values: Tensor | Sequence[float], like: Tensor) -> Tensor:
-    """Numbers from the host beside `like`. A blocking copy would make the host wait for the device."""
-    return torch.as_tensor(values, dtype=torch.float32, device="cpu").to(like.device, non_blocking=True)
+def constant(values: Sequence[float], like: Tensor) -> Tensor:
+    """Numbers from the host beside `like`, copied once."""
+    return _copied(tuple(values), like.device)
+
+
+@lru_cache(maxsize=256)
+def _copied(values: tuple[float, ...], device: torch.device) -> Tensor:
+    # A blocking copy would make the host wait for the device; a copy in every step could not be recorded.
+    return torch.as_tensor(values, dtype=torch.float32, device="cpu").to(device, non_blocking=True)

@@ -4,11 +4,12 @@ Lin et al., TMLR 2022, https://arxiv.org/abs/2111.10603: w = softmax(z), z ~ N(0
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from excessmtl.gradients.observation import Observation
-from excessmtl.methods.base import Decision, Rule, State, constant, method
+from excessmtl.methods.base import Decision, Rule, State, method
 
 
 @method("rlw")
@@ -16,10 +17,12 @@ from excessmtl.methods.base import Decision, Rule, State, constant, method
 class RLW(Rule):
     """Random weights at every step."""
 
+    replayable: ClassVar[bool] = False
+
     seed: int = 0
     """Of the balancer's own random stream."""
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = softmax(z); drawn for all tasks, so that a missing one does not shift the stream."""
         draws = torch.randn(seen.tasks, generator=seen.generator, device="cpu")
-        return Decision(constant(draws.softmax(0), seen.losses), state)
+        return Decision(draws.softmax(0).to(seen.losses.device, non_blocking=True), state)

@@ -9,6 +9,8 @@ from torch import Tensor
 from excessmtl.benchmarks.base import Benchmark, Split, Targets
 
 Inputs = Tensor | dict[str, Tensor]
+Orders = dict[str, Tensor]
+"""Task -> [steps, batch size] the rows of every step of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class Batches:
 
     def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
         """One epoch of training batches, in an order given by seed and epoch alone: a resumed run sees the same."""
+        orders = self.orders(seed, epoch, limit)
+        for step in range(len(next(iter(orders.values())))):
+            yield self.select({task: order[step] for task, order in orders.items()})
+
+    def orders(self, seed: int, epoch: int, limit: int | None = None) -> Orders:
+        """Which rows make up the batches of an epoch."""
         steps = self.steps if limit is None else min(limit, self.steps)
         generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
         lengths = {task: len(target) for task, target in self.targets.items()}
@@ -47,15 +55,11 @@ class Batches:
         orders = {}
         for group in groups:
             length = lengths[group[0]]
-            rounds = -(-steps * min(self.size, length) // length)
-            order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)]).to(self.device)
-            orders.update(dict.fromkeys(group, order))
-        for step in range(steps):
-            chosen = {}
-            for task, order in orders.items():
-                size = min(self.size, lengths[task])
-                chosen[task] = order[step * size : (step + 1) * size]
-            yield self._select(chosen)
+            size = min(self.size, length)
+            rounds = -(-steps * size // length)
+            order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)])
+            orders.update(dict.fromkeys(group, order[: steps * size].view(steps, size).to(self.device)))
+        return orders
 
     def in_order(self, limit: int | None = None) -> Iterator[Batch]:
         """Every example once, for evaluation."""
@@ -71,7 +75,8 @@ class Batches:
             )
             yield Batch(taken, {task: self.targets[task][window] for task in self.targets if task in present})
 
-    def _select(self, chosen: dict[str, Tensor]) -> Batch:
+    def select(self, chosen: dict[str, Tensor]) -> Batch:
+        """The batch of the rows `chosen` names for each task."""
         targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
         if isinstance(self.inputs, Tensor):
             return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), targets)

@@ -45,6 +45,8 @@ class RunConfig:
     data: str | None = None
     device: str = "auto"
     precision: str = "32-true"
+    replay: bool = True
+    """On CUDA, record a step once and replay it, where the method and the benchmark allow."""
 
     def __post_init__(self) -> None:
         if self.benchmark not in benchmarks():

@@ -25,12 +25,12 @@ from excessmtl.training.config import SINGLE, RunConfig
 from excessmtl.training.evaluate import scores
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.progress import Silent, Watcher
+from excessmtl.training.replay import LOGGED, Replay
 from excessmtl.training.resolve import complete_options, load_benchmark, make_fabric, resolve
 from excessmtl.training.run_folder import Row, RunFolder
 from excessmtl.training.summary import summarise
 from excessmtl.training.tensorboard import event_log
 
-_LOGGED = ("weights", "losses", "excess_risks")
 _CLEAN_SHARE = 0.2
 
 Losses = dict[str, Tensor]
@@ -54,7 +54,10 @@ class Run:
         single = self.config.method == SINGLE
         self.network = SingleTaskModels(self.benchmark) if single else MultiTaskModel(self.benchmark)
         rate, decay = self.config.learning_rate, self.config.weight_decay
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=rate or 0.0, weight_decay=decay or 0.0)
+        on_cuda = self.fabric.device.type == "cuda"  # there Adam counts its steps on the device, and in one kernel
+        optimiser = torch.optim.Adam(
+            self.network.parameters(), lr=rate or 0.0, weight_decay=decay or 0.0, fused=on_cuda, capturable=on_cuda
+        )
         # The wrapped network is not used: in mixed precision it refuses any backward but Fabric's own single one.
         _, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.tasks = tuple(task.name for task in self.benchmark.tasks)
@@ -72,8 +75,9 @@ class Run:
             for name, split in (("validation", self.benchmark.validation), ("test", self.benchmark.test))
             if all(split.length(task) for task in self.tasks)
         }
+        self.replay = Replay(self._plain_step, self.train, self.balancer) if self._replayable else None
         self.rows: list[Row] = []
-        self.history: dict[str, list[np.ndarray]] = {name: [] for name in _LOGGED}
+        self.history: dict[str, list[np.ndarray]] = {name: [] for name in LOGGED}
         self.seconds = 0.0
 
     def _balancer(self) -> Balancer | None:
@@ -84,6 +88,14 @@ class Run:
             return create(self.config.method, tasks=self.tasks, shared=self.network.trunk, **options)
         except TypeError as error:
             raise ValueError(f"options {options} do not fit method {self.config.method!r}: {error}") from error
+
+    @property
+    def _replayable(self) -> bool:
+        """Whether every step of this run is the same kernels on the same places in memory."""
+        on_device = self.benchmark.augment is None and self.held_out is None and self._scaler is None
+        rule = self.balancer is None or (self.balancer.rule.replayable and self.balancer.every == 1)
+        wanted = self.config.replay and not self.config.redraw_each_epoch
+        return self.fabric.device.type == "cuda" and wanted and on_device and rule
 
     @property
     def primary(self) -> dict[str, str]:
@@ -131,19 +143,36 @@ class Run:
         self.network.train()
         limit = self.config.limit_batches
         steps = self.train.steps if limit is None else min(limit, self.train.steps)
-        generator = Generator().manual_seed(_seed("augment", self.config.seed, epoch))
-        held_out = self._held_out_losses(epoch)
-        results = []
         start = time.perf_counter()
-        for index, batch in enumerate(self.train.shuffled(self.config.seed, epoch, limit)):
-            result = self.step(batch, generator, held_out)
-            results.append(result)
-            self.watcher.on_step(epoch, index, steps, result)
+        log = self._stepwise(epoch, steps) if self.replay is None else self._replayed(self.replay, epoch, steps)
         if self.balancer is not None:
             self.balancer.end_epoch()
-        for name in _LOGGED:
-            self.history[name].append(torch.stack([getattr(result, name) for result in results]).cpu().numpy())
+        if self.replay is not None:
+            self.replay.settle()
+        for name, part in zip(LOGGED, log.unbind(1), strict=True):
+            self.history[name].append(part.cpu().numpy())
         self.seconds += time.perf_counter() - start
+
+    def _stepwise(self, epoch: int, steps: int) -> Tensor:
+        """Train an epoch; its log [steps, 3, m]."""
+        generator = Generator().manual_seed(_seed("augment", self.config.seed, epoch))
+        held_out = self._held_out_losses(epoch)
+        lines = []
+        for index, batch in enumerate(self.train.shuffled(self.config.seed, epoch, steps)):
+            result = self.step(batch, generator, held_out)
+            lines.append(torch.stack([getattr(result, name).float() for name in LOGGED]))
+            self.watcher.on_step(epoch, index, steps, result)
+        return torch.stack(lines)
+
+    def _replayed(self, replay: Replay, epoch: int, steps: int) -> Tensor:
+        """The same from a recorded step."""
+        orders = self.train.orders(self.config.seed, epoch, steps)
+        for index, result in enumerate(replay.epoch(orders)):
+            self.watcher.on_step(epoch, index, steps, result)
+        return replay.log.clone()
+
+    def _plain_step(self, batch: Batch) -> Step:
+        return self.step(batch, Generator())
 
     def step(self, batch: Batch, generator: Generator, held_out: Iterator[Losses] | None = None) -> Step:
         """One step of the optimiser on one batch."""

@@ -56,7 +56,7 @@ class RunFolder:
     def _check(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         for name, value in new.items():
             # Where a run is computed may change between its parts; what is computed may not.
-            if name not in ("device", "data", "label") and name in old and old[name] != value:
+            if name not in ("device", "data", "label", "replay") and name in old and old[name] != value:
                 raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
 
     def _write_config(self, config: RunConfig, found: Mapping[str, Any]) -> None:
