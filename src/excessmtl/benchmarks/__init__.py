@@ -9,6 +9,7 @@ from excessmtl.benchmarks import (  # noqa: F401
     school,
     simulated_arm,
     synthetic_rooms,
+    teacher,
 )
 from excessmtl.benchmarks.base import registry
 

@@ -1,0 +1,139 @@
+"""`teacher-*`: small worlds in which labels come from a known network, one per regime a weighting rule has to survive.
+
+A random two-layer teacher maps inputs to features that all tasks share; each task reads them in its own way. A run
+takes seconds on one core, so an idea about weighting can be tried over many seeds before the real data is touched.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from excessmtl.benchmarks.base import Benchmark, Kind, Loader, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.networks.heads import linear_head
+from excessmtl.benchmarks.networks.mlp import mlp
+from excessmtl.benchmarks.scaling import standardise
+
+_INPUTS, _HIDDEN, _FEATURES, _CLASSES = 16, 48, 12, 5
+_TEST = 2_000
+_OWN = 0.7
+"""How much of a task's way to read the features is its own; the rest it has in common with the other tasks."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One world."""
+
+    summary: str
+    kinds: tuple[Kind, ...]
+    noisy: tuple[int, ...]
+    """Positions of the tasks that get label noise."""
+    samples: int
+    """Per task, for training."""
+    hidden: int
+    """Width of the student's trunk."""
+    epochs: int
+    units: tuple[float, ...] | None = None
+    """Standard deviation of each regression target; None: one."""
+    separate: bool = False
+    """Whether every task has inputs of its own, from a turned and stretched distribution."""
+    batch_size: int = 64
+
+
+REGIMES = {
+    "teacher-narrow": Regime("a trunk too narrow for its four tasks", ("regression",) * 4, (0,), 3_000, 6, 40),
+    "teacher-memorise": Regime(
+        "a trunk that memorises 400 samples of three tasks", ("classification",) * 3, (0,), 400, 256, 80
+    ),
+    "teacher-separate": Regime(
+        "four tasks with inputs of their own", ("classification",) * 4, (0,), 700, 96, 40, separate=True
+    ),
+    "teacher-mixed": Regime(
+        "classification and regression in different units",
+        ("classification", "regression", "classification", "regression", "regression"),
+        (0, 1),
+        2_000,
+        64,
+        30,
+        units=(1.0, 8.0, 1.0, 0.2, 1.0),
+    ),
+    "teacher-many": Regime("24 tasks, a third of them noisy", ("regression",) * 24, tuple(range(8)), 1_500, 48, 20),
+}
+
+
+def _teacher(generator: Generator) -> Callable[[Tensor], Tensor]:
+    first = torch.randn(_INPUTS, _HIDDEN, generator=generator) * (2 / _INPUTS) ** 0.5
+    second = torch.randn(_HIDDEN, _FEATURES, generator=generator) * (2 / _HIDDEN) ** 0.5
+    return lambda inputs: torch.tanh((inputs @ first).relu() @ second)
+
+
+def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Inputs and clean targets of every task, training, validation and test samples in a row."""
+    features = _teacher(generator)
+    rows = regime.samples + 2 * _TEST
+    common = {size: torch.randn(_FEATURES, size, generator=generator) for size in (1, _CLASSES)}
+    inputs: dict[str, Tensor] = {}
+    targets: dict[str, Tensor] = {}
+    shared_inputs = torch.randn(rows, _INPUTS, generator=generator)
+    for position, kind in enumerate(regime.kinds):
+        name, outputs = _name(position), _CLASSES if kind == "classification" else 1
+        own = shared_inputs
+        if regime.separate:
+            turn = torch.linalg.qr(torch.randn(_INPUTS, _INPUTS, generator=generator))[0]
+            stretch = torch.rand(_INPUTS, generator=generator) + 0.5
+            own = torch.randn(rows, _INPUTS, generator=generator) * stretch @ turn
+        reading = torch.randn(_FEATURES, outputs, generator=generator)
+        values = features(own) @ (_OWN * reading + (1 - _OWN) * common[outputs])
+        inputs[name] = own
+        targets[name] = values.argmax(1) if kind == "classification" else values
+    return inputs, targets
+
+
+def _name(position: int) -> str:
+    return f"task_{position + 1}"
+
+
+def _loader(name: str, regime: Regime) -> Loader:
+    def load(data: Path | None, seed: int) -> Benchmark:
+        if data is not None:
+            raise ValueError(f"--data {data}: {name} is made, not read; leave --data out.")
+        inputs, targets = _make(regime, Generator().manual_seed(seed * 7_919 + 17))
+        ends = (regime.samples, regime.samples + _TEST, regime.samples + 2 * _TEST)
+        parts = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
+        for position, kind in enumerate(regime.kinds):
+            if kind == "regression":
+                task = _name(position)
+                unit = 1.0 if regime.units is None else regime.units[position]
+                targets[task] = unit * torch.cat(standardise(*(targets[task][part] for part in parts)))
+        first = _name(0)
+        splits = [
+            Split(
+                {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[first][part],
+                {task: own[part] for task, own in targets.items()},
+            )
+            for part in parts
+        ]
+        tasks = tuple(
+            Task(_name(position), kind, _CLASSES if kind == "classification" else 1)
+            for position, kind in enumerate(regime.kinds)
+        )
+        return Benchmark(
+            name=name,
+            source=f"random teacher network, {regime.samples:,} samples per task",
+            tasks=tasks,
+            train=splits[0],
+            validation=splits[1],
+            test=splits[2],
+            recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
+            noisy_tasks=tuple(_name(position) for position in regime.noisy),
+            build_trunk=lambda: mlp(_INPUTS, hidden=regime.hidden, layers=2),
+            build_head=lambda task: linear_head(regime.hidden, task.outputs),
+        )
+
+    return load
+
+
+for _name_of, _regime in REGIMES.items():
+    benchmark(_name_of, f"made by a random network: {_regime.summary}")(_loader(_name_of, _regime))
