@@ -49,7 +49,7 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
-    with only_one(out), using_backend(backend):
+    with using_backend(backend), only_one(out):
         return _Sweep(runs, out, jobs or effective_n_jobs(-1), watcher or SilentSweep()).execute()
 
 
