@@ -3,6 +3,7 @@
 import importlib.util
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -139,31 +140,35 @@ loop.train({config!r}, Path({str(tmp_path / folder_of(config))!r}), watcher=Dead
     assert (tmp_path / folder_of(config) / "metrics.csv").read_text().startswith(before)
 
 
-def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path):
-    """Its parent ends while it trains; it must not go on writing in a folder that the next sweep works in."""
-    config = RunConfig("simulated-arm", "uniform", **{**TINY, "epochs": 50, "limit_batches": 50})
-    script = f"""
-import os
-from pathlib import Path
-from excessmtl.studies import worker
-from excessmtl.training.config import RunConfig
+class Ended(BaseException):
+    """In place of the end of this process."""
 
-pipe = os.pipe()
-if os.fork():
-    os.read(pipe[0], 1)
-    os._exit(0)
-worker.train = lambda config, out, resume, watcher: (os.write(pipe[1], b"x"), loop(config, out, watcher))
-def loop(config, out, watcher):
-    while os.getppid() == watcher.parent:
-        pass
-    watcher.on_step(0, 0, 1, None)
-    Path({str(tmp_path / "wrote")!r}).touch()
-worker.run(0, {config!r}, Path({str(tmp_path / "run")!r}), Path({str(tmp_path / "note")!r}))
-Path({str(tmp_path / "wrote")!r}).touch()
-"""
-    # communicate() returns when both processes have closed their end of the pipe.
-    subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120, check=True)
-    assert not (tmp_path / "wrote").exists()
+
+def ended(code):
+    raise Ended
+
+
+@pytest.mark.parametrize("gone", ["parent", "notes"])
+def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatch, gone):
+    """It must not go on writing in a folder that the next sweep works in."""
+    steps = []
+
+    def train(config, folder, resume, watcher):
+        for step in range(3):
+            watcher.on_step(0, step, 3, None)
+            steps.append(step)
+            if gone == "parent":
+                monkeypatch.setattr(os, "getppid", lambda: 1)
+            else:
+                shutil.rmtree(tmp_path / "notes")
+
+    monkeypatch.setattr(signal, "signal", lambda *args: None)
+    monkeypatch.setattr(os, "_exit", ended)
+    monkeypatch.setattr("excessmtl.studies.worker.train", train)
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(Ended):
+        run(0, study(1)[0], tmp_path, tmp_path / "notes" / "0")
+    assert steps == [0]
 
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path):

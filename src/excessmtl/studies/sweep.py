@@ -5,6 +5,7 @@ goes on with what is left, from the checkpoints. A run that was under way at two
 dies again, the run itself is at fault and is given up.
 """
 
+import secrets
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from excessmtl.training.run_folder import RunFolder
 
 __all__ = ["Failure", "Outcome", "SilentSweep", "SweepWatcher", "is_finished", "sweep"]
 
+_NOTES = ".under-way"
 _DEATHS_TOGETHER = 2
 """How often a run may be under way at the death of a pool before it is run alone."""
 
@@ -91,9 +93,9 @@ class _Sweep:
     def _round(self, numbers: Sequence[int], jobs: int) -> None:
         """Runs in one pool of workers, until all have ended or a worker dies."""
         # The pool takes tasks ahead of time; which runs are under way is known by the notes of the workers.
-        notes = self.out / ".under-way"
-        shutil.rmtree(notes, ignore_errors=True)
-        notes.mkdir()
+        shutil.rmtree(self.out / _NOTES, ignore_errors=True)
+        notes = self.out / _NOTES / secrets.token_hex(4)  # no worker of an earlier round finds its own again
+        notes.mkdir(parents=True)
         tasks = (
             delayed(run)(number, self.runs[number], self.folders[number], notes / str(number)) for number in numbers
         )
@@ -107,7 +109,7 @@ class _Sweep:
             self._after(death, [int(note.name) for note in notes.iterdir()] or self._lost(numbers))
         finally:
             results.close()
-            shutil.rmtree(notes, ignore_errors=True)
+            shutil.rmtree(self.out / _NOTES, ignore_errors=True)
 
     def _lost(self, numbers: Sequence[int]) -> list[int]:
         """Workers died before they began a run: it may be any of those that are left."""

@@ -30,14 +30,18 @@ class Result:
 
 
 class _EndsWithSweep(Silent):
-    """A worker whose sweep has been killed stops: the next sweep may already be at the same run."""
+    """A worker whose sweep has been killed stops: the next sweep may already be at the same run.
 
-    def __init__(self) -> None:
-        self.parent = os.getppid()
+    The parent tells at once. A worker that was still starting up at that time never knew its parent; to that one the
+    next sweep tells it, by clearing away the notes.
+    """
+
+    def __init__(self, note: Path) -> None:
+        self.note, self.parent = note, os.getppid()
 
     def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
-        """Look for the parent."""
-        if os.getppid() != self.parent:
+        """Look for both."""
+        if os.getppid() != self.parent or not self.note.exists():
             os._exit(1)  # nobody is left to be told
 
 
@@ -53,7 +57,7 @@ def run(number: int, config: RunConfig, folder: Path, note: Path) -> Result:
     note.touch()
     start = time.monotonic()
     try:
-        summary = train(config, folder, resume=True, watcher=_EndsWithSweep())
+        summary = train(config, folder, resume=True, watcher=_EndsWithSweep(note))
         return Result(number, time.monotonic() - start, summary)
     except Exception as error:
         message = " ".join(str(error).split())
