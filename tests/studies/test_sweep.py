@@ -93,6 +93,15 @@ def test_low_seeds_go_first_one_at_a_time(tmp_path, monkeypatch):
     assert [config.seed for config in witness.ended] == [0, 0, 1, 1, 2, 2]
 
 
+def test_an_error_of_the_watcher_is_no_death_of_a_worker(tmp_path, monkeypatch):
+    monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.finishes)
+    witness = Witness()
+    monkeypatch.setattr(witness, "on_finished", lambda *args: (_ for _ in ()).throw(BrokenPipeError("no reader")))
+    with pytest.raises(BrokenPipeError):
+        sweep(study(2), tmp_path, jobs=2, watcher=witness)
+    assert not witness.hit
+
+
 @pytest.mark.slow
 def test_a_run_that_kills_its_worker_is_given_up_and_the_others_end(tmp_path, monkeypatch):
     monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.dies_at_seed_1)

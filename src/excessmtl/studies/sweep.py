@@ -7,6 +7,7 @@ dies again, the run itself is at fault and is given up.
 
 import secrets
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,12 +104,19 @@ class _Sweep:
         pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
         results = pool(tasks)
         try:
-            for result in results:
+            while True:
+                try:
+                    result = next(results)
+                except StopIteration:
+                    return
+                except Exception as death:  # of a worker: what a run raises is caught there
+                    self._after(death, [int(note.name) for note in notes.iterdir()] or self._lost(numbers))
+                    return
                 self._end(result)
-        except Exception as death:  # of a worker: what a run raises is caught there
-            self._after(death, [int(note.name) for note in notes.iterdir()] or self._lost(numbers))
         finally:
-            results.close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # joblib's advice when results are not waited for
+                results.close()
             shutil.rmtree(self.out / _NOTES, ignore_errors=True)
 
     def _lost(self, numbers: Sequence[int]) -> list[int]:
