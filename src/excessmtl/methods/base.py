@@ -59,6 +59,11 @@ class Rule:
         """The rule with per-task options (mappings from task names) resolved to task order."""
         return self
 
+    @property
+    def sums_to_one(self) -> bool:
+        """Whether the weights sum to one; overridden where they do and some may be negative."""
+        return self.simplex
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""
         return {}

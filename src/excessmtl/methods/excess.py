@@ -4,7 +4,8 @@ He et al., "Robust Multi-Task Learning with Excess Risks", ICML 2024, https://ar
 
 Two rules under one name. `PaperExcess` is Algorithm 1 to the letter. `RobustExcess`, the default, is ours: on real
 mini-batches the paper's estimate counts the gradient noise of a noisy task as excess risk, and that task ends with
-most of the weight (`excessmtl.estimation.robust` says why, and what replaces it).
+most of the weight. Ours weighs by the other part of a task's risk, the one that training cannot remove, and reports
+an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.paper import accumulate_and_estimate
-from excessmtl.estimation.robust import fisher, pair_signal, signal_to_noise
+from excessmtl.estimation.robust import fisher, pair_signal, reducible_share, signal_to_noise
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, build, method
 from excessmtl.solvers.multiplicative import ascend
@@ -126,11 +127,19 @@ class PaperExcessAtRepresentation(PaperExcess):
 
 @dataclass(frozen=True)
 class RobustExcess(Rule):
-    """Weights proportional to sqrt(E_i) / n_i, with E the signal-to-noise score of `estimation.robust`.
+    """Weights by how far a task's risk has come down from where it began.
 
-    No accumulation: where the paper adds up excess risks without bound, this is the best response to log E under an
-    entropy regulariser. n_i, a running norm of the task's mean adapter gradient, makes what enters the trunk
-    comparable between tasks, as IMTL does; a task whose gradient has all but vanished is capped.
+        w_i  proportional to  exp(-trust * r_i / r0_i) / sqrt(n_i * r0_i)
+
+    r_i is the running loss and r0_i the loss of the first steps, so r_i / r0_i is the share of the task's risk that
+    is left. What is left of a noisy task is mostly what no training can remove; while there is excess risk to remove,
+    all tasks are in the same position. The contrast is bounded (e^trust between a task that is learned and one that
+    is not), so nobody is starved: neither the hard, which cannot be told from the noisy by training losses alone,
+    nor one that starts late. n_i is a running norm of the task's gradient at the representation; the root puts every
+    task half way between equal units of loss and equal gradients. Rescaling a loss changes nothing.
+
+    `docs/estimators.md` has what was tried and measured. Where losses start at zero or below, r_i / r0_i has no
+    meaning: such a task is weighed by 1 / n_i, as if nothing had been learned yet.
     """
 
     name: ClassVar[str] = "excess"
@@ -138,16 +147,18 @@ class RobustExcess(Rule):
     heads: ClassVar[Heads] = "unweighted"
     per_sample: ClassVar[bool] = True
 
+    trust: float = 2.0
+    """How much less a task counts, in the exponent, that still has all of its first loss."""
+    first_steps: int = 20
+    """How many of a task's first losses make up r0."""
     decay: float = 0.99
-    """Memory of the averages of U and F."""
+    """Memory of the averages of the loss and of the excess risk's ingredients."""
     norm_decay: float = 0.9
     """Memory of the average gradient norm."""
-    damping: float = 1e-3
-    """Share of the mean of F added to each of its coordinates."""
-    exponent: float = 0.5
-    """Power of E in the weights."""
     cap: float = 100.0
     """How many times smaller than the largest a gradient norm may count as."""
+    damping: float = 1e-3
+    """Share of the mean Fisher added to each of its coordinates, in the excess risk."""
     width: int = 32
     """Width the representation is projected to."""
     seed: int = 0
@@ -161,10 +172,12 @@ class RobustExcess(Rule):
         for name in ("decay", "norm_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, found {getattr(self, name)!r}")
+        if not 0 <= self.trust < float("inf"):
+            raise ValueError(f"trust must be at least 0 and finite, found {self.trust!r}")
+        if not isinstance(self.first_steps, int) or self.first_steps < 1:
+            raise ValueError(f"first_steps must be a whole number, at least 1, found {self.first_steps!r}")
         if not self.damping > 0:
             raise ValueError(f"damping must be positive, found {self.damping!r}")
-        if not self.exponent >= 0:
-            raise ValueError(f"exponent must be at least 0, found {self.exponent!r}")
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
         self._adapter()
@@ -173,42 +186,53 @@ class RobustExcess(Rule):
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Averages of U, F and the norm, and how many batches went into them."""
-        square = torch.zeros(tasks, self.width + 1, self.width)
-        return {
-            "signal": square,
-            "noise": square.clone(),
-            "norm": torch.zeros(tasks),
-            "observed": torch.zeros(tasks),
-        }
+        """Averages of loss, norm, U and F (which start at zero), the sum of first losses, and how many steps each has.
+
+        `observed` counts the steps a task had a loss, `paired` those with two or more labelled samples.
+        """
+        zeros, square = torch.zeros(tasks), torch.zeros(tasks, self.width + 1, self.width)
+        names = ("loss", "initial", "norm", "observed", "paired")
+        return {**{name: zeros.clone() for name in names}, "signal": square, "noise": square.clone()}
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """Refresh the averages of the tasks with two or more labelled samples; weigh all by what is known."""
+        """Refresh what is known of the tasks in this batch; weigh all."""
         moments = self._adapter().moments(seen)
-        usable = seen.ok & (moments.count >= 2)
+        paired = seen.ok & (moments.count >= 2)
         norm = moments.first.flatten(1).norm(dim=1) / moments.count.clamp(min=1)
 
-        def average(name: str, value: Tensor, decay: float) -> Tensor:
-            old = state[name]
-            mask = usable.reshape(-1, *[1] * (value.ndim - 1))
-            return torch.where(mask, decay * old + (1 - decay) * value, old)
+        def average(name: str, value: Tensor, decay: float, new: Tensor) -> Tensor:
+            mask = new.reshape(-1, *[1] * (value.ndim - 1))
+            return torch.where(mask, decay * state[name] + (1 - decay) * value, state[name])
 
-        signal = average("signal", pair_signal(moments), self.decay)
-        noise = average("noise", fisher(moments), self.decay)
-        norm = average("norm", norm, self.norm_decay)
-        observed = state["observed"] + usable
-        risks = signal_to_noise(signal, noise, self.damping)
-        # U and F start at zero and are biased alike, so their ratio is not; the norm has to be corrected.
-        unbiased = norm / (1 - self.norm_decay ** observed.clamp(min=1))
-        weights = self._weights(risks, unbiased, observed > 0)
-        state = {"signal": signal, "noise": noise, "norm": norm, "observed": observed}
-        return Decision(weights, state, torch.where(observed > 0, risks, torch.nan))
+        early = seen.ok & (state["observed"] < self.first_steps)
+        state = {
+            "loss": average("loss", seen.losses, self.decay, seen.ok),
+            "initial": torch.where(early, state["initial"] + seen.losses, state["initial"]),
+            "norm": average("norm", norm, self.norm_decay, seen.ok),
+            "observed": state["observed"] + seen.ok,
+            "paired": state["paired"] + paired,
+            "signal": average("signal", pair_signal(moments), self.decay, paired),
+            "noise": average("noise", fisher(moments), self.decay, paired),
+        }
+        steps = state["observed"].clamp(min=1)
+        # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.
+        risks = state["loss"] / (1 - self.decay**steps)
+        norms = state["norm"] / (1 - self.norm_decay**steps)
+        initial = state["initial"] / steps.clamp(max=self.first_steps)
+        weights = self._weights(risks, initial, norms, state["observed"] > 0)
+        share = reducible_share(signal_to_noise(state["signal"], state["noise"], self.damping))
+        return Decision(weights, state, torch.where(state["paired"] > 0, risks * share, torch.nan))
 
-    def _weights(self, risks: Tensor, norms: Tensor, known: Tensor) -> Tensor:
+    def _weights(self, risks: Tensor, initial: Tensor, norms: Tensor, known: Tensor) -> Tensor:
         """On the simplex; a task nothing is known of yet gets the mean of the others'."""
-        floor = (norms.max() / self.cap).clamp(min=torch.finfo(norms.dtype).tiny)
-        raw = torch.where(known, risks**self.exponent / torch.maximum(norms, floor), 0)
-        raw = raw / raw.max().clamp(min=torch.finfo(raw.dtype).tiny)
+        tiny = torch.finfo(norms.dtype).tiny
+        norms = torch.maximum(norms, (norms.max() / self.cap).clamp(min=tiny)).log()
+        positive = initial > 0
+        # A loss that has doubled is as bad as it gets: a task that diverges for a while must find its way back.
+        left = torch.where(positive, (risks / initial).clamp(0, 2), 1)
+        units = torch.where(positive, (norms + initial.clamp(min=tiny).log()) / 2, norms)
+        raw = torch.where(known, -self.trust * left - units, -torch.inf)
+        raw = torch.where(known.any(), (raw - raw.max()).exp(), 0)
         mean = raw.sum() / known.sum().clamp(min=1)
         raw = torch.where(known, raw, torch.where(known.any(), mean, 1.0))
         return raw / raw.sum()

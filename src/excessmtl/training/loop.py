@@ -32,6 +32,8 @@ from excessmtl.training.summary import summarise
 from excessmtl.training.tensorboard import event_log
 
 _CLEAN_SHARE = 0.2
+_EVALUATED_AT_ONCE = 4
+"""Batches; without gradients there is room for them."""
 
 Losses = dict[str, Tensor]
 
@@ -71,7 +73,7 @@ class Run:
             self.held_out = Batches(held_out, size, device)
         self.train = Batches(self._noisy(0), size, device)
         self.evaluated = {
-            name: Batches(split, size, device)
+            name: Batches(split, _EVALUATED_AT_ONCE * size, device)
             for name, split in (("validation", self.benchmark.validation), ("test", self.benchmark.test))
             if all(split.length(task) for task in self.tasks)
         }
@@ -85,9 +87,13 @@ class Run:
             return None
         options = dict(self.config.options)
         try:
-            return create(self.config.method, tasks=self.tasks, shared=self.network.trunk, **options)
+            balancer = create(self.config.method, tasks=self.tasks, shared=self.network.trunk, **options)
         except TypeError as error:
             raise ValueError(f"options {options} do not fit method {self.config.method!r}: {error}") from error
+        if balancer.rule.sums_to_one and "scale" not in options:
+            # Some methods sum to one, others to m. Weight decay would favour the latter: all get the same total here.
+            balancer.scale = float(len(self.tasks))
+        return balancer
 
     @property
     def _replayable(self) -> bool:
@@ -149,6 +155,8 @@ class Run:
             self.balancer.end_epoch()
         if self.replay is not None:
             self.replay.settle()
+        if self.balancer is not None:
+            log[:, LOGGED.index("weights")] /= self.balancer.scale  # tables and plots show weights before it
         for name, part in zip(LOGGED, log.unbind(1), strict=True):
             self.history[name].append(part.cpu().numpy())
         self.seconds += time.perf_counter() - start
