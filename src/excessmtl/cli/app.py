@@ -12,6 +12,7 @@ from rich.table import Table
 import excessmtl
 from excessmtl.cli.errors import plain_errors
 from excessmtl.cli.reproduce import reproduce
+from excessmtl.cli.sweep import sweep
 
 app = typer.Typer(
     help="Multi-task learning when some tasks have bad labels.",
@@ -22,6 +23,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
+app.command()(plain_errors(sweep))
 console = Console(highlight=False)
 
 

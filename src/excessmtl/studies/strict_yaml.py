@@ -26,6 +26,9 @@ def read_yaml(path: Path) -> Any:
     """The content of a YAML file as plain values; what cannot be read is one sentence that names the file."""
     try:
         return yaml.load(path.read_text(), _Loader)  # a SafeLoader: plain values only
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{path}{line} is not YAML: {error.problem}; texts with brackets need quotes") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
