@@ -18,8 +18,18 @@ from excessmtl.studies.paper.collected import Runs
 Judgement = Literal["holds", "does not hold", "not tried"]
 Judge = Callable[[Runs], Finding]
 # The order of the paper: claims are numbered by it.
-_MODULES = ("conceptual", "estimation", "dynamics", "loss_profile", "clean_validation", "multimnist", "office_home")
-_MODULES += ("nyuv2", "summary", "appendix")
+_MODULES = (
+    "conceptual",
+    "estimation",
+    "dynamics",
+    "loss_profile",
+    "clean_validation",
+    "multimnist",
+    "office_home",
+    "nyuv2",
+    "summary",
+    "appendix",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,8 @@ def verdicts(frame: pd.DataFrame, root: Path | None = None) -> list[Verdict]:
     for module in _MODULES:  # imported here: they register themselves with this module
         importlib.import_module(f"excessmtl.studies.claimed.{module}")
     runs = Runs.of(frame, root)
-    return [_verdict(number, entry, runs) for number, entry in enumerate(_CLAIMS, start=1)]
+    ordered = sorted(_CLAIMS, key=lambda entry: _MODULES.index(entry.judge.__module__.rpartition(".")[2]))
+    return [_verdict(number, entry, runs) for number, entry in enumerate(ordered, start=1)]
 
 
 def _verdict(number: int, entry: _Claim, runs: Runs) -> Verdict:

@@ -1,41 +1,14 @@
 """Section 3.3: what each rival does with a noisy task. The paper refers to its MultiMNIST runs for it."""
 
 from excessmtl.studies.claimed.judging import Check, Finding, every, on
-from excessmtl.studies.claimed.measures import (
-    CLEAN,
-    OVERALL,
-    Lacking,
-    advantage,
-    clean_share_of_tasks,
-    clean_weight,
-    harm,
-    high_noise,
-    spread,
-    weight_shift,
-)
+from excessmtl.studies.claimed.measures import OVERALL, Lacking, advantage, high_noise
+from excessmtl.studies.claimed.rules import declines, favours_noisy
 from excessmtl.studies.claims import claim
 from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.methods import GRADNORM, GROUPDRO, IMTL, MGDA, PAPER, UNIFORM
 from excessmtl.studies.paper.subjects import Subject
 
 _PROHIBITIVE = 10
-
-
-def favours_noisy(subject: Subject, shown: str) -> Check:
-    """Noise takes weight from the clean tasks and leaves them with less than uniform weighting would."""
-    noise = high_noise(subject, shown)
-    shift, weight = weight_shift(subject, shown, noise), clean_weight(subject, shown, noise).mean()
-    fair = clean_share_of_tasks(subject)
-    text = f"clean weight {weight:.2f} at noise {noise:g} (uniform: {fair:.2f}), moved to noisy tasks {shift}"
-    return Check(shift.is_clear and weight < fair, text)
-
-
-def declines(subject: Subject, shown: str) -> Check:
-    """The clean score falls by a clear margin between no noise and the highest level."""
-    noise = high_noise(subject, shown)
-    change = harm(subject, shown, noise)
-    scores = f"{spread(subject, shown, 0.0, CLEAN)} to {spread(subject, shown, noise, CLEAN)}"
-    return Check(change.is_clear, f"clean score {scores} at noise {noise:g}, worse by {change}")
 
 
 @claim("3.3", "GradNorm takes the slow training of noisy tasks for lack of training and gives them high weights.")

@@ -80,7 +80,9 @@ def matches(subject: Subject) -> Finding:
         rows = agreement(table)
         slopes = [row["slope"] for row in rows]
         ratio = max(slopes) / min(slopes) if min(slopes) > 0 else float("inf")
-        text = ", ".join(f"{row['task']} correlation {row['correlation']:.2f}, factor {row['slope']:.3g}" for row in rows)
+        text = ", ".join(
+            f"{row['task']} correlation {row['correlation']:.2f}, factor {row['slope']:.3g}" for row in rows
+        )
         return Check(all(row["correlation"] > _MATCH for row in rows) and ratio < 2, text)
 
     return _on_courses(subject, ask)

@@ -6,6 +6,7 @@ their initial values, so such a claim holds where it does for one of the two for
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 
 from excessmtl.studies.claimed.measures import Lacking
 from excessmtl.studies.paper.collected import Runs
@@ -67,6 +68,7 @@ def on(wanted: str) -> Callable[[Callable[[Subject], Finding]], Callable[[Runs],
     """Judge on one data set of the paper: by its own data; what stand-ins say is evidence, not a verdict."""
 
     def lift(judge: Callable[[Subject], Finding]) -> Callable[[Runs], Finding]:
+        @wraps(judge)  # the docstring is the rule, the module says where in the paper
         def judged(runs: Runs) -> Finding:
             found = runs.subjects(wanted)
             own = [subject for subject in found if subject.is_the_papers]
@@ -75,7 +77,6 @@ def on(wanted: str) -> Callable[[Callable[[Subject], Finding]], Callable[[Runs],
             aside = [f"On {subject.title}, {_words(_guarded(judge, subject))}" for subject in [*own[1:], *others]]
             return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
-        judged.__doc__ = judge.__doc__
         return judged
 
     return lift
