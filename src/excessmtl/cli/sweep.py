@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from excessmtl.cli.errors import INTERRUPTED, errors
+
 if TYPE_CHECKING:
     from excessmtl.studies.study import Study
 
@@ -43,8 +45,12 @@ def sweep(
         console.print(f"{len(left)} of {len(found.runs)} runs would run, in {place}", soft_wrap=True)
         return
     check_runs([config for config in found.runs if not is_finished(config, place)])
-    with SweepProgress(console) as watcher:
-        outcome = run_sweep(found.runs, place, jobs=jobs, backend=backend, watcher=watcher)
+    try:
+        with SweepProgress(console) as watcher:
+            outcome = run_sweep(found.runs, place, jobs=jobs, backend=backend, watcher=watcher)
+    except KeyboardInterrupt:
+        errors.print("interrupted; what is finished is kept, the same command goes on with the rest")
+        raise typer.Exit(INTERRUPTED) from None
     if outcome.finished or outcome.before:
         _print_tables(found, place)
     if outcome.failed:
