@@ -56,7 +56,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def read_table(path: Path) -> pd.DataFrame:
     """The inverse of `write_table`."""
-    # As converters, before pandas takes the `null` of a run without weights for a missing number.
+    # As text up to here: pandas would take the null of a run without weights for a missing number.
     return pd.read_csv(path, converters=dict.fromkeys(NESTED, json.loads))
 
 
