@@ -55,6 +55,7 @@ def test_the_figures_are_listed():
         ([], f"name a figure: {ALL} or all"),
         (["sarcos", "--jobs", "0"], "jobs must be at least 1, found 0"),
         (["sarcos", "--data", "sarcos"], "--data must look like name=path"),
+        (["sarcos", "--data", f"sarcos={__file__}"], "test_figures.py"),
         (["sarcos", "--runs", "no/such/folder"], "no/such/folder is not a folder"),
         (["theory", "--runs", "tests"], "--runs draws from training runs, and theory is not made of any"),
     ],

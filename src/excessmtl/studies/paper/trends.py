@@ -18,7 +18,7 @@ _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
 VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
 _PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
-_METRICS = {"accuracy": ("accuracy", 100.0), "nmse": ("normalised squared error, lower is better", 1.0)}
+_METRICS = {"accuracy": ("accuracy, %", 100.0), "nmse": ("squared error, lower is better", 1.0)}
 """Metric -> how an axis names it, and the factor it is shown with."""
 
 
@@ -44,8 +44,7 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
         shown = [name for name in ORDER if name in set(table.method)]
         for name in shown:
             plot_band(axes, table[table.method == name], column, name, factor if score else 1.0)
-        unit = label if factor == 1 else f"{label}, %"
-        tidy(axes, title, "noise level", (unit if column == "overall_score" else "") if score else "")
+        tidy(axes, title, "noise level", label if score else "")
         if score and factor == 1 and table[column].max() > _DECADES * table[column].min():
             log_scale(axes)
     panels[2].set_ylim(-0.03, 1.03)
