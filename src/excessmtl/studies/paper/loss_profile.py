@@ -53,7 +53,7 @@ def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
 
 
 def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
-    picture = canvas(8, 4.2)
+    picture = canvas(7.6, 4.2)
     panels = picture.subplots(1, 2)
     for axes, noise in zip(panels, NOISE, strict=True):
         _panel(axes, table[table.noise == noise])

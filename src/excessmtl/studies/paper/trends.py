@@ -35,7 +35,7 @@ def trend_rows(subject: Subject, methods: Sequence[str]) -> list[dict[str, objec
 
 def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure:
     """Three panels over noise levels; bands are a standard deviation over the seeds."""
-    picture = canvas(9.4, 3.7)
+    picture = canvas(8.6, 3.6)
     panels = picture.subplots(1, 3)
     table = pd.DataFrame(rows)
     label, factor = _METRICS[str(table.metric.iloc[0])]
