@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST
+from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
 from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, log_scale, look, tidy
@@ -57,7 +57,7 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
 def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: float) -> None:
     """A method's mean over noise levels, and its spread where there is more than one seed."""
     own = table.sort_values("noise")
-    if len(own) == 1:  # run without noise only, as a reference
+    if shown == SINGLE_TASK and len(own) == 1:  # trained without noise only, as a reference
         axes.axhline(factor * own[column].item(), label=shown, **{**look(shown), "marker": ""})
         return
     axes.plot(own.noise, factor * own[column], label=shown, **look(shown))
