@@ -100,7 +100,7 @@ def _courses(subject: Subject) -> list[pd.DataFrame]:
 
 
 def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
-    picture = canvas(8.6, 3.3)
+    picture = canvas(8.6, 3.5)
     shown = [name for name in ESTIMATORS if name in set(table.method)]
     panels = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, method in zip(panels, shown, strict=True):
@@ -111,7 +111,7 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
             axes.plot(mean.index, mean.true, color=colour, lw=1.8, label=f"{name}: loss minus converged loss")
             axes.plot(mean.index, mean.scaled, color=colour, lw=1.4, ls="--", label=f"{name}: estimate, scaled")
         told = ", ".join(_correlation(own, noisy) for noisy in _COLOURS)
-        tidy(axes, f"{method} (correlation: {told})", "step", "excess risk" if axes is panels[0] else "")
+        tidy(axes, f"{method}\ncorrelation: {told}", "step", "excess risk" if axes is panels[0] else "")
     panels[0].legend(fontsize=SMALL)
     picture.suptitle(f"{subject.title}; noise {NOISE:g}", fontsize=SMALL + 1)
     return picture
