@@ -3,13 +3,15 @@
 from collections import Counter
 
 import pytest
+import torch
 
 from excessmtl.studies import figures
 from excessmtl.studies.figures import RunsFigure
 from excessmtl.studies.folders import folder_of
-from excessmtl.studies.paper.methods import COMPARED, METHODS, PAPER, ROBUST
+from excessmtl.studies.paper.methods import COMPARED, METHODS, PAPER, ROBUST, shown_name
 from excessmtl.studies.paper.plans import PLANS, benchmark_for, grid
 from excessmtl.studies.reproduction import needed_runs
+from excessmtl.training.resolve import load_benchmark, resolve
 
 RUNS_FIGURES = [entry for entry in figures.registry().values() if isinstance(entry, RunsFigure)]
 
@@ -68,6 +70,15 @@ def test_runs_carry_the_papers_names_and_options():
     assert by_name[PAPER].options == {"estimator": "paper"}
     assert by_name[ROBUST].options == {}
     assert {run.method for run in by_name.values()} == {METHODS[name].name for name in COMPARED}
+
+
+def test_the_papers_weights_move_also_in_short_runs_on_tasks_of_different_kinds():
+    run = grid("nyuv2", "quick", {}, [PAPER])[0]
+    benchmark = load_benchmark(run)
+    resolved = resolve(run, benchmark, torch.device("cpu"))
+    steps = run.epochs * (benchmark.train.length("depth") // benchmark.recipe.batch_size)
+    assert resolved.options["warmup_steps"] <= steps / 3
+    assert shown_name(run.method, resolved.options, "label", mixed=True) == PAPER
 
 
 def test_sarcos_is_real_where_it_is_at_hand(tmp_path, monkeypatch):
