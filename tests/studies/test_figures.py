@@ -13,8 +13,8 @@ from excessmtl.studies.collect import write_table
 from excessmtl.studies.folders import folder_of
 from excessmtl.studies.outcome import Failure, Outcome
 from excessmtl.studies.paper.plans import PLANS
-from made_up_runs import made_up_run, write_course
-from worlds import RIGHT, world
+from made_up_runs import as_frame, made_up_run, write_course
+from worlds import RIGHT, sarcos
 
 
 def cli(*arguments):
@@ -81,7 +81,7 @@ def test_a_figure_becomes_png_svg_and_csv(tmp_path):
 
 
 def test_figures_from_runs_that_exist_train_nothing(tmp_path):
-    write_table(world(RIGHT), tmp_path / "study" / "runs.csv")
+    write_table(as_frame(sarcos(RIGHT)), tmp_path / "study" / "runs.csv")
     result = cli("reproduce", "all", "--runs", tmp_path / "study", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "out" / "sarcos.png").exists()
@@ -91,8 +91,7 @@ def test_figures_from_runs_that_exist_train_nothing(tmp_path):
 
 
 def test_runs_that_show_nothing_are_an_error(tmp_path):
-    frame = world(RIGHT)
-    write_table(frame[frame.benchmark == "sarcos"], tmp_path / "runs.csv")
+    write_table(as_frame(sarcos(RIGHT)), tmp_path / "runs.csv")
     result = cli("reproduce", "multimnist", "--runs", tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "holds no run that" in result.stderr
