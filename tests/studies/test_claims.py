@@ -18,7 +18,13 @@ from excessmtl.studies.paper.methods import (
 from made_up_runs import as_frame, made_up_run, write_course
 from worlds import RIGHT, WRONG, office_home, sarcos, world
 
-NEVER_TRIED = ("weight decay prevents it", "the mean over a warm-up is not", "prohibitive for many tasks")
+NEVER_TRIED = (
+    "which GradNorm and MGDA favour",
+    "all data must be standardised",
+    "weight decay prevents it",
+    "the mean over a warm-up is not",
+    "prohibitive for many tasks",
+)
 NEED_FOLDERS = (
     "At first the noisy task has the lower excess risk",
     "the excess risks of both tasks approach 0",
@@ -149,6 +155,27 @@ def test_an_extreme_case_may_be_the_one_that_is_missing():
     claim = "left with no weight at all"
     assert matching(verdicts(frame), claim).verdict == "does not hold"
     assert matching(verdicts(frame[frame.method != "groupdro"]), claim).verdict == "not tried"
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(20, "holds"), (3, "does not hold")])
+def test_the_cost_of_many_tasks(factor, verdict):
+    scores = {f"school_{i}": 0.5 for i in range(120)}
+    rows = []
+    for shown, seconds in ((MGDA, 0.01 * factor), (PAPER, 0.01)):
+        row = made_up_run("multimnist", shown, 0.0, 0, clean=0.9, noisy=0.9, weight=0.5)
+        rows.append(row | {"benchmark": "school", "scores": scores, "seconds_per_step": seconds})
+    assert matching(verdicts(as_frame(rows)), "prohibitive for many tasks").verdict == verdict
+
+
+@pytest.mark.parametrize(("wide", "verdict"), [(0.3, "holds"), (0.05, "does not hold")])
+def test_the_use_of_a_warm_up(wide, verdict):
+    rows = []
+    for warmup, spread in ((0, wide), (100, 0.05)):
+        for seed in range(3):
+            row = made_up_run("multimnist", PAPER, 0.0, seed, clean=0.9, noisy=0.9, weight=0.5 + spread * (seed - 1))
+            options = {"estimator": "paper", "normalize": "initial", "warmup_steps": warmup}
+            rows.append(row | {"options": options, "label": f"warm-up {warmup}"})
+    assert matching(verdicts(as_frame(rows)), "the mean over a warm-up is not").verdict == verdict
 
 
 def test_runs_that_diverged_are_no_numbers():

@@ -11,6 +11,12 @@ from excessmtl.studies.paper.subjects import Subject
 _SEEDS_FOR_SPREAD = 3
 
 
+@claim("C.1", "Excess risks depend on the scale of the tasks, so that all data must be standardised.")
+def standardised(runs: Runs) -> Finding:
+    """Not judged: all benchmarks are standardised, and none was run without."""
+    return Finding(None, "no run on data that is not standardised")
+
+
 @claim("C.1", "Large networks fit pure noise, so that the training loss never settles; weight decay prevents it.")
 def weight_decay(runs: Runs) -> Finding:
     """Not judged: it needs the same runs with and without weight decay, and tables of runs do not tell them apart."""

@@ -20,6 +20,12 @@ def gradnorm(subject: Subject) -> Finding:
     return every([GRADNORM], lambda shown: favours_noisy(subject, shown))
 
 
+@claim("3.3", "The loss of a noisy task is flatter and its gradient smaller, which GradNorm and MGDA favour.")
+def smaller_gradients(runs: Runs) -> Finding:
+    """Not judged: it needs the norms of the tasks' gradients during training, which runs do not record."""
+    return Finding(None, "runs do not record the norms of gradients")
+
+
 @claim("3.3", "MGDA favours the noisy task, whose gradient is smaller.")
 @on("multimnist")
 def mgda(subject: Subject) -> Finding:
