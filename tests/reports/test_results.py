@@ -73,6 +73,18 @@ def test_several_folders_make_one_page_and_runs_in_two_count_once(tmp_path):
     assert "## SARCOS" not in page
 
 
+def test_each_section_has_its_own_pictures(tmp_path):
+    shorter = [row | {"epochs": 3} for row in sarcos(RIGHT)[:-1]]
+    write_table(as_frame(sarcos(RIGHT) + shorter), tmp_path / "runs.csv")
+    main([str(tmp_path), "-o", str(tmp_path / "page/results.md")])
+    long, short = (tmp_path / "page/results.md").read_text().split("## SARCOS")[1:]
+    assert "runs of 15 epochs" in long
+    assert "(figures/sarcos.png)" in long
+    assert "sarcos_2" not in long
+    assert "runs of 3 epochs" in short
+    assert "(figures/sarcos_2.png)" in short
+
+
 @pytest.mark.parametrize("text", ["- a list", "multimnist: {a: b}", "{unclosed"])
 def test_bad_commands_are_one_sentence(tmp_path, text):
     (tmp_path / "commands.yaml").write_text(text)

@@ -24,6 +24,8 @@ from excessmtl.studies.paper.subjects import TITLES, Subject
 
 Commands = Mapping[str, str]
 """Benchmark (or `page`) -> the command that made its runs."""
+Figures = Mapping[tuple[str, str], Sequence[str]]
+"""(data set of the paper, which data it really is, as file names say it) -> its pictures."""
 Value = Callable[[pd.Series], float | None]
 _NUMBERS = Path("data", "study")
 
@@ -41,13 +43,13 @@ def read_commands(path: Path | None) -> Commands:
     return plain
 
 
-def page(runs: Runs, found: Sequence[Verdict], figures: Mapping[str, Sequence[str]], commands: Commands) -> str:
+def page(runs: Runs, found: Sequence[Verdict], figures: Figures, commands: Commands) -> str:
     """The page as Markdown.
 
     Args:
         runs: all of them.
         found: the verdicts on the claims.
-        figures: title of the data -> names of its pictures, without their ending.
+        figures: names of the pictures, without their ending.
         commands: shown beside what they made.
     """
     parts = [
@@ -60,7 +62,7 @@ def page(runs: Runs, found: Sequence[Verdict], figures: Mapping[str, Sequence[st
         parts.append(_code(commands["page"]))
     for wanted in TITLES:
         for subject in runs.subjects(wanted):
-            parts += _section(subject, figures.get(subject.title, ()), commands.get(subject.benchmark))
+            parts += _section(subject, figures.get(_key(subject), ()), commands.get(subject.benchmark))
     return "\n\n".join([*parts, *_claims(found)]) + "\n"
 
 
@@ -160,9 +162,13 @@ def _code(command: str) -> str:
     return f"```\n{command.strip()}\n```"
 
 
-def _draw(runs: Runs, out: Path) -> dict[str, list[str]]:
-    """All figures the runs can show, as PNG and CSV files; the names of the pictures by the title of their data."""
-    named: dict[str, list[str]] = {}
+def _key(subject: Subject) -> tuple[str, str]:
+    return subject.wanted, subject.suffix
+
+
+def _draw(runs: Runs, out: Path) -> Figures:
+    """All figures the runs can show, as PNG and CSV files; the names of the pictures."""
+    named: dict[tuple[str, str], list[str]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for entry in registry().values():
             if not isinstance(entry, RunsFigure):
@@ -173,7 +179,7 @@ def _draw(runs: Runs, out: Path) -> dict[str, list[str]]:
                     file.write(path.read_bytes())
             for subject in runs.subjects(entry.about):
                 if f"{entry.stem(subject)}.png" in drawn:
-                    named.setdefault(subject.title, []).append(entry.stem(subject))
+                    named.setdefault(_key(subject), []).append(entry.stem(subject))
     return named
 
 

@@ -29,15 +29,18 @@ def smaller_gradients(runs: Runs) -> Finding:
 @claim("3.3", "MGDA favours the noisy task, whose gradient is smaller.")
 @on("multimnist")
 def mgda(subject: Subject) -> Finding:
-    """The same rule for MGDA."""
+    """MGDA's clean weight at the highest noise level is below that of uniform weighting and at least 0.05 lower than
+    without noise (90 % interval above 0 from three seeds on).
+    """
     return every([MGDA], lambda shown: favours_noisy(subject, shown))
 
 
 @claim("3.3", "GroupDRO gives excessive weight to noisy tasks, neglects the others, and all of it gets worse.")
 @on("multimnist")
 def groupdro(subject: Subject) -> Finding:
-    """The same rule for GroupDRO, and its overall score at that level is clearly below uniform weighting's (more than
-    1 point, 90 % interval above 0).
+    """GroupDRO's clean weight at the highest noise level is below that of uniform weighting and at least 0.05 lower
+    than without noise, and its overall score there is more than 1 point below uniform weighting's (90 % intervals above
+    0 from three seeds on).
     """
 
     def test(shown: str) -> Check:

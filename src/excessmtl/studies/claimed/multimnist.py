@@ -60,7 +60,9 @@ def excess_is_flat(subject: Subject) -> Finding:
 @claim("4.4, Fig. 6", "Uniform weighting withstands the noise as well.")
 @on("multimnist")
 def uniform_is_flat(subject: Subject) -> Finding:
-    """The same rule for uniform weighting."""
+    """At no noise level is its clean accuracy more than 1 point below that without noise with the 90 % interval above
+    0.
+    """
     return every([UNIFORM], lambda shown: stays_flat(subject, shown))
 
 
