@@ -1,7 +1,8 @@
 """What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
 
-A figure is a function from a scale and a folder to the files it wrote. To add one, decorate it and import its module in
-`_load`; the command finds it by name.
+A figure is a function that writes files into a folder: one that computes what it shows (`figure`), or one that is drawn
+from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, decorate it and name its module in
+`_MODULES`; the command finds it by name.
 """
 
 import importlib
@@ -16,11 +17,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from excessmtl.files import atomic_write
+from excessmtl.studies.paper.collected import Runs
+from excessmtl.studies.paper.subjects import TITLES, Subject
+from excessmtl.training.config import RunConfig
 
 Scale = Literal["quick", "paper"]
 SCALES = ("quick", "paper")
 Draw = Callable[[Scale, Path], list[Path]]
-_MODULES = ("excessmtl.studies.theory.report", "excessmtl.studies.theory.conceptual")
+Data = Mapping[str, str]
+"""Benchmark -> file or folder with its data."""
+RunConfigs = list[RunConfig]
+Needs = Callable[[Scale, Data], RunConfigs]
+DrawSubject = Callable[[Subject, str, Path], list[Path]]
+"""(runs on the same data, how to name the files, folder) -> the files; none where these runs do not show it."""
+_MODULES = (
+    "theory.report",
+    "theory.conceptual",
+    "paper.excess_risk",
+    "paper.dynamics",
+    "paper.loss_profile",
+    "paper.trends",
+    "paper.dense",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +50,28 @@ class Figure:
     draw: Draw
 
 
-_FIGURES: dict[str, Figure] = {}
+@dataclass(frozen=True)
+class RunsFigure:
+    """A figure that is drawn from training runs: about which data of the paper, which runs it needs, and how."""
+
+    name: str
+    summary: str
+    about: str
+    runs: Needs
+    draw_one: DrawSubject
+
+    def stem(self, subject: Subject) -> str:
+        """The name of the picture of these data."""
+        return f"{self.name}{subject.suffix}"
+
+    def draw(self, runs: Runs, out: Path) -> list[Path]:
+        """A picture and its numbers for each data set that the runs have: the paper's, stand-ins, or both."""
+        return [
+            path for subject in runs.subjects(self.about) for path in self.draw_one(subject, self.stem(subject), out)
+        ]
+
+
+_FIGURES: dict[str, Figure | RunsFigure] = {}
 
 
 def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
@@ -45,14 +84,24 @@ def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
     return register
 
 
-def registry() -> Mapping[str, Figure]:
+def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
+    """Register a function from runs to files as the figure `name` about a benchmark; `runs`: which ones it needs."""
+
+    def register(draw: DrawSubject) -> DrawSubject:
+        _FIGURES[name] = RunsFigure(name, summary, about, runs, draw)
+        return draw
+
+    return register
+
+
+def registry() -> Mapping[str, Figure | RunsFigure]:
     """The figures by name."""
     for module in _MODULES:  # imported when asked for: they bring matplotlib and scipy
-        importlib.import_module(module)
+        importlib.import_module(f"excessmtl.studies.{module}")
     return dict(sorted(_FIGURES.items()))
 
 
-def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
+def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
     """The figures that `name` stands for ("all": every one), both arguments checked."""
     figures = registry()
     if name != "all" and name not in figures:
@@ -61,6 +110,19 @@ def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
         raise ValueError(f"--scale must be quick or paper, found {scale!r}")
     checked: Scale = "paper" if scale == "paper" else "quick"
     return list(figures.values()) if name == "all" else [figures[name]], checked
+
+
+def data_paths(pairs: Sequence[str]) -> Data:
+    """`benchmark=path` arguments, checked: known benchmarks, paths that exist."""
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not equals or name not in TITLES:
+            raise ValueError(f"--data must look like name=path with a name of {', '.join(TITLES)}, found {pair!r}")
+        if not Path(path).exists():
+            raise ValueError(f"--data {pair}: {path} does not exist")
+        found[name] = path
+    return found
 
 
 def canvas(width: float, height: float) -> Canvas:
