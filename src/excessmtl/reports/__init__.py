@@ -1,0 +1,1 @@
+"""The HTML report on a folder of runs."""
