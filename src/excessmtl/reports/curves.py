@@ -10,10 +10,11 @@ from excessmtl.reports.tables import Row
 
 def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """What the page's script draws: title, axis and the points of every method with their spread over seeds."""
-    figures = [
+    return [
         {
             "title": measure.title,
-            "axis": measure.heading,
+            "caption": measure.caption,
+            "share": measure == CLEAN_WEIGHT,
             "digits": measure.digits,
             "levels": setting.noise_levels,
             "curves": curves,
@@ -21,7 +22,6 @@ def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
         for measure in _drawn(setting)
         if (curves := _curves(measure, setting.labels, rows))
     ]
-    return figures
 
 
 def _drawn(setting: Setting) -> list[Measure]:

@@ -1,4 +1,4 @@
-"""What is said about every run: its scores, weights and speed, and how it compares with runs at the same noise and seed."""
+"""What is said about every run: scores, weights, speed, and how it compares with runs at the same noise and seed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ class Measure:
     """One number per run, and how it is shown."""
 
     key: str
+    short: str
+    """In the heading of a column."""
     title: str
+    """Over a figure."""
     better: Literal["higher", "lower", ""]
     factor: float = 1.0
     """From the number of the run to the number shown."""
@@ -28,9 +31,18 @@ class Measure:
 
     @property
     def heading(self) -> str:
-        """Title with unit and direction."""
+        """For a column."""
+        return f"{self.short}{self._suffix}"
+
+    @property
+    def caption(self) -> str:
+        """For a figure."""
+        return f"{self.title}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
         arrow = {"higher": " ↑", "lower": " ↓", "": ""}[self.better]
-        return f"{self.title}{f', {self.unit}' if self.unit else ''}{arrow}"
+        return f"{f', {self.unit}' if self.unit else ''}{arrow}"
 
 
 def measures_of(setting: Setting) -> list[Measure]:
@@ -42,11 +54,14 @@ def score_measures(setting: Setting) -> list[Measure]:
     """Means over clean, noisy and all tasks, or each task on its own where units differ."""
     metric = setting.common_metric
     if metric is None:
-        return [_score(task_key(task), f"{task}: {own.name}", own) for task, own in setting.metrics.items()]
+        return [
+            _score(task_key(task), f"{task}\n{own.name}", f"{task}: {own.name}", own)
+            for task, own in setting.metrics.items()
+        ]
     return [
-        _score("clean_score", f"clean tasks: {metric.name}", metric),
-        _score("noisy_score", f"noisy tasks: {metric.name}", metric),
-        _score("overall_score", f"all tasks: {metric.name}", metric),
+        _score("clean_score", "clean", f"clean tasks: {metric.name}", metric),
+        _score("noisy_score", "noisy", f"noisy tasks: {metric.name}", metric),
+        _score("overall_score", "overall", f"all tasks: {metric.name}", metric),
     ]
 
 
@@ -64,10 +79,10 @@ def task_key(task: str) -> str:
     return f"score/{task}"
 
 
-DELTA_M = Measure("delta_m", "Δm", "lower", digits=1, unit="%")
-MEAN_RANK = Measure("mean_rank", "mean rank", "lower", digits=2)
-CLEAN_WEIGHT = Measure("clean_weight", "clean weight", "", digits=2)
-SECONDS = Measure("seconds_per_step", "ms per step", "lower", factor=1000, digits=1)
+DELTA_M = Measure("delta_m", "Δm", "Δm against single-task networks", "lower", digits=1, unit="%")
+MEAN_RANK = Measure("mean_rank", "rank", "mean rank", "lower", digits=2)
+CLEAN_WEIGHT = Measure("clean_weight", "clean weight", "share of the weight on clean tasks", "", digits=2)
+SECONDS = Measure("seconds_per_step", "ms/step", "milliseconds per step", "lower", factor=1000, digits=1)
 
 
 def measured(setting: Setting) -> pd.DataFrame:
@@ -85,11 +100,11 @@ def measured(setting: Setting) -> pd.DataFrame:
     return table
 
 
-def _score(key: str, title: str, metric: Metric) -> Measure:
+def _score(key: str, short: str, title: str, metric: Metric) -> Measure:
     better: Literal["higher", "lower"] = "higher" if metric.higher_is_better else "lower"
     if metric.percent:
-        return Measure(key, title, better, factor=100, digits=1, unit="%")
-    return Measure(key, title, better, digits=4)
+        return Measure(key, short, title, better, factor=100, digits=1, unit="%")
+    return Measure(key, short, title, better, digits=4)
 
 
 def _numbers(scores: dict[str, float | None]) -> Scores:
@@ -101,13 +116,16 @@ def _directions(setting: Setting) -> dict[str, bool]:
 
 
 def _changes(setting: Setting, table: pd.DataFrame, scores: list[Scores]) -> list[float]:
-    """Delta_m of every run against the single-task run at the same noise and seed."""
+    """Delta_m of every run against the single-task run at the same noise and seed; none for that run itself."""
     identity = list(zip(table["method"], table["noise"], table["seed"], strict=True))
-    alone = {(noise, seed): own for (method, noise, seed), own in zip(identity, scores, strict=True) if method == SINGLE}
+    alone = {
+        (noise, seed): own for (method, noise, seed), own in zip(identity, scores, strict=True) if method == SINGLE
+    }
     changes = []
-    for (_, noise, seed), own in zip(identity, scores, strict=True):
+    for (method, noise, seed), own in pairs:
         baseline = alone.get((noise, seed))
-        defined = baseline is not None and all(baseline.values())
+        # A baseline of 0 in a metric leaves no relative change.
+        defined = method != SINGLE and baseline is not None and all(baseline.values())
         changes.append(delta_m(own, baseline, _directions(setting)) if baseline and defined else np.nan)
     return changes
 

@@ -1,11 +1,9 @@
 """The report: one HTML page from a folder of runs that needs no other file and no network."""
 
 import json
-import platform
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,16 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import excessmtl
 from excessmtl.files import atomic_write
 from excessmtl.reports.curves import figures_of
-from excessmtl.reports.explorer import Explorable, explorable
+from excessmtl.reports.explorer import explorable
 from excessmtl.reports.measures import Measure, measures_of
 from excessmtl.reports.packing import packed, packed_json
-from excessmtl.reports.pictures import Picture, pictures_in
-from excessmtl.reports.settings import Setting, method_order, settings
+from excessmtl.reports.palette import Look, looks_of
+from excessmtl.reports.pictures import pictures_in
+from excessmtl.reports.settings import Setting, settings
 from excessmtl.reports.tables import Row, rows_of
+from excessmtl.reports.versions import page_versions, run_versions
 from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
@@ -36,6 +35,11 @@ class Section:
     measures: list[Measure]
     rows: list[Row]
     figures: list[dict[str, Any]]
+
+    @property
+    def keys(self) -> set[str]:
+        """Of the measures."""
+        return {measure.key for measure in self.measures}
 
 
 def write_report(folder: Path, out: Path) -> None:
@@ -53,7 +57,7 @@ def render(folder: Path, command: str) -> str:
     found = settings(frame)
     sections = [_section(setting) for setting in found]
     runs = explorable(folder, found)
-    labels = method_order(frame)
+    looks = looks_of(frame)
     environment = Environment(
         loader=PackageLoader("excessmtl.reports"),
         autoescape=True,
@@ -61,23 +65,22 @@ def render(folder: Path, command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["listed"] = listed
     return environment.get_template("page.html.j2").render(
         name=folder.resolve().name,
         frame=frame,
         sections=sections,
-        labels=labels,
-        slots={label: index for index, label in enumerate(labels)},
+        looks=looks,
         seeds=listed(sorted(frame["seed"].unique())),
         noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
         explorer=runs,
         pictures=pictures_in(folder),
-        versions=_versions(),
+        page_versions=page_versions(),
+        run_versions=run_versions(folder, frame),
         command=command,
         style=Markup(_template("style.css")),
         script=Markup("\n".join(_template(name) for name in SCRIPTS)),
         plotly=packed(_plotly()),
-        figure_data=packed_json(_figure_data(sections, labels)),
+        figure_data=packed_json(_figure_data(sections, looks)),
         run_data=packed_json(runs.runs),
     )
 
@@ -95,7 +98,9 @@ def _runs_of(folder: Path) -> pd.DataFrame:
     try:
         return collect(folder)
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{folder} holds a summary.json or runs.csv that is not of this package ({error!r})") from error
+        raise ValueError(
+            f"{folder} holds a summary.json or runs.csv that is not of this package ({error!r})"
+        ) from error
 
 
 def _section(setting: Setting) -> Section:
@@ -103,9 +108,10 @@ def _section(setting: Setting) -> Section:
     return Section(setting, measures_of(setting), rows, figures_of(setting, rows))
 
 
-def _figure_data(sections: Sequence[Section], labels: Sequence[str]) -> dict[str, Any]:
+def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict[str, Any]:
     return {
-        "labels": list(labels),
+        "labels": list(looks),
+        "looks": [asdict(look) for look in looks.values()],
         "settings": [
             {
                 "benchmark": section.setting.benchmark,
@@ -135,8 +141,3 @@ def _plotly() -> str:
         raise ValueError("the report needs plotly; install it with: pip install 'excessmtl[lab]'") from error
     script: str = get_plotlyjs()
     return script
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("torch", "plotly", "pandas")}
-    return {"excessmtl": excessmtl.__version__, "Python": platform.python_version(), **packages}

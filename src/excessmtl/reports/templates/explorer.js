@@ -86,6 +86,9 @@ function startExplorer(data, runs) {
   byId("no-tasks").addEventListener("click", () => chooseTasks(false));
   offerTasks();
   show();
+  // The noisiest run says most about a method.
+  byId("run-noise").selectedIndex = byId("run-noise").length - 1;
+  show();
 }
 
 // The same benchmark may be there on different data.

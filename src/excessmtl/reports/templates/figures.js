@@ -4,7 +4,7 @@ function drawFigures(data) {
     const { figures } = data.settings[article.dataset.setting];
     const hidden = new Set();
     const plots = [...article.querySelectorAll(".plot")];
-    const drawAll = () => plots.forEach((plot) => draw(plot, () => figurePlot(figures[plot.dataset.figure], data.labels, hidden)));
+    const drawAll = () => plots.forEach((plot) => draw(plot, () => figurePlot(figures[plot.dataset.figure], data, hidden)));
     for (const chip of article.querySelectorAll(".chip[data-label]")) {
       chip.addEventListener("click", () => {
         toggle(chip) ? hidden.delete(chip.dataset.label) : hidden.add(chip.dataset.label);
@@ -15,32 +15,36 @@ function drawFigures(data) {
   }
 }
 
-function figurePlot(figure, labels, hidden) {
+function lookOf(data, label) {
+  const look = data.looks[data.labels.indexOf(label)];
+  return { ...look, colour: colour(`s${look.colour}`) };
+}
+
+function figurePlot(figure, data, hidden) {
   const shown = figure.curves.filter((curve) => !hidden.has(curve.label));
   const several = figure.levels.length > 1;
   // Bands first, so that no band lies over a line.
-  const bands = several ? shown.filter((curve) => curve.deviation.some(Boolean)).map((curve) => band(curve, labels)) : [];
-  const lines = shown.map((curve) => line(curve, labels, figure.digits, several));
+  const bands = several ? shown.filter((curve) => curve.deviation.some(Boolean)).map((curve) => band(curve, lookOf(data, curve.label))) : [];
+  const lines = shown.map((curve) => line(curve, lookOf(data, curve.label), figure.digits, several));
   const noise = axis("noise", { tickvals: figure.levels, showgrid: false });
   if (!several) noise.range = [figure.levels[0] - 0.5, figure.levels[0] + 0.5];
-  return { traces: [...bands, ...lines], layout: layout(noise, axis("")) };
+  return { traces: [...bands, ...lines], layout: layout(noise, axis("", figure.share ? { range: [-0.02, 1.02] } : {})) };
 }
 
-function band(curve, labels) {
+function band(curve, look) {
   const edge = (sign) => curve.mean.map((mean, index) => mean + sign * curve.deviation[index]);
   return {
     x: [...curve.noise, ...curve.noise.toReversed()],
     y: [...edge(1), ...edge(-1).toReversed()],
     fill: "toself",
-    fillcolor: faded(methodLook(labels.indexOf(curve.label)).colour, 0.13),
+    fillcolor: faded(look.colour, 0.13),
     line: { width: 0 },
     mode: "lines",
     hoverinfo: "skip",
   };
 }
 
-function line(curve, labels, digits, several) {
-  const look = methodLook(labels.indexOf(curve.label));
+function line(curve, look, digits, several) {
   const text = curve.mean.map((mean, index) => {
     const seeds = curve.seeds[index];
     const spread = seeds > 1 ? ` ± ${curve.deviation[index].toFixed(digits)} (${seeds} seeds)` : "";

@@ -20,6 +20,7 @@ function makeSortable(table) {
       const ascending = heading.getAttribute("aria-sort") !== "ascending";
       for (const other of headings) other.setAttribute("aria-sort", "none");
       heading.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+      table.classList.remove("grouped");
       sortBy(table, column, ascending);
     });
   });

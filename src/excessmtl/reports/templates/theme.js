@@ -1,16 +1,9 @@
 // How every plot looks: colours come from the style sheet, so plots follow the colour scheme as the page does.
-const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "hexagon", "pentagon", "x"];
-const DASHES = ["solid", "dash", "dot", "dashdot"];
-const COLOURS = 10;
 const drawings = new Map();
+const coarse = matchMedia("(pointer: coarse)").matches;
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-}
-
-// The same method has the same slot, and with it the same colour and marker, everywhere on the page.
-function methodLook(slot) {
-  return { colour: colour(`s${slot % COLOURS}`), symbol: SYMBOLS[slot % SYMBOLS.length], dash: DASHES[Math.floor(slot / COLOURS) % DASHES.length] };
 }
 
 function faded(hex, alpha) {
@@ -43,7 +36,8 @@ function layout(xaxis, yaxis) {
     hovermode: "closest",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") }, align: "left", namelength: -1 },
     // A finger that scrolls the page must not zoom into a plot.
-    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    dragmode: coarse ? false : "zoom",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("line"), activecolor: colour("soft") },
     xaxis,
     yaxis,
   };
@@ -56,7 +50,9 @@ function draw(element, make) {
   return Plotly.react(element, traces, layout, {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d", "zoomIn2d", "zoomOut2d", "zoom2d"],
+    displayModeBar: coarse ? false : "hover",
+    // Only what stays on this machine: the library's own choice has a button that sends the chart away.
+    modeBarButtons: [["toImage", "resetScale2d"]],
   });
 }
 
