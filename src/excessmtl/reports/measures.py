@@ -81,7 +81,7 @@ def task_key(task: str) -> str:
 
 DELTA_M = Measure("delta_m", "Δm", "Δm against single-task networks", "lower", digits=1, unit="%")
 MEAN_RANK = Measure("mean_rank", "rank", "mean rank", "lower", digits=2)
-CLEAN_WEIGHT = Measure("clean_weight", "clean weight", "share of the weight on clean tasks", "", digits=2)
+CLEAN_WEIGHT = Measure("clean_weight", "clean\nweight", "share of the weight on clean tasks", "", digits=2)
 SECONDS = Measure("seconds_per_step", "ms/step", "milliseconds per step", "lower", factor=1000, digits=1)
 
 
@@ -117,10 +117,9 @@ def _directions(setting: Setting) -> dict[str, bool]:
 
 def _changes(setting: Setting, table: pd.DataFrame, scores: list[Scores]) -> list[float]:
     """Delta_m of every run against the single-task run at the same noise and seed; none for that run itself."""
-    identity = list(zip(table["method"], table["noise"], table["seed"], strict=True))
-    alone = {
-        (noise, seed): own for (method, noise, seed), own in zip(identity, scores, strict=True) if method == SINGLE
-    }
+    identity = zip(table["method"], table["noise"], table["seed"], strict=True)
+    pairs = list(zip(identity, scores, strict=True))
+    alone = {(noise, seed): own for (method, noise, seed), own in pairs if method == SINGLE}
     changes = []
     for (method, noise, seed), own in pairs:
         baseline = alone.get((noise, seed))

@@ -1,7 +1,7 @@
 """The summary table of a setting: every measure by method and noise level, over the seeds."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -85,13 +85,13 @@ def _cell(group: pd.DataFrame, measure: Measure) -> Cell:
 
 
 def _mark_best(cells: dict[str, dict[str, Cell]], measure: Measure) -> None:
-    """Bold: the best mean among methods none of whose runs diverged, if there is a choice."""
+    """Bold: the best mean among methods none of whose runs diverged, where it tells one method from another."""
     sound = {label: own[measure.key] for label, own in cells.items() if own[measure.key].runs}
     sound = {label: cell for label, cell in sound.items() if not cell.diverged}
-    if not measure.better or len(sound) < 2:
+    shown = {label: round(cell.mean, measure.digits) for label, cell in sound.items()}
+    if not measure.better or len(set(shown.values())) < 2:
         return
-    choose = max if measure.better == "higher" else min
-    best = choose(round(cell.mean, measure.digits) for cell in sound.values())
-    for label, cell in sound.items():
-        if round(cell.mean, measure.digits) == best:
-            cells[label][measure.key] = Cell(cell.mean, cell.deviation, cell.runs, cell.diverged, measure, best=True)
+    best = max(shown.values()) if measure.better == "higher" else min(shown.values())
+    for label, mean in shown.items():
+        if mean == best:
+            cells[label][measure.key] = replace(sound[label], best=True)
