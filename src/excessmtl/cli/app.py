@@ -13,6 +13,7 @@ import excessmtl
 from excessmtl.cli.errors import plain_errors
 from excessmtl.cli.report import report
 from excessmtl.cli.reproduce import reproduce
+from excessmtl.cli.sweep import sweep
 
 app = typer.Typer(
     help="Multi-task learning when some tasks have bad labels.",
@@ -24,6 +25,7 @@ data_app = typer.Typer(help="Data sets: which there are, fetching one, where it 
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
 app.command()(plain_errors(report))
+app.command()(plain_errors(sweep))
 console = Console(highlight=False)
 
 

@@ -1,0 +1,65 @@
+"""`excessmtl sweep`: all runs of a study, and what they say."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from excessmtl.studies.study import Study
+
+FAILED = 1
+console = Console(highlight=False)
+
+
+def sweep(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study; docs/studies.md says how it looks.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ and the study's name.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time. Default: one per core.")] = None,
+    backend: Annotated[str, typer.Option(help="loky (this machine), ray or dask (a cluster).")] = "loky",
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps. Default: the study's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+) -> None:
+    """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
+    # Imported here: the training half takes seconds to import, and `--help` should not.
+    from excessmtl.studies.preflight import check_runs
+    from excessmtl.studies.study import read_study
+    from excessmtl.studies.sweep import is_finished
+    from excessmtl.studies.sweep import sweep as run_sweep
+    from excessmtl.studies.sweep_progress import SweepProgress, described
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    found = read_study(study)
+    if device is not None:
+        found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
+    place = Path("runs", found.name) if out is None else out
+    if dry_run:
+        left = [config for config in found.runs if not is_finished(config, place)]
+        for config in left:
+            console.print(described(config), markup=False, soft_wrap=True)
+        console.print(f"{len(left)} of {len(found.runs)} runs would run, in {place}", soft_wrap=True)
+        return
+    check_runs([config for config in found.runs if not is_finished(config, place)])
+    with SweepProgress(console) as watcher:
+        outcome = run_sweep(found.runs, place, jobs=jobs, backend=backend, watcher=watcher)
+    if outcome.finished or outcome.before:
+        _print_tables(found, place)
+    if outcome.failed:
+        console.print(f"{len(outcome.failed)} runs failed ({place / 'failed.txt'}):", soft_wrap=True)
+        for failure in outcome.failed:
+            console.print(f"  {described(failure.config)}: {failure.reason}", markup=False, soft_wrap=True)
+        raise typer.Exit(FAILED)
+
+
+def _print_tables(study: "Study", place: Path) -> None:
+    from excessmtl.studies.study_tables import write_tables
+
+    written = write_tables(study, place)
+    for table in written.tables:
+        console.print(table.as_rich())
+    for note in written.notes:
+        console.print(note)
+    console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)

@@ -1,0 +1,39 @@
+"""What would stop every run of a study alike, found before any of them starts."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from excessmtl.benchmarks.base import Benchmark
+from excessmtl.create import create
+from excessmtl.studies.folders import folder_of
+from excessmtl.training.config import SINGLE, RunConfig
+from excessmtl.training.resolve import load_benchmark, make_fabric, resolve
+
+
+def check_runs(runs: Sequence[RunConfig]) -> None:
+    """Raises what the first run of each kind would: data that is not at hand, options that do not fit, no such device.
+
+    Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
+    """
+    kinds: dict[str, dict[str, RunConfig]] = {}
+    for config in runs:
+        benchmark, method, *_ = folder_of(config).parts
+        kinds.setdefault(benchmark, {}).setdefault(method, config)
+    for methods in kinds.values():
+        benchmark_of = load_benchmark(next(iter(methods.values())))
+        for config in methods.values():
+            _check(config, benchmark_of)
+
+
+def _check(config: RunConfig, benchmark: Benchmark) -> None:
+    make_fabric(config)
+    resolved = resolve(config, benchmark, torch.device("cpu"))
+    if config.method == SINGLE:
+        return
+    tasks = [task.name for task in benchmark.tasks]
+    try:
+        create(config.method, tasks=tasks, shared=nn.Linear(1, 1), **dict(resolved.options))
+    except TypeError as error:
+        raise ValueError(f"options {dict(config.options)} do not fit method {config.method!r}: {error}") from error

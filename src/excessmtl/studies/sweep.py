@@ -1,0 +1,150 @@
+"""A sweep: the runs of a study that are not finished yet, several at a time, whatever dies on the way.
+
+A run that raises is reported and leaves the others alone. When a worker process dies, the pool goes with it: a new one
+goes on with what is left, from the checkpoints. A run that was under way at two deaths is then run alone; if its worker
+dies again, the run itself is at fault and is given up.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed, effective_n_jobs
+
+from excessmtl.files import atomic_write
+from excessmtl.studies.backends import using_backend
+from excessmtl.studies.collect import collect, write_table
+from excessmtl.studies.folders import folder_of
+from excessmtl.studies.lock import only_one
+from excessmtl.studies.outcome import Failure, Outcome, SilentSweep, SweepWatcher
+from excessmtl.studies.worker import Result, run
+from excessmtl.training.config import RunConfig
+from excessmtl.training.run_folder import RunFolder
+
+__all__ = ["Failure", "Outcome", "SilentSweep", "SweepWatcher", "is_finished", "sweep"]
+
+_DEATHS_TOGETHER = 2
+"""How often a run may be under way at the death of a pool before it is run alone."""
+
+
+def sweep(
+    runs: Sequence[RunConfig],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    backend: str = "loky",
+    watcher: SweepWatcher | None = None,
+) -> Outcome:
+    """Run what is not finished yet, each run in `out / folder_of(run)`.
+
+    Then `out` has `runs.csv`, a table of all runs in it, and, if runs of this sweep failed, `failed.txt`.
+
+    Args:
+        runs: all different; those of low seeds go first, so that a sweep that is stopped has all methods side by side.
+        out: folder of the sweep; one sweep at a time works in it.
+        jobs: how many runs at a time; None: as many as there are cores (or slots of the cluster).
+        backend: `loky` (processes on this machine), `ray` or `dask` (a cluster that sees the same folder).
+        watcher: told about every run.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, found {jobs}")
+    with only_one(out), using_backend(backend):
+        return _Sweep(runs, out, jobs or effective_n_jobs(-1), watcher or SilentSweep()).execute()
+
+
+def is_finished(config: RunConfig, out: Path) -> bool:
+    """Whether a sweep in `out` has nothing left to do for this run."""
+    return RunFolder(out / folder_of(config)).summary is not None
+
+
+class _Sweep:
+    """The state of a sweep; a run is known by its number."""
+
+    def __init__(self, runs: Sequence[RunConfig], out: Path, jobs: int, watcher: SweepWatcher) -> None:
+        self.runs = sorted(runs, key=lambda config: config.seed)
+        self.folders = [out / folder_of(config) for config in self.runs]
+        twice = next((folder for folder in self.folders if self.folders.count(folder) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two runs of the sweep are the same (folder {twice}); leave one out")
+        self.out, self.jobs, self.watcher = out, jobs, watcher
+        self.left = [number for number, config in enumerate(self.runs) if not is_finished(config, out)]
+        self.deaths = dict.fromkeys(self.left, 0)
+        self.finished: list[int] = []
+        self.failed: list[Failure] = []
+
+    def execute(self) -> Outcome:
+        """Round after round, until every run is finished or given up."""
+        before = tuple(config for number, config in enumerate(self.runs) if number not in self.deaths)
+        self.watcher.on_start([self.runs[number] for number in self.left], len(before), self.jobs)
+        while self.left:
+            together = [number for number in self.left if self.deaths[number] < _DEATHS_TOGETHER]
+            if together:
+                self._round(together, self.jobs)
+            else:
+                self._round(self.left[:1], 1)
+        if before or self.finished:
+            write_table(collect(self.out), self.out / "runs.csv")
+        self._write_failures()
+        return Outcome(tuple(self.runs[number] for number in self.finished), before, tuple(self.failed))
+
+    def _round(self, numbers: Sequence[int], jobs: int) -> None:
+        """Runs in one pool of workers, until all have ended or a worker dies."""
+        under_way: dict[int, float] = {}  # run -> when it began
+
+        def tasks() -> Iterator[Any]:
+            for number in numbers:
+                under_way[number] = time.monotonic()
+                yield delayed(run)(number, self.runs[number], self.folders[number])
+
+        # Joblib takes a task when a worker is free for it (`pre_dispatch`), so `under_way` is what it says. One job
+        # gets a pool of two, of which one works: joblib would run it in this process, which must not die.
+        pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
+        results = pool(tasks())
+        try:
+            for result in results:
+                self._end(result, time.monotonic() - under_way.pop(result.number))
+        except Exception as death:  # of a worker: what a run raises is caught there
+            if not under_way:
+                raise
+            self._after(death, under_way)
+        finally:
+            results.close()
+
+    def _end(self, result: Result, seconds: float) -> None:
+        config = self.runs[result.number]
+        self.left.remove(result.number)
+        if result.summary is None:
+            self._give_up(Failure(config, result.reason, result.details))
+        else:
+            self.finished.append(result.number)
+            self.watcher.on_finished(config, result.summary, seconds)
+
+    def _after(self, death: Exception, under_way: Mapping[int, float]) -> None:
+        """Which runs were hit; one whose result was lost on the way only is finished all the same."""
+        summaries = {number: RunFolder(self.folders[number]).summary for number in under_way}
+        hit = [number for number, summary in summaries.items() if summary is None]
+        for number in under_way.keys() - hit:
+            self._end(Result(number, summaries[number]), time.monotonic() - under_way[number])
+        message = " ".join(str(death).split())
+        reason = message.split(". ")[0] or type(death).__name__
+        self.watcher.on_death(reason, len(hit))
+        for number in hit:
+            self.deaths[number] += 1
+            if self.deaths[number] > _DEATHS_TOGETHER:
+                self.left.remove(number)
+                why = f"its worker died {self.deaths[number]} times, at last alone: {reason}"
+                self._give_up(Failure(self.runs[number], why, message))
+
+    def _give_up(self, failure: Failure) -> None:
+        self.failed.append(failure)
+        self.watcher.on_failed(failure)
+
+    def _write_failures(self) -> None:
+        path = self.out / "failed.txt"
+        if not self.failed:
+            path.unlink(missing_ok=True)
+            return
+        parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in self.failed]
+        with atomic_write(path) as file:
+            file.write("\n".join(parts).encode())
