@@ -19,6 +19,7 @@ from excessmtl.reports.measures import Measure, measures_of
 from excessmtl.reports.packing import packed, packed_json
 from excessmtl.reports.palette import Look, looks_of
 from excessmtl.reports.pictures import pictures_in
+from excessmtl.reports.regrets import regrets_of
 from excessmtl.reports.settings import Setting, settings
 from excessmtl.reports.tables import Row, rows_of
 from excessmtl.reports.versions import page_versions, run_versions
@@ -74,6 +75,8 @@ def render(folder: Path, command: str) -> str:
         noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
         explorer=runs,
         pictures=pictures_in(folder),
+        regrets=regrets_of(found),
+        verdicts=_verdicts(frame, folder),
         page_versions=page_versions(),
         run_versions=run_versions(folder, frame),
         command=command,
@@ -127,6 +130,14 @@ def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict
             for section in sections
         ],
     }
+
+
+def _verdicts(frame: pd.DataFrame, folder: Path) -> list[Any]:
+    try:
+        from excessmtl.studies.claims import verdicts
+    except ModuleNotFoundError:
+        return []  # the list of claims is not part of this version
+    return verdicts(frame, folder)
 
 
 def _template(name: str) -> str:

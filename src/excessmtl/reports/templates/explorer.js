@@ -10,8 +10,9 @@ const PANELS = [
 const byId = (id) => document.getElementById(id);
 const distinct = (values) => [...new Set(values)];
 
-function fill(select, choices) {
-  const before = select.value;
+// What was chosen stays chosen where it is still on offer; a select that was empty starts at `first`.
+function fill(select, choices, first = "") {
+  const before = select.value || first;
   select.replaceChildren(...choices.map(({ value, text }) => new Option(text, value)));
   if (choices.some(({ value }) => String(value) === before)) select.value = before;
 }
@@ -39,7 +40,7 @@ function startExplorer(data, runs) {
     const labels = data.labels.filter((name) => here().some((run) => run.label === name));
     fill(label, [...nothing, ...same(labels)]);
     const ofMethod = here().filter((run) => run.label === label.value);
-    fill(noise, same(ofMethod.map((run) => run.noise)));
+    fill(noise, same(ofMethod.map((run) => run.noise)), byId("run-noise").value);
     fill(seed, seedChoices(ofMethod.filter((run) => String(run.noise) === noise.value), runs));
     noise.disabled = seed.disabled = label.value === "";
     return label.value === "" ? null : runs[seed.value];

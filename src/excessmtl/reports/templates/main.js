@@ -1,6 +1,7 @@
 // Tables work at once; figures follow when the drawing library and the numbers are unpacked.
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 document.querySelectorAll(".setting").forEach(chooseNoise);
+document.querySelectorAll("#beyond-only").forEach(chooseBeyond);
 try {
   const [data, runs] = (await Promise.all([unpack("figure-data"), unpack("run-data"), loadPlotly()])).slice(0, 2).map((text) => JSON.parse(text));
   drawFigures(data);

@@ -40,3 +40,10 @@ function chooseNoise(article) {
     });
   }
 }
+
+function chooseBeyond(chip) {
+  chip.addEventListener("click", () => {
+    const only = toggle(chip);
+    for (const row of document.querySelectorAll("#regret-table tbody tr:not(.beyond)")) row.hidden = only;
+  });
+}
