@@ -64,10 +64,10 @@ def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
 
 def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:
     try:
-        with np.load(path) as steps:
+        with path.open("rb") as file, np.load(file) as steps:
             order = [steps["tasks"].tolist().index(task) for task in tasks]
             columns = {name: steps[name][:, order] for name in QUANTITIES}
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not the steps.npz of a run ({error}); delete the run or make it again") from error
     curves: dict[str, list[Curve] | None] = {}
     width = 1

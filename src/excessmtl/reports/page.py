@@ -26,6 +26,8 @@ from excessmtl.reports.versions import page_versions, run_versions
 from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
+_PANDAS = (pd.errors.EmptyDataError, pd.errors.ParserError)
+_UNREADABLE = (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError, *_PANDAS)
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,7 @@ def write_report(folder: Path, out: Path) -> None:
 
 def render(folder: Path, command: str) -> str:
     """The page as text; `command` is what makes it again."""
-    frame = _runs_of(folder)
-    found = settings(frame)
+    frame, found = _runs_of(folder)
     sections = [_section(setting) for setting in found]
     runs = explorable(folder, found)
     looks = looks_of(frame)
@@ -97,13 +98,13 @@ def listed(values: Sequence[Any]) -> str:
     return ", ".join(texts)
 
 
-def _runs_of(folder: Path) -> pd.DataFrame:
+def _runs_of(folder: Path) -> tuple[pd.DataFrame, list[Setting]]:
     try:
-        return collect(folder)
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{folder} holds a summary.json or runs.csv that is not of this package ({error!r})"
-        ) from error
+        frame = collect(folder)
+        return frame, settings(frame)
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{folder} holds a summary.json or runs.csv that no run wrote ({reason})") from error
 
 
 def _section(setting: Setting) -> Section:

@@ -19,9 +19,10 @@ function fill(select, choices, first = "") {
 
 const same = (values) => distinct(values).map((value) => ({ value, text: value }));
 
-function seedChoices(runs, all) {
+// Runs by what tells them apart: the seed, and the folder where a folder of runs holds the same run twice.
+function bySeed(runs) {
   const twice = runs.length > distinct(runs.map((run) => run.seed)).length;
-  return runs.map((run) => ({ value: all.indexOf(run), text: twice ? `${run.seed} (${run.folder})` : run.seed }));
+  return new Map(runs.map((run) => [twice ? `${run.seed} (${run.folder})` : String(run.seed), run]));
 }
 
 function startExplorer(data, runs) {
@@ -41,9 +42,10 @@ function startExplorer(data, runs) {
     fill(label, [...nothing, ...same(labels)]);
     const ofMethod = here().filter((run) => run.label === label.value);
     fill(noise, same(ofMethod.map((run) => run.noise)), byId("run-noise").value);
-    fill(seed, seedChoices(ofMethod.filter((run) => String(run.noise) === noise.value), runs));
+    const seeds = bySeed(ofMethod.filter((run) => String(run.noise) === noise.value));
+    fill(seed, same([...seeds.keys()]), byId("run-seed").value);
     noise.disabled = seed.disabled = label.value === "";
-    return label.value === "" ? null : runs[seed.value];
+    return seeds.get(seed.value);
   }
 
   function offerTasks() {

@@ -21,7 +21,6 @@ function axis(title, more = {}) {
     gridcolor: colour("grid"),
     linecolor: colour("line"),
     zerolinecolor: colour("grid"),
-    automargin: true,
     ...more,
   };
 }
@@ -31,7 +30,7 @@ function layout(xaxis, yaxis) {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft") },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 44, r: 12, t: 8, b: 40 },
+    margin: { l: 54, r: 12, t: 8, b: 42 },
     showlegend: false,
     hovermode: "closest",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") }, align: "left", namelength: -1 },
