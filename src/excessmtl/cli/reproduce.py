@@ -1,11 +1,15 @@
 """`excessmtl reproduce`: figures of the paper by name."""
 
+import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from excessmtl.studies.reproduction import Made
 
 console = Console(highlight=False)
 
@@ -14,9 +18,12 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Which figure, or 'all'.")] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes) or paper.")] = "quick",
     out: Annotated[Path, typer.Option(help="Folder for pictures (PNG, SVG) and numbers (CSV).")] = Path("figures"),
+    jobs: Annotated[int | None, typer.Option(help="Training runs at a time. Default: one per core.")] = None,
+    data: Annotated[list[str], typer.Option(help="Data of a benchmark, name=path; repeat.")] = [],  # noqa: B006
+    runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
 ) -> None:
-    """Draw a figure of the paper again, with every number beside it."""
+    """Draw a figure of the paper again, with every number beside it. Stopped? The same command goes on."""
     from excessmtl.studies import figures
 
     if show:
@@ -28,7 +35,26 @@ def reproduce(
     if name is None:
         raise ValueError(f"name a figure: {', '.join(figures.registry())} or all (--list says what they show)")
     chosen, checked = figures.chosen(name, scale)
-    for entry in chosen:
-        console.print(f"{entry.name}: {entry.summary} ({checked})", soft_wrap=True)
-        for path in entry.draw(checked, out):
+    paths = figures.data_paths(data)
+    from excessmtl.studies import reproduction
+    from excessmtl.studies.sweep_progress import SweepProgress
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    if runs is not None:
+        _print(reproduction.draw_from(chosen, runs, out), str(runs))
+        return
+    with SweepProgress(console) as watcher:
+        _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)
+
+
+def _print(made: "Made", origin: str) -> None:
+    drawn = 0
+    for entry, written in made:
+        console.print(f"{entry.name}: {entry.summary} ({origin})", soft_wrap=True)
+        for path in written:
             console.print(f"  {path}", soft_wrap=True)
+        if not written:
+            console.print("  nothing to draw: these runs do not show it", soft_wrap=True)
+        drawn += bool(written)
+    if not drawn:
+        raise ValueError(f"{origin} holds no run that these figures show")

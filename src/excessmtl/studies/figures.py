@@ -1,7 +1,8 @@
 """What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
 
-A figure is a function from a scale and a folder to the files it wrote. To add one, decorate it and import its module in
-`_load`; the command finds it by name.
+A figure is a function that writes files into a folder: one that computes what it shows (`figure`), or one that is drawn
+from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, decorate it and name its module in
+`_MODULES`; the command finds it by name.
 """
 
 import importlib
@@ -16,11 +17,27 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from excessmtl.files import atomic_write
+from excessmtl.studies.paper.collected import Runs
+from excessmtl.studies.paper.subjects import TITLES
+from excessmtl.training.config import RunConfig
 
 Scale = Literal["quick", "paper"]
 SCALES = ("quick", "paper")
 Draw = Callable[[Scale, Path], list[Path]]
-_MODULES = ("excessmtl.studies.theory.report", "excessmtl.studies.theory.conceptual")
+Data = Mapping[str, str]
+"""Benchmark -> file or folder with its data."""
+RunConfigs = list[RunConfig]
+Needs = Callable[[Scale, Data], RunConfigs]
+DrawRuns = Callable[[Runs, Path], list[Path]]
+_MODULES = (
+    "theory.report",
+    "theory.conceptual",
+    "paper.excess_risk",
+    "paper.dynamics",
+    "paper.loss_profile",
+    "paper.trends",
+    "paper.dense",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,17 @@ class Figure:
     draw: Draw
 
 
-_FIGURES: dict[str, Figure] = {}
+@dataclass(frozen=True)
+class RunsFigure:
+    """A figure that is drawn from training runs: which ones it needs, and how."""
+
+    name: str
+    summary: str
+    runs: Needs
+    draw: DrawRuns
+
+
+_FIGURES: dict[str, Figure | RunsFigure] = {}
 
 
 def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
@@ -45,14 +72,24 @@ def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
     return register
 
 
-def registry() -> Mapping[str, Figure]:
+def drawn_from_runs(name: str, summary: str, runs: Needs) -> Callable[[DrawRuns], DrawRuns]:
+    """Register a function from collected runs to files as the figure `name`; `runs` says which runs it needs."""
+
+    def register(draw: DrawRuns) -> DrawRuns:
+        _FIGURES[name] = RunsFigure(name, summary, runs, draw)
+        return draw
+
+    return register
+
+
+def registry() -> Mapping[str, Figure | RunsFigure]:
     """The figures by name."""
     for module in _MODULES:  # imported when asked for: they bring matplotlib and scipy
-        importlib.import_module(module)
+        importlib.import_module(f"excessmtl.studies.{module}")
     return dict(sorted(_FIGURES.items()))
 
 
-def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
+def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
     """The figures that `name` stands for ("all": every one), both arguments checked."""
     figures = registry()
     if name != "all" and name not in figures:
@@ -61,6 +98,19 @@ def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
         raise ValueError(f"--scale must be quick or paper, found {scale!r}")
     checked: Scale = "paper" if scale == "paper" else "quick"
     return list(figures.values()) if name == "all" else [figures[name]], checked
+
+
+def data_paths(pairs: Sequence[str]) -> Data:
+    """`benchmark=path` arguments, checked: known benchmarks, paths that exist."""
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not equals or name not in TITLES:
+            raise ValueError(f"--data must look like name=path with a name of {', '.join(TITLES)}, found {pair!r}")
+        if not Path(path).exists():
+            raise ValueError(f"--data {pair}: {path} does not exist")
+        found[name] = path
+    return found
 
 
 def canvas(width: float, height: float) -> Canvas:

@@ -1,0 +1,83 @@
+"""Questions that several claims ask about a method on one data set."""
+
+import itertools
+from collections.abc import Sequence
+
+from excessmtl.studies.claimed.judging import Check
+from excessmtl.studies.claimed.measures import (
+    CLEAN,
+    Measure,
+    advantage,
+    clean_share_of_tasks,
+    clean_weight,
+    harm,
+    high_noise,
+    levels,
+    mean,
+    spread,
+    weight_shift,
+)
+from excessmtl.studies.paper.subjects import Subject
+
+
+def favours_noisy(subject: Subject, shown: str) -> Check:
+    """Noise takes weight from the clean tasks and leaves them with less than uniform weighting would."""
+    noise = high_noise(subject, shown)
+    shift, weight = weight_shift(subject, shown, noise), clean_weight(subject, shown, noise).mean()
+    fair = clean_share_of_tasks(subject)
+    text = f"clean weight {weight:.2f} at noise {noise:g} (uniform: {fair:.2f}), moved to noisy tasks {shift}"
+    return Check(shift.is_clear and weight < fair, text)
+
+
+def favours_clean(subject: Subject, shown: str) -> Check:
+    """At the highest noise level the clean tasks have more weight than uniform weighting gives them."""
+    noise = high_noise(subject, shown)
+    weight, fair = clean_weight(subject, shown, noise).mean(), clean_share_of_tasks(subject)
+    return Check(weight > fair, f"clean weight {weight:.2f} at noise {noise:g} (uniform: {fair:.2f})")
+
+
+def opposite(check: Check) -> Check:
+    """The same numbers, the other answer."""
+    return Check(not check.ok, check.text)
+
+
+def declines(subject: Subject, shown: str, noise: float | None = None, measure: Measure = CLEAN) -> Check:
+    """The score is clearly worse at a noise level (the highest) than without noise."""
+    level = high_noise(subject, shown) if noise is None else noise
+    change = harm(subject, shown, level, measure)
+    course = f"{spread(subject, shown, 0.0, measure)} to {spread(subject, shown, level, measure)}"
+    return Check(change.is_clear, f"{measure.name} {course} at noise {level:g}, worse by {change}")
+
+
+def declines_monotonically(subject: Subject, shown: str, measure: Measure = CLEAN) -> Check:
+    """Clearly worse at the end, and no step between noise levels that is better by half the margin."""
+    end = declines(subject, shown, measure=measure)
+    harms = [harm(subject, shown, level, measure) for level in levels(subject, shown)]
+    falling = all(later.mean > sooner.mean - later.margin / 2 for sooner, later in itertools.pairwise(harms))
+    return Check(end.ok and falling, end.text if falling else f"{end.text}, not monotonically")
+
+
+def stays_flat(subject: Subject, shown: str) -> Check:
+    """At no noise level is the clean score worse by a clear margin."""
+    found = {level: harm(subject, shown, level) for level in levels(subject, shown) if level > 0}
+    high_noise(subject, shown)
+    text = ", ".join(f"{change.mean:+.1f} at {level:g}" for level, change in found.items())
+    unit = next(iter(found.values())).unit
+    return Check(not any(change.is_clear for change in found.values()), f"clean score worse by ({unit}) {text}")
+
+
+def beats_all(
+    subject: Subject, shown: str, rivals: Sequence[str], noise: float, measure: Measure = CLEAN, clearly: bool = False
+) -> Check:
+    """The mean is above every rival's; `clearly`: by the margin, with the interval above 0."""
+    ahead = {rival: advantage(subject, shown, rival, noise, measure) for rival in rivals}
+    closest = min(ahead, key=lambda rival: ahead[rival].mean)
+    text = f"{measure.name} {spread(subject, shown, noise, measure)} at noise {noise:g}, ahead of {closest} by "
+    passed = all(difference.is_clear if clearly else difference.mean > 0 for difference in ahead.values())
+    return Check(passed, f"{text}{ahead[closest]}")
+
+
+def best_rival(subject: Subject, rivals: Sequence[str], noise: float, measure: Measure) -> str:
+    """The one with the best mean."""
+    sign = 1 if measure.higher_is_better(subject.runs.iloc[0]) else -1
+    return max(rivals, key=lambda rival: sign * mean(subject, rival, noise, measure))

@@ -1,0 +1,68 @@
+"""Collected runs, and what their folders say about the course of training where the folders are at hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from excessmtl.studies.collect import collect
+from excessmtl.studies.paper.methods import with_shown_names
+from excessmtl.studies.paper.subjects import Subject, subjects
+
+_IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Step by step: one row per step, one column per task."""
+
+    weights: pd.DataFrame
+    losses: pd.DataFrame
+    excess_risks: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A table of runs; `folder` leads to each one's files, which may be missing."""
+
+    frame: pd.DataFrame
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
+        """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
+        folders = [None if root is None else str(root / folder) for folder in frame.folder]
+        named = with_shown_names(frame.assign(folder=folders))
+        return cls(named.drop_duplicates(_IDENTITY, ignore_index=True))
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> "Runs":
+        """All finished runs under several folders, each run once."""
+        parts = []
+        for folder in folders:
+            found = collect(folder)
+            parts.append(found.assign(folder=[str(folder / path) for path in found.folder]))
+        return cls.of(pd.concat(parts, ignore_index=True), Path())
+
+    def subjects(self, wanted: str) -> list[Subject]:
+        """What the runs say about one data set of the paper."""
+        return subjects(self.frame, wanted)
+
+
+def has_course(run: pd.Series) -> bool:
+    """Whether the course of this run can be read."""
+    return isinstance(run.folder, str) and (Path(run.folder) / "steps.npz").is_file()
+
+
+def epochs_of(run: pd.Series) -> pd.DataFrame:
+    """metrics.csv: one row per epoch."""
+    return pd.read_csv(Path(run.folder) / "metrics.csv")
+
+
+def steps_of(run: pd.Series) -> Steps:
+    """steps.npz."""
+    with np.load(Path(run.folder) / "steps.npz") as file:
+        tasks = [str(task) for task in file["tasks"]]
+        tables = {name: pd.DataFrame(file[name], columns=tasks) for name in ("weights", "losses", "excess_risks")}
+    return Steps(**tables)

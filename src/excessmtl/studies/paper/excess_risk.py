@@ -1,0 +1,124 @@
+"""Figure 2: estimated beside true excess risks while MultiMNIST trains at noise 0.6, with both estimators.
+
+As in the paper, the true excess risk is taken to be the current training loss minus the converged one, here the mean
+over the run's last epoch; both are on noisy labels for the noisy task. So it ends at zero by construction. What the
+losses are above those of single-task networks (also in their last epoch) is in the table beside it. Estimates are up to
+a constant: the picture scales each run's by one factor for all its tasks.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.studies.paper.collected import Runs, has_course, steps_of
+from excessmtl.studies.paper.methods import PAPER, ROBUST, SINGLE_TASK
+from excessmtl.studies.paper.plans import grid
+from excessmtl.studies.paper.style import SMALL, tidy
+from excessmtl.studies.paper.subjects import Subject
+
+NOISE = 0.6
+ESTIMATORS = (PAPER, ROBUST)
+_BINS = 40
+_COLOURS = {False: "#0072b2", True: "#d55e00"}
+
+
+def course(run: pd.Series) -> pd.DataFrame:
+    """True and estimated excess risk over training, averaged over stretches of it: a row per task and stretch."""
+    steps = steps_of(run)
+    length = len(steps.losses)
+    bins = np.arange(length) * min(_BINS, length) // length
+    middle = pd.Series(np.arange(length)).groupby(bins).mean()
+    converged = converged_losses(run)
+    tables = []
+    for task in steps.losses:
+        loss, risk = (column[task].groupby(bins).mean() for column in (steps.losses, steps.excess_risks))
+        noisy = task in run.noisy_tasks
+        row = {"task": task, "noisy": noisy, "step": middle, "loss": loss, "true": loss - converged[task]}
+        tables.append(pd.DataFrame({**row, "estimated": risk}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def converged_losses(run: pd.Series) -> pd.Series:
+    """Mean training loss of each task over the last epoch."""
+    losses = steps_of(run).losses
+    return losses.iloc[-max(len(losses) // int(run.epochs), 1) :].mean()
+
+
+def agreement(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Per task: Pearson correlation, and the factor that fits best (through the origin) from estimated to true."""
+    rows = []
+    for task, own in table.dropna(subset=["estimated"]).groupby("task", sort=False):
+        correlation = np.corrcoef(own.true, own.estimated)[0, 1] if own.estimated.std() > 0 else np.nan
+        rows.append({"task": task, "correlation": float(correlation), "slope": _factor(own)})
+    return rows
+
+
+def _factor(table: pd.DataFrame) -> float:
+    square = float((table.estimated**2).sum())
+    return float((table.true * table.estimated).sum()) / square if square else np.nan
+
+
+def runs(scale: Scale, data: Data) -> RunConfigs:
+    """Both estimators, and the single-task networks."""
+    return grid("multimnist", scale, data, (*ESTIMATORS, SINGLE_TASK), noise=(NOISE,))
+
+
+@drawn_from_runs(
+    "excess-risk", "Figure 2: estimated against true excess risk over training, MultiMNIST, noise 0.6", runs
+)
+def draw(found: Runs, out: Path) -> list[Path]:
+    """One picture for each source of digits; a table of the courses and one of the agreement."""
+    paths = []
+    for subject in found.subjects("multimnist"):
+        courses = _courses(subject)
+        if courses:
+            stem = f"excess-risk{subject.suffix}"
+            table = pd.concat(courses, ignore_index=True)
+            rows = [
+                {"data": subject.title, "method": shown, "seed": seed, "noise": NOISE, **row}
+                for (shown, seed), own in table.groupby(["method", "seed"], sort=False)
+                for row in agreement(own)
+            ]
+            paths += save_table(table.to_dict("records"), out, f"{stem}_course")
+            paths += save_table(rows, out, stem)
+            paths += save_picture(_picture(subject, table), out, stem)
+    return paths
+
+
+def _courses(subject: Subject) -> list[pd.DataFrame]:
+    alone = {run.seed: converged_losses(run) for _, run in subject.of(SINGLE_TASK, NOISE).iterrows() if has_course(run)}
+    tables = []
+    for _, run in subject.of(ESTIMATORS, NOISE).iterrows():
+        if not has_course(run):
+            continue
+        table = course(run).assign(method=run.shown, seed=run.seed)
+        table["scaled"] = table.estimated * _factor(table.dropna(subset=["estimated"]))
+        if run.seed in alone:
+            table["above_single_task"] = table.loss - table.task.map(alone[run.seed])
+        tables.append(table)
+    return tables
+
+
+def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
+    picture = canvas(9, 3.4)
+    shown = [name for name in ESTIMATORS if name in set(table.method)]
+    panels = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, method in zip(panels, shown, strict=True):
+        own = table[table.method == method]
+        for noisy, colour in _COLOURS.items():
+            name = "noisy task" if noisy else "clean task"
+            mean = own[own.noisy == noisy].groupby("step")[["true", "scaled"]].mean()
+            axes.plot(mean.index, mean.true, color=colour, lw=1.8, label=f"{name}: loss minus converged loss")
+            axes.plot(mean.index, mean.scaled, color=colour, lw=1.4, ls="--", label=f"{name}: estimate, scaled")
+        correlations = [
+            row["correlation"] for row in agreement(own.groupby(["task", "step"], as_index=False).mean(True))
+        ]
+        told = " and ".join(f"{value:.2f}" for value in correlations)
+        tidy(axes, f"{method} (correlation {told})", "step", "excess risk" if axes is panels[0] else "")
+    panels[0].legend(fontsize=SMALL)
+    picture.suptitle(f"{subject.title}; noise {NOISE:g}", fontsize=SMALL + 1)
+    return picture

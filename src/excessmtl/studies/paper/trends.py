@@ -1,0 +1,115 @@
+"""Figures 5, 6, 7 and 9: overall score, clean score and clean weight against the noise level."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.studies.paper.collected import Runs
+from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST
+from excessmtl.studies.paper.plans import grid
+from excessmtl.studies.paper.statistics import summary_rows
+from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, look, tidy
+from excessmtl.studies.paper.subjects import Subject
+
+VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
+_PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
+_METRICS = {"accuracy": ("accuracy", 100.0), "nmse": ("normalised squared error, lower is better", 1.0)}
+"""Metric -> how an axis names it, and the factor it is shown with."""
+
+
+def trend_rows(subject: Subject, methods: Sequence[str]) -> list[dict[str, object]]:
+    """The table behind the picture: every score and weight by method and noise level."""
+    runs = subject.of(methods)
+    columns = {name: runs[name] for name in ("overall_score", "clean_score", "noisy_score", "clean_weight")}
+    tasks = list(subject.runs.iloc[0].scores)
+    columns |= {f"score_{task}": pd.Series([own[task] for own in runs.scores], index=runs.index) for task in tasks}
+    metric = subject.runs.iloc[0].primary_metric[tasks[0]]
+    known = {"data": subject.title, "epochs": subject.epochs, "metric": metric}
+    return [{**known, **row} for row in summary_rows(runs, columns)]
+
+
+def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure:
+    """Three panels over noise levels; bands are a standard deviation over the seeds."""
+    picture = canvas(9.4, 3.7)
+    panels = picture.subplots(1, 3)
+    table = pd.DataFrame(rows)
+    label, factor = _METRICS[str(table.metric.iloc[0])]
+    for axes, (column, title) in zip(panels, _PANELS.items(), strict=True):
+        score = column != "clean_weight"
+        shown = [name for name in ORDER if name in set(table.method)]
+        for name in shown:
+            plot_band(axes, table[table.method == name], column, name, factor if score else 1.0)
+        unit = label if factor == 1 else f"{label}, %"
+        tidy(axes, title, "noise level", (unit if column == "overall_score" else "") if score else "")
+        if score and factor == 1:
+            axes.set_yscale("log")
+    panels[2].set_ylim(-0.03, 1.03)
+    legend_below(picture, panels)
+    band = "; bands: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
+    picture.suptitle(f"{subject.title}; {subject.epochs} epochs{band}", fontsize=SMALL + 1)
+    return picture
+
+
+def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: float) -> None:
+    """A method's mean over noise levels, and its spread where there is more than one seed."""
+    own = table.sort_values("noise")
+    if len(own) == 1:  # run without noise only, as a reference
+        axes.axhline(factor * own[column].item(), label=shown, **{**look(shown), "marker": ""})
+        return
+    axes.plot(own.noise, factor * own[column], label=shown, **look(shown))
+    low, high = (factor * (own[column] + sign * own[f"{column}_sd"]) for sign in (-1, 1))
+    axes.fill_between(own.noise, low, high, color=look(shown)["color"], alpha=0.12, lw=0)
+
+
+def _draw(figure: str, wanted: str, methods: Sequence[str], found: Runs, out: Path) -> list[Path]:
+    paths = []
+    for subject in found.subjects(wanted):
+        rows = trend_rows(subject, methods)
+        if rows:
+            paths += save_table(rows, out, f"{figure}{subject.suffix}")
+            paths += save_picture(trend_picture(subject, rows), out, f"{figure}{subject.suffix}")
+    return paths
+
+
+def _multimnist(scale: Scale, data: Data) -> RunConfigs:
+    return grid("multimnist", scale, data, COMPARED)
+
+
+def _office_home(scale: Scale, data: Data) -> RunConfigs:
+    return grid("office-home", scale, data, COMPARED)
+
+
+def _sarcos(scale: Scale, data: Data) -> RunConfigs:
+    return grid("sarcos", scale, data, COMPARED)
+
+
+def _validated(scale: Scale, data: Data) -> RunConfigs:
+    return grid("office-home", scale, data, VALIDATED)
+
+
+@drawn_from_runs("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", _multimnist)
+def multimnist(found: Runs, out: Path) -> list[Path]:
+    """Draw and tabulate."""
+    return _draw("multimnist", "multimnist", COMPARED, found, out)
+
+
+@drawn_from_runs("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", _office_home)
+def office_home(found: Runs, out: Path) -> list[Path]:
+    """Draw and tabulate."""
+    return _draw("office-home", "office-home", COMPARED, found, out)
+
+
+@drawn_from_runs("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", _sarcos)
+def sarcos(found: Runs, out: Path) -> list[Path]:
+    """Draw and tabulate."""
+    return _draw("sarcos", "sarcos", COMPARED, found, out)
+
+
+@drawn_from_runs("clean-validation", "Figure 5: MOML and MGDA beside ExcessMTL, Office-Home", _validated)
+def clean_validation(found: Runs, out: Path) -> list[Path]:
+    """Draw and tabulate."""
+    return _draw("clean-validation", "office-home", VALIDATED, found, out)

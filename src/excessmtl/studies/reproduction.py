@@ -1,0 +1,66 @@
+"""Making figures: the runs that are missing first, all in one pool, then the drawings."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from excessmtl.studies.collect import collect
+from excessmtl.studies.figures import Data, Figure, RunsFigure, Scale
+from excessmtl.studies.folders import folder_of
+from excessmtl.studies.outcome import SweepWatcher
+from excessmtl.studies.paper.collected import Runs
+from excessmtl.studies.sweep import sweep
+from excessmtl.training.config import RunConfig
+
+POOL = "runs"
+"""The folder in `out` whose runs all figures share."""
+Made = Iterator[tuple[Figure | RunsFigure, list[Path]]]
+
+
+def needed_runs(figures: Sequence[Figure | RunsFigure], scale: Scale, data: Data) -> list[RunConfig]:
+    """What the figures need together, each run once."""
+    named = {
+        folder_of(run): run for entry in figures if isinstance(entry, RunsFigure) for run in entry.runs(scale, data)
+    }
+    return list(named.values())
+
+
+def reproduce(
+    figures: Sequence[Figure | RunsFigure],
+    scale: Scale,
+    out: Path,
+    *,
+    data: Data,
+    jobs: int | None = None,
+    watcher: SweepWatcher | None = None,
+) -> Made:
+    """Train what is missing, then draw; the figures with the files they wrote, one by one."""
+    needed = needed_runs(figures, scale, data)
+    pool = out / POOL
+    if needed:
+        outcome = sweep(needed, pool, jobs=jobs, watcher=watcher)
+        if outcome.failed:
+            first = outcome.failed[0]
+            raise ValueError(
+                f"{len(outcome.failed)} of {len(needed)} runs failed, nothing was drawn; the first, "
+                f"{folder_of(first.config)}: {first.reason}"
+            )
+    for entry in figures:
+        if isinstance(entry, RunsFigure):
+            yield entry, entry.draw(_of_figure(entry, scale, data, pool), out)
+        else:
+            yield entry, entry.draw(scale, out)
+
+
+def draw_from(figures: Sequence[Figure | RunsFigure], runs: Path, out: Path) -> Made:
+    """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
+    found = Runs.read([runs])
+    for entry in figures:
+        if isinstance(entry, RunsFigure):
+            yield entry, entry.draw(found, out)
+
+
+def _of_figure(entry: RunsFigure, scale: Scale, data: Data, pool: Path) -> Runs:
+    """The runs that this figure asked for, not all that lie in the pool: another scale may have left some."""
+    wanted = {str(folder_of(run)) for run in entry.runs(scale, data)}
+    frame = collect(pool)
+    return Runs.of(frame[frame.folder.isin(wanted)], pool)
