@@ -23,6 +23,7 @@ from excessmtl.reports.regrets import regrets_of
 from excessmtl.reports.settings import Setting, settings
 from excessmtl.reports.tables import Row, rows_of
 from excessmtl.reports.versions import page_versions, run_versions
+from excessmtl.studies.claims import verdicts
 from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
@@ -77,7 +78,7 @@ def render(folder: Path, command: str) -> str:
         explorer=runs,
         pictures=pictures_in(folder),
         regrets=regrets_of(found),
-        verdicts=_verdicts(frame, folder),
+        verdicts=verdicts(frame, folder),
         page_versions=page_versions(),
         run_versions=run_versions(folder, frame),
         command=command,
@@ -131,14 +132,6 @@ def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict
             for section in sections
         ],
     }
-
-
-def _verdicts(frame: pd.DataFrame, folder: Path) -> list[Any]:
-    try:
-        from excessmtl.studies.claims import verdicts
-    except ModuleNotFoundError:
-        return []  # the list of claims is not part of this version
-    return verdicts(frame, folder)
 
 
 def _template(name: str) -> str:

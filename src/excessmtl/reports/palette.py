@@ -1,13 +1,25 @@
 """The look of a method: its colour, marker and line, the same wherever the page shows it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
 
 import pandas as pd
 
 from excessmtl.reports.settings import method_order
+from excessmtl.studies.paper.methods import (
+    GRADNORM,
+    GROUPDRO,
+    IMTL,
+    MGDA,
+    MOML,
+    NORMALISED,
+    PAPER,
+    ROBUST,
+    SINGLE_TASK,
+    UNIFORM,
+    with_shown_names,
+)
 
 COLOURS = 12
 """`--s0` to `--s11` of the style sheet, which has them for light and dark."""
@@ -25,16 +37,16 @@ class Look:
 
 
 _KNOWN = {
-    "excess": Look(0, "circle"),
-    "excess, paper": Look(1, "square"),
-    "excess, paper, normalised": Look(1, "diamond", "dash"),
-    "uniform": Look(2, "x"),
-    "gradnorm": Look(3, "triangle-up"),
-    "mgda": Look(4, "triangle-down"),
-    "groupdro": Look(5, "cross"),
-    "imtl": Look(6, "star"),
-    "moml": Look(7, "star-diamond"),
-    "single": Look(8, "circle-open", "dot"),
+    ROBUST: Look(0, "circle"),
+    PAPER: Look(1, "square"),
+    NORMALISED: Look(1, "diamond", "dash"),
+    UNIFORM: Look(2, "x"),
+    GRADNORM: Look(3, "triangle-up"),
+    MGDA: Look(4, "triangle-down"),
+    GROUPDRO: Look(5, "cross"),
+    IMTL: Look(6, "star"),
+    MOML: Look(7, "star-diamond"),
+    SINGLE_TASK: Look(8, "circle-open", "dot"),
 }
 """The methods of the paper look alike in every report, and as in the figures of `excessmtl reproduce`."""
 
@@ -42,18 +54,12 @@ _KNOWN = {
 def looks_of(frame: pd.DataFrame) -> dict[str, Look]:
     """A look for every label, in the order of the page; two are alike only where there are some fifty labels."""
     looks: dict[str, Look] = {}
-    runs = {label: group.iloc[0] for label, group in frame.groupby("label")}
+    shown = with_shown_names(frame).groupby("label")["shown"].first()
     spare = _spare()
     for label in method_order(frame):
-        known = _KNOWN.get(_kind(str(runs[label]["method"]), runs[label]["options"]))
+        known = _KNOWN.get(shown[label])
         looks[label] = known if known is not None and known not in looks.values() else next(spare)
     return looks
-
-
-def _kind(method: str, options: Mapping[str, Any]) -> str:
-    if method == "excess" and options.get("estimator") == "paper":
-        return "excess, paper, normalised" if options.get("normalize") == "initial" else "excess, paper"
-    return method
 
 
 def _spare() -> Iterator[Look]:

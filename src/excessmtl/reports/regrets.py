@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from excessmtl.reports.settings import Setting
+from excessmtl.studies.paper.methods import ROBUST, with_shown_names
 from excessmtl.studies.regret import can_compare, regret_table
 from excessmtl.studies.regret_summary import verdict
 
-METHOD = "excess"
+NAME = "ExcessMTL"
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ def regrets_of(settings: Sequence[Setting]) -> Regrets | None:
     """Over all settings that have ExcessMTL and a rival; None where none has."""
     tables, left_out = [], []
     for setting in settings:
-        if can_compare(setting.runs, METHOD):
+        label = _ours(setting.runs)
+        if label is not None and can_compare(setting.runs, label):
             try:
-                tables.append(regret_table(setting.runs, METHOD))
+                tables.append(regret_table(setting.runs, label))
             except ValueError as error:
                 left_out.append(f"{setting.benchmark}: {error}")
     if not tables:
@@ -61,7 +63,13 @@ def regrets_of(settings: Sequence[Setting]) -> Regrets | None:
     # In tolerances, so that points and percent can be ordered together.
     worst_first = (table["lower"] / table["tolerance"]).sort_values(ascending=False, kind="stable").index
     rows = [_regret(row) for _, row in table.loc[worst_first].iterrows()]
-    return Regrets(rows, verdict(table, METHOD), left_out)
+    return Regrets(rows, verdict(table, NAME), left_out)
+
+
+def _ours(runs: pd.DataFrame) -> str | None:
+    """What these runs call ExcessMTL with its default estimator."""
+    named = with_shown_names(runs)
+    return next(iter(named["label"][named["shown"] == ROBUST]), None)
 
 
 def _regret(row: pd.Series) -> Regret:
