@@ -76,9 +76,13 @@ def verdicts(frame: pd.DataFrame, root: Path | None = None) -> list[Verdict]:
         root: the folder they were collected from. Claims about what happens during training need the run folders and
             are "not tried" without.
     """
+    return judge_all(Runs.of(frame, root))
+
+
+def judge_all(runs: Runs) -> list[Verdict]:
+    """The same for runs that know where their folders are."""
     for module in _MODULES:  # imported here: they register themselves with this module
         importlib.import_module(f"excessmtl.studies.claimed.{module}")
-    runs = Runs.of(frame, root)
     ordered = sorted(_CLAIMS, key=lambda entry: _MODULES.index(entry.judge.__module__.rpartition(".")[2]))
     return [_verdict(number, entry, runs) for number, entry in enumerate(ordered, start=1)]
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 
 from excessmtl.files import atomic_write
 from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.subjects import TITLES
+from excessmtl.studies.paper.subjects import TITLES, Subject
 from excessmtl.training.config import RunConfig
 
 Scale = Literal["quick", "paper"]
@@ -28,7 +28,8 @@ Data = Mapping[str, str]
 """Benchmark -> file or folder with its data."""
 RunConfigs = list[RunConfig]
 Needs = Callable[[Scale, Data], RunConfigs]
-DrawRuns = Callable[[Runs, Path], list[Path]]
+DrawSubject = Callable[[Subject, str, Path], list[Path]]
+"""(runs on the same data, how to name the files, folder) -> the files; none where these runs do not show it."""
 _MODULES = (
     "theory.report",
     "theory.conceptual",
@@ -51,12 +52,23 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunsFigure:
-    """A figure that is drawn from training runs: which ones it needs, and how."""
+    """A figure that is drawn from training runs: about which data of the paper, which runs it needs, and how."""
 
     name: str
     summary: str
+    about: str
     runs: Needs
-    draw: DrawRuns
+    draw_one: DrawSubject
+
+    def stem(self, subject: Subject) -> str:
+        """The name of the picture of these data."""
+        return f"{self.name}{subject.suffix}"
+
+    def draw(self, runs: Runs, out: Path) -> list[Path]:
+        """A picture and its numbers for each data set that the runs have: the paper's, stand-ins, or both."""
+        return [
+            path for subject in runs.subjects(self.about) for path in self.draw_one(subject, self.stem(subject), out)
+        ]
 
 
 _FIGURES: dict[str, Figure | RunsFigure] = {}
@@ -72,11 +84,11 @@ def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
     return register
 
 
-def drawn_from_runs(name: str, summary: str, runs: Needs) -> Callable[[DrawRuns], DrawRuns]:
-    """Register a function from collected runs to files as the figure `name`; `runs` says which runs it needs."""
+def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
+    """Register a function from runs to files as the figure `name` about a benchmark; `runs`: which ones it needs."""
 
-    def register(draw: DrawRuns) -> DrawRuns:
-        _FIGURES[name] = RunsFigure(name, summary, runs, draw)
+    def register(draw: DrawSubject) -> DrawSubject:
+        _FIGURES[name] = RunsFigure(name, summary, about, runs, draw)
         return draw
 
     return register

@@ -74,7 +74,7 @@ def on(wanted: str) -> Callable[[Callable[[Subject], Finding]], Callable[[Runs],
             own = [subject for subject in found if subject.is_the_papers]
             others = [subject for subject in found if not subject.is_the_papers]
             finding = _guarded(judge, own[0]) if own else Finding(None, f"{TITLES[wanted]} is not in the runs")
-            aside = [f"On {subject.title}, {_words(_guarded(judge, subject))}" for subject in [*own[1:], *others]]
+            aside = [f"On {subject.title}, {in_words(_guarded(judge, subject))}" for subject in [*own[1:], *others]]
             return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
         return judged
@@ -89,6 +89,7 @@ def _guarded(judge: Callable[[Subject], Finding], subject: Subject) -> Finding:
         return Finding(None, f"not in the runs: {lacking}")
 
 
-def _words(finding: Finding) -> str:
+def in_words(finding: Finding) -> str:
+    """For evidence that is not the verdict."""
     said = {True: "the rule is met", False: "the rule is not met", None: "the runs cannot tell"}[finding.holds]
     return f"{said}: {finding.evidence}"

@@ -9,9 +9,9 @@ from scipy.stats import t as student
 
 from excessmtl.studies.paper.subjects import Subject
 
-POINTS, PERCENT = 1.0, 10.0
+POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
 """A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,
-whose size depends on the data, from ten percent on."""
+whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference."""
 _CONFIDENCE = 0.90
 _SEEDS_FOR_INTERVAL = 3
 """With two seeds the 90 % interval is nine standard deviations wide and would settle nothing."""
@@ -126,9 +126,9 @@ def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
 
 
 def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
-    """How much weight noise moves from the clean tasks to the noisy ones; 0.05 is the least that counts."""
+    """How much weight noise moves from the clean tasks to the noisy ones."""
     before, after = clean_weight(subject, shown, 0.0), clean_weight(subject, shown, noise)
-    return Difference(_paired(before, after), "", 0.05)
+    return Difference(_paired(before, after), "", WEIGHT)
 
 
 def clean_share_of_tasks(subject: Subject) -> float:

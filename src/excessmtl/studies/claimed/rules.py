@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from excessmtl.studies.claimed.judging import Check
 from excessmtl.studies.claimed.measures import (
     CLEAN,
+    WEIGHT,
     Measure,
     advantage,
     clean_share_of_tasks,
@@ -30,10 +31,10 @@ def favours_noisy(subject: Subject, shown: str) -> Check:
 
 
 def favours_clean(subject: Subject, shown: str) -> Check:
-    """At the highest noise level the clean tasks have more weight than uniform weighting gives them."""
+    """At the highest noise level the clean tasks have at least 0.05 more weight than uniform weighting gives them."""
     noise = high_noise(subject, shown)
     weight, fair = clean_weight(subject, shown, noise).mean(), clean_share_of_tasks(subject)
-    return Check(weight > fair, f"clean weight {weight:.2f} at noise {noise:g} (uniform: {fair:.2f})")
+    return Check(weight > fair + WEIGHT, f"clean weight {weight:.2f} at noise {noise:g} (uniform: {fair:.2f})")
 
 
 def opposite(check: Check) -> Check:

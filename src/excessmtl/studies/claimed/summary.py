@@ -6,7 +6,7 @@ out, since its tasks have no common score.
 
 from collections.abc import Callable
 
-from excessmtl.studies.claimed.judging import Check, Finding, excess
+from excessmtl.studies.claimed.judging import Check, Finding, excess, in_words
 from excessmtl.studies.claimed.measures import OVERALL, Lacking, advantage, high_noise
 from excessmtl.studies.claimed.rules import beats_all, best_rival, declines, stays_flat
 from excessmtl.studies.claims import claim
@@ -17,21 +17,29 @@ from excessmtl.studies.paper.subjects import TITLES, Subject
 _WITH_COMMON_SCORE = ("multimnist", "office-home", "sarcos")
 
 
-def _data(runs: Runs) -> dict[str, Subject]:
-    """The paper's data sets in the runs, by their titles."""
-    found = {wanted: [s for s in runs.subjects(wanted) if s.is_the_papers] for wanted in _WITH_COMMON_SCORE}
-    return {TITLES[wanted]: subjects[0] for wanted, subjects in found.items() if subjects}
+def _data(runs: Runs, stand_ins: bool) -> dict[str, Subject]:
+    """One subject for each data set of the paper in the runs, by its title; stand-ins only where they are asked for."""
+    found = {wanted: runs.subjects(wanted) for wanted in _WITH_COMMON_SCORE}
+    usable = {wanted: [s for s in own if s.is_the_papers or stand_ins] for wanted, own in found.items()}
+    return {TITLES[wanted] if own[0].is_the_papers else own[0].title: own[0] for wanted, own in usable.items() if own}
 
 
 def _on_all(runs: Runs, judge: Callable[[dict[str, Subject]], Finding]) -> Finding:
-    data = _data(runs)
-    if len(data) < 2:
-        return Finding(None, f"of the paper's data the runs have only {', '.join(data) or 'none'}")
+    own, all_of_them = _data(runs, stand_ins=False), _data(runs, stand_ins=True)
+    enough = len(own) >= 2
+    missing = Finding(None, f"of the paper's data the runs have only {', '.join(own) or 'none'}")
+    finding = _guarded(judge, own) if enough else missing
+    if len(all_of_them) == len(own):
+        return finding
+    aside = _guarded(judge, all_of_them)
+    return Finding(finding.holds, f"{finding.evidence}. With stand-ins, {in_words(aside)}")
+
+
+def _guarded(judge: Callable[[dict[str, Subject]], Finding], data: dict[str, Subject]) -> Finding:
     try:
-        finding = judge(data)
+        return judge(data)
     except Lacking as lacking:
         return Finding(None, f"not in the runs: {lacking}")
-    return Finding(finding.holds, f"{finding.evidence} (judged on {', '.join(data)})")
 
 
 def _everywhere(data: dict[str, Subject], ask: Callable[[Subject, str], Check]) -> Finding:

@@ -25,25 +25,25 @@ class Steps:
 
 @dataclass(frozen=True)
 class Runs:
-    """A table of runs; `folder` leads to each one's files, which may be missing."""
+    """A table of runs: what `collect` gives, the paper's name of each method (`shown`), and where its files lie.
+
+    `path` is None where nobody said, and the files may be missing where somebody did.
+    """
 
     frame: pd.DataFrame
 
     @classmethod
     def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
         """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
-        folders = [None if root is None else str(root / folder) for folder in frame.folder]
-        named = with_shown_names(frame.assign(folder=folders))
+        paths = pd.Series([None if root is None else root / folder for folder in frame.folder], frame.index, object)
+        named = with_shown_names(frame.assign(path=paths))
         return cls(named.drop_duplicates(_IDENTITY, ignore_index=True))
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
         """All finished runs under several folders, each run once."""
-        parts = []
-        for folder in folders:
-            found = collect(folder)
-            parts.append(found.assign(folder=[str(folder / path) for path in found.folder]))
-        return cls.of(pd.concat(parts, ignore_index=True), Path())
+        parts = [cls.of(collect(folder), folder).frame for folder in folders]
+        return cls(pd.concat(parts, ignore_index=True).drop_duplicates(_IDENTITY, ignore_index=True))
 
     def subjects(self, wanted: str) -> list[Subject]:
         """What the runs say about one data set of the paper."""
@@ -52,17 +52,17 @@ class Runs:
 
 def has_course(run: pd.Series) -> bool:
     """Whether the course of this run can be read."""
-    return isinstance(run.folder, str) and (Path(run.folder) / "steps.npz").is_file()
+    return run.path is not None and (run.path / "steps.npz").is_file()
 
 
 def epochs_of(run: pd.Series) -> pd.DataFrame:
     """metrics.csv: one row per epoch."""
-    return pd.read_csv(Path(run.folder) / "metrics.csv")
+    return pd.read_csv(run.path / "metrics.csv")
 
 
 def steps_of(run: pd.Series) -> Steps:
     """steps.npz."""
-    with np.load(Path(run.folder) / "steps.npz") as file:
+    with np.load(run.path / "steps.npz") as file:
         tasks = [str(task) for task in file["tasks"]]
         tables = {name: pd.DataFrame(file[name], columns=tasks) for name in ("weights", "losses", "excess_risks")}
     return Steps(**tables)

@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.methods import COMPARED, NORMALISED, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
@@ -53,13 +52,10 @@ def _runs(scale: Scale, data: Data) -> RunConfigs:
     return [*grid("nyuv2", scale, data, SHOWN), *single]
 
 
-@drawn_from_runs("nyuv2", "Figure 8: segmentation, depth and normals over noise levels, NYUv2", _runs)
-def draw(found: Runs, out: Path) -> list[Path]:
+@drawn_from_runs("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", _runs)
+def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
     """Draw and tabulate."""
-    paths = []
-    for subject in found.subjects("nyuv2"):
-        if len(subject.of(SHOWN)):
-            rows = dense_rows(subject)
-            paths += save_table(rows, out, f"nyuv2{subject.suffix}")
-            paths += save_picture(dense_picture(subject, rows), out, f"nyuv2{subject.suffix}")
-    return paths
+    if subject.of(SHOWN).empty:
+        return []
+    rows = dense_rows(subject)
+    return save_table(rows, out, stem) + save_picture(dense_picture(subject, rows), out, stem)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import Runs, epochs_of, has_course, steps_of
+from excessmtl.studies.paper.collected import epochs_of, has_course, steps_of
 from excessmtl.studies.paper.methods import COMPARED
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, look, tidy
@@ -54,19 +54,16 @@ def _runs(scale: Scale, data: Data) -> RunConfigs:
     return grid("multimnist", scale, data, COMPARED, noise=(NOISE,))
 
 
-@drawn_from_runs("dynamics", "Figure 3: weights and accuracy over training, MultiMNIST, noise 0.8", _runs)
-def draw(found: Runs, out: Path) -> list[Path]:
+@drawn_from_runs("dynamics", "Figure 3: weights and accuracy over training, noise 0.8", "multimnist", _runs)
+def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
     """Draw and tabulate."""
-    paths = []
-    for subject in found.subjects("multimnist"):
-        courses = _courses(subject)
-        if courses is not None:
-            weights, accuracies = courses
-            stem = f"dynamics{subject.suffix}"
-            paths += save_table(weights.to_dict("records"), out, f"{stem}_weights")
-            paths += save_table(accuracies.to_dict("records"), out, f"{stem}_accuracy")
-            paths += save_picture(_picture(subject, weights, accuracies), out, stem)
-    return paths
+    courses = _courses(subject)
+    if courses is None:
+        return []
+    weights, accuracies = courses
+    tables = save_table(weights.to_dict("records"), out, f"{stem}_weights")
+    tables += save_table(accuracies.to_dict("records"), out, f"{stem}_accuracy")
+    return tables + save_picture(_picture(subject, weights, accuracies), out, stem)
 
 
 def _picture(subject: Subject, weights: pd.DataFrame, accuracies: pd.DataFrame) -> Figure:

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import Runs, has_course, steps_of
+from excessmtl.studies.paper.collected import has_course, steps_of
 from excessmtl.studies.paper.methods import PAPER, ROBUST, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.style import SMALL, tidy
@@ -68,25 +68,21 @@ def runs(scale: Scale, data: Data) -> RunConfigs:
 
 
 @drawn_from_runs(
-    "excess-risk", "Figure 2: estimated against true excess risk over training, MultiMNIST, noise 0.6", runs
+    "excess-risk", "Figure 2: estimated against true excess risk over training, noise 0.6", "multimnist", runs
 )
-def draw(found: Runs, out: Path) -> list[Path]:
-    """One picture for each source of digits; a table of the courses and one of the agreement."""
-    paths = []
-    for subject in found.subjects("multimnist"):
-        courses = _courses(subject)
-        if courses:
-            stem = f"excess-risk{subject.suffix}"
-            table = pd.concat(courses, ignore_index=True)
-            rows = [
-                {"data": subject.title, "method": shown, "seed": seed, "noise": NOISE, **row}
-                for (shown, seed), own in table.groupby(["method", "seed"], sort=False)
-                for row in agreement(own)
-            ]
-            paths += save_table(table.to_dict("records"), out, f"{stem}_course")
-            paths += save_table(rows, out, stem)
-            paths += save_picture(_picture(subject, table), out, stem)
-    return paths
+def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
+    """The picture, a table of the courses, and one of how well they agree."""
+    courses = _courses(subject)
+    if not courses:
+        return []
+    table = pd.concat(courses, ignore_index=True)
+    rows = [
+        {"data": subject.title, "method": shown, "seed": seed, "noise": NOISE, **row}
+        for (shown, seed), own in table.groupby(["method", "seed"], sort=False)
+        for row in agreement(own)
+    ]
+    tables = save_table(table.to_dict("records"), out, f"{stem}_course") + save_table(rows, out, stem)
+    return tables + save_picture(_picture(subject, table), out, stem)
 
 
 def _courses(subject: Subject) -> list[pd.DataFrame]:
@@ -114,11 +110,14 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
             mean = own[own.noisy == noisy].groupby("step")[["true", "scaled"]].mean()
             axes.plot(mean.index, mean.true, color=colour, lw=1.8, label=f"{name}: loss minus converged loss")
             axes.plot(mean.index, mean.scaled, color=colour, lw=1.4, ls="--", label=f"{name}: estimate, scaled")
-        correlations = [
-            row["correlation"] for row in agreement(own.groupby(["task", "step"], as_index=False).mean(True))
-        ]
-        told = " and ".join(f"{value:.2f}" for value in correlations)
-        tidy(axes, f"{method} (correlation {told})", "step", "excess risk" if axes is panels[0] else "")
+        told = ", ".join(_correlation(own, noisy) for noisy in _COLOURS)
+        tidy(axes, f"{method} (correlation: {told})", "step", "excess risk" if axes is panels[0] else "")
     panels[0].legend(fontsize=SMALL)
     picture.suptitle(f"{subject.title}; noise {NOISE:g}", fontsize=SMALL + 1)
     return picture
+
+
+def _correlation(table: pd.DataFrame, noisy: bool) -> str:
+    """Of the seeds' mean course."""
+    mean = table[table.noisy == noisy].groupby(["task", "step"], as_index=False)[["true", "estimated"]].mean()
+    return f"{'noisy' if noisy else 'clean'} {agreement(mean)[0]['correlation']:.2f}"

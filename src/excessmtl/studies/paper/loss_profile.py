@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.methods import COMPARED, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
@@ -44,16 +43,13 @@ def _runs(scale: Scale, data: Data) -> RunConfigs:
     return grid("multimnist", scale, data, (*COMPARED, SINGLE_TASK), noise=NOISE)
 
 
-@drawn_from_runs("loss-profile", "Figure 4: losses of all methods beside single-task ones, MultiMNIST", _runs)
-def draw(found: Runs, out: Path) -> list[Path]:
+@drawn_from_runs("loss-profile", "Figure 4: losses of all methods beside single-task ones", "multimnist", _runs)
+def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
     """Draw and tabulate."""
-    paths = []
-    for subject in found.subjects("multimnist"):
-        rows = profile_rows(subject)
-        if rows:
-            paths += save_table(rows, out, f"loss-profile{subject.suffix}")
-            paths += save_picture(_picture(subject, pd.DataFrame(rows)), out, f"loss-profile{subject.suffix}")
-    return paths
+    rows = profile_rows(subject)
+    if not rows:
+        return []
+    return save_table(rows, out, stem) + save_picture(_picture(subject, pd.DataFrame(rows)), out, stem)
 
 
 def _picture(subject: Subject, table: pd.DataFrame) -> Figure:

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from excessmtl.studies.paper.methods import (
     GRADNORM,
@@ -50,6 +51,14 @@ def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:
     axes.set_ylabel(ylabel, fontsize=SMALL)
     axes.tick_params(labelsize=SMALL - 0.5)
     axes.grid(alpha=0.3)
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(picture: Figure, panels: Sequence[Axes], columns: int = 4) -> None:

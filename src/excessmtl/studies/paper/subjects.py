@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -22,6 +22,8 @@ class Subject:
     source: str
     epochs: int
     runs: pd.DataFrame
+    number: int = 1
+    """Where there are several with the same kind of data."""
 
     @property
     def is_the_papers(self) -> bool:
@@ -33,15 +35,20 @@ class Subject:
         """For pictures and tables."""
         name = TITLES[self.wanted]
         if not self.is_the_papers:
-            return f"{self.source}: stand-in for {name}"
+            return f"{self.source[0].upper()}{self.source[1:]} (stand-in for {name})"
         return self.source if self.source.startswith(name) else f"{name}: {self.source}"
 
     @property
-    def suffix(self) -> str:
-        """What files add to the figure's name where this is not the paper's data."""
+    def kind(self) -> str:
+        """What the data is in a word: nothing for the paper's."""
         if self.is_the_papers:
             return ""
-        return f"_{self.benchmark if self.benchmark != self.wanted else re.split(r'[.:]', self.source)[0]}"
+        return self.benchmark if self.benchmark != self.wanted else re.split(r"[.:]", self.source)[0]
+
+    @property
+    def suffix(self) -> str:
+        """What files add to the figure's name, so that each data set has its own."""
+        return "".join(f"_{word}" for word in (self.kind, str(self.number) if self.number > 1 else "") if word)
 
     def of(self, shown: str | Sequence[str], noise: float | None = None) -> pd.DataFrame:
         """The runs of a method (or several), at one noise level or all."""
@@ -62,4 +69,6 @@ def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
         Subject(wanted, benchmark, source, int(epochs), runs)
         for (benchmark, source, epochs), runs in known.groupby(["benchmark", "source", "epochs"])
     ]
-    return sorted(found, key=lambda subject: (not subject.is_the_papers, -len(subject.runs)))
+    found.sort(key=lambda subject: (not subject.is_the_papers, -len(subject.runs)))
+    kinds = [subject.kind for subject in found]
+    return [replace(subject, number=1 + kinds[:i].count(subject.kind)) for i, subject in enumerate(found)]

@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, look, tidy
+from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, log_scale, look, tidy
 from excessmtl.studies.paper.subjects import Subject
 
+_DECADES = 4
+"""Errors that differ by more than this factor are drawn on a logarithmic axis."""
 VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
 _PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
 _METRICS = {"accuracy": ("accuracy", 100.0), "nmse": ("normalised squared error, lower is better", 1.0)}
@@ -45,8 +46,8 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
             plot_band(axes, table[table.method == name], column, name, factor if score else 1.0)
         unit = label if factor == 1 else f"{label}, %"
         tidy(axes, title, "noise level", (unit if column == "overall_score" else "") if score else "")
-        if score and factor == 1:
-            axes.set_yscale("log")
+        if score and factor == 1 and table[column].max() > _DECADES * table[column].min():
+            log_scale(axes)
     panels[2].set_ylim(-0.03, 1.03)
     legend_below(picture, panels)
     band = "; bands: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
@@ -65,51 +66,17 @@ def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: 
     axes.fill_between(own.noise, low, high, color=look(shown)["color"], alpha=0.12, lw=0)
 
 
-def _draw(figure: str, wanted: str, methods: Sequence[str], found: Runs, out: Path) -> list[Path]:
-    paths = []
-    for subject in found.subjects(wanted):
+def _register(name: str, summary: str, about: str, methods: Sequence[str]) -> None:
+    def runs(scale: Scale, data: Data) -> RunConfigs:
+        return grid(about, scale, data, methods)
+
+    @drawn_from_runs(name, summary, about, runs)
+    def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
         rows = trend_rows(subject, methods)
-        if rows:
-            paths += save_table(rows, out, f"{figure}{subject.suffix}")
-            paths += save_picture(trend_picture(subject, rows), out, f"{figure}{subject.suffix}")
-    return paths
+        return save_table(rows, out, stem) + save_picture(trend_picture(subject, rows), out, stem) if rows else []
 
 
-def _multimnist(scale: Scale, data: Data) -> RunConfigs:
-    return grid("multimnist", scale, data, COMPARED)
-
-
-def _office_home(scale: Scale, data: Data) -> RunConfigs:
-    return grid("office-home", scale, data, COMPARED)
-
-
-def _sarcos(scale: Scale, data: Data) -> RunConfigs:
-    return grid("sarcos", scale, data, COMPARED)
-
-
-def _validated(scale: Scale, data: Data) -> RunConfigs:
-    return grid("office-home", scale, data, VALIDATED)
-
-
-@drawn_from_runs("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", _multimnist)
-def multimnist(found: Runs, out: Path) -> list[Path]:
-    """Draw and tabulate."""
-    return _draw("multimnist", "multimnist", COMPARED, found, out)
-
-
-@drawn_from_runs("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", _office_home)
-def office_home(found: Runs, out: Path) -> list[Path]:
-    """Draw and tabulate."""
-    return _draw("office-home", "office-home", COMPARED, found, out)
-
-
-@drawn_from_runs("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", _sarcos)
-def sarcos(found: Runs, out: Path) -> list[Path]:
-    """Draw and tabulate."""
-    return _draw("sarcos", "sarcos", COMPARED, found, out)
-
-
-@drawn_from_runs("clean-validation", "Figure 5: MOML and MGDA beside ExcessMTL, Office-Home", _validated)
-def clean_validation(found: Runs, out: Path) -> list[Path]:
-    """Draw and tabulate."""
-    return _draw("clean-validation", "office-home", VALIDATED, found, out)
+_register("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED)
+_register("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED)
+_register("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED)
+_register("clean-validation", "Figure 5: MOML and MGDA beside ExcessMTL, Office-Home", "office-home", VALIDATED)
