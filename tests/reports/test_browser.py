@@ -206,7 +206,7 @@ def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, run
             label=f"{source.parts[-3]} {number % 12}",
         )
     write_report(tmp_path / "runs", tmp_path / "report.html")
-    assert (tmp_path / "report.html").stat().st_size < 8e6
+    assert (tmp_path / "report.html").stat().st_size < 6e6
     with opened(browser, tmp_path / "report.html") as found:
         assert all(traces > 0 for traces in found.evaluate(DRAWN))
         before = found.evaluate(LINES, EXPLORED)

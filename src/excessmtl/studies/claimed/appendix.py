@@ -25,7 +25,7 @@ def warm_up(runs: Runs) -> Finding:
     noise is at least twice as large with the first value as with a warm-up.
     """
     frame = runs.frame[(runs.frame.method == "excess") & (runs.frame.noise == 0)]
-    divided = frame[[options.get("normalize") == "initial" for options in frame.options]]
+    divided = frame[frame.options.map(lambda options: options.get("normalize") == "initial").astype(bool)]
     warm = pd.Series(
         [options.get("warmup_steps", 0) > 0 for options in divided.options], index=divided.index, dtype=bool
     )
