@@ -16,6 +16,8 @@ def runs(tmp_path_factory):
             first = folder / "digits" / method / f"noise-{noise:g}" / "seed-0"
             train(RunConfig("multimnist", method, noise=noise, batch_size=32, **TINY), first)
             copied(first, first.with_name("seed-1"), seed=1)
-    for method in ("excess", "uniform", "single"):
-        train(RunConfig("synthetic-rooms", method, noise=0.8, batch_size=2, **TINY), folder / "rooms" / method)
+    rooms = folder / "rooms" / "excess"
+    train(RunConfig("synthetic-rooms", "excess", noise=0.8, batch_size=2, **TINY), rooms)
+    for method in ("uniform", "single"):
+        copied(rooms, rooms.with_name(method), method=method, label=method)
     return folder

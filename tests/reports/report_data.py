@@ -46,13 +46,15 @@ def table(*rows):
     return pd.DataFrame(list(rows), columns=["folder", *PLAIN, *NESTED])
 
 
-def copied(source, target, steps=None, seed=None, label=None, benchmark=None):
-    """A run folder with the numbers of another, moved a little; `steps`: how long it pretends to have been."""
-    generator = np.random.default_rng(abs(hash((str(target), seed))) % 2**32)
+def copied(source, target, steps=None, **changes):
+    """A run folder with the numbers of another, moved a little, and other entries in its summary.
+
+    `steps`: how long it pretends to have been.
+    """
+    generator = np.random.default_rng(sum(str(target).encode()))
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("checkpoint", "tensorboard"))
     summary = json.loads((source / "summary.json").read_text())
-    changes = {"seed": seed, "label": label, "benchmark": benchmark}
-    summary |= {name: value for name, value in changes.items() if value is not None}
+    summary |= changes
     moved = {task: score * generator.uniform(0.9, 1.1) for task, score in summary["scores"].items()}
     summary["scores"] = moved
     if summary["overall_score"] is not None:

@@ -74,6 +74,23 @@ def test_a_click_on_a_method_takes_its_curve_away_and_back(shown):
     assert traces.count() == before
 
 
+def test_all_methods_can_be_taken_away_and_brought_back_at_once(shown):
+    traces = shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer .trace")
+    before = traces.count()
+    shown.page.click("#setting-0 [data-all=false]")
+    assert traces.count() == 0
+    shown.page.click("#setting-0 [data-all=true]")
+    assert traces.count() == before
+
+
+def test_pointing_at_a_method_fades_the_others(shown):
+    faded = shown.page.locator("#setting-0 .plot").first.locator(".trace[style*='opacity: 0.15']")
+    shown.page.hover("#setting-0 .chip[data-label=uniform]")
+    assert faded.count() == 2
+    shown.page.hover("h1")
+    assert faded.count() == 0
+
+
 def test_choosing_another_run_changes_the_curves(shown):
     seen = {shown.evaluate(LINES, EXPLORED)}
     for select, value in (("run-seed", "1"), ("run-noise", "0"), ("run-label", "uniform"), ("run-setting", "1")):

@@ -5,7 +5,7 @@ import shutil
 import sys
 
 import pytest
-from report_data import copied, without_score
+from report_data import copied, made_up, table, without_score
 from typer.testing import CliRunner
 
 from excessmtl.cli.app import app
@@ -84,6 +84,18 @@ def test_the_same_run_twice_leaves_only_the_regret_out(runs, tmp_path):
     shutil.copytree(runs / "digits" / "excess", tmp_path / "runs" / "two")
     page = render(tmp_path / "runs", "")
     assert "Left out: multimnist: there are two runs of multimnist, excess" in page
+
+
+def test_of_many_rows_the_table_starts_with_the_lowest_and_the_highest_noise(tmp_path):
+    noise_levels = [level / 10 for level in range(11)]
+    (tmp_path / "few").mkdir()
+    write_table(table(*(made_up("excess", noise) for noise in noise_levels)), tmp_path / "few" / "runs.csv")
+    assert " data-off>" not in render(tmp_path / "few", "")
+    (tmp_path / "many").mkdir()
+    runs = [made_up(label, noise) for noise in noise_levels for label in ("excess", "mgda", "uniform")]
+    write_table(table(*runs), tmp_path / "many" / "runs.csv")
+    off = re.findall(r'data-noise="([\d.]+)" aria-pressed="true" data-off>', render(tmp_path / "many", ""))
+    assert off == [str(level) for level in noise_levels[1:-1]]
 
 
 def test_a_single_run_is_a_report_too(runs):

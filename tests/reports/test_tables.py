@@ -27,6 +27,13 @@ def test_scores_are_means_and_deviations_over_seeds_in_percent():
     assert found["seconds_per_step"].text == "10.0 ± 0.0"
 
 
+def test_a_small_loss_is_not_a_negative_zero():
+    runs = [made_up(scores={"a": 0.50001, "b": 0.5}), made_up("single", scores={"a": 0.5, "b": 0.5})]
+    assert cells(*runs)["delta_m"].text == "0.0"
+    runs[0] = made_up(scores={"a": 0.6, "b": 0.5})
+    assert cells(*runs)["delta_m"].text == "−10.0"
+
+
 def test_one_seed_has_no_deviation():
     assert cells(made_up())["clean_score"].text == "90.0"
 
@@ -120,6 +127,11 @@ def test_a_task_may_be_called_like_a_column():
     scores = {"a": 0.9, "label": 0.2, "b": 0.5}
     kinds = {"a": ("accuracy", True), "label": ("rel_error", False), "b": ("accuracy", True)}
     assert cells(made_up(scores=scores, kinds=kinds))["score/label"].text == "0.2000"
+
+
+def test_there_may_be_more_than_a_hundred_tasks():
+    scores = {"a": 0.9, "b": 0.5, **{f"task {number}": 0.7 for number in range(150)}}
+    assert cells(made_up(scores=scores))["overall_score"].text == "70.0"
 
 
 def test_rows_come_by_noise_with_excess_first_and_single_last():

@@ -12,6 +12,7 @@ from excessmtl.reports.settings import Metric, Setting
 from excessmtl.training.config import SINGLE
 
 Scores = dict[str, float]
+_OF_THE_RUN = ("clean_score", "noisy_score", "overall_score", "clean_weight", "seconds_per_step")
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,14 @@ SECONDS = Measure("seconds_per_step", "ms/step", "milliseconds per step", "lower
 def measured(setting: Setting) -> pd.DataFrame:
     """One row per run: `label, method, noise, seed, diverged` and a column per measure, NaN where it has no value."""
     runs = setting.runs
-    table = runs[["label", "method", "noise", "seed"]].copy()
     scores = [_numbers(run) for run in runs["scores"]]
-    table["diverged"] = [any(np.isnan(value) for value in own.values()) for own in scores]
-    for task in setting.tasks:
-        table[task_key(task)] = [own[task] for own in scores]
-    for name in ("clean_score", "noisy_score", "overall_score", "clean_weight", "seconds_per_step"):
-        table[name] = pd.to_numeric(runs[name])
-    table["delta_m"] = _changes(setting, table, scores)
-    table["mean_rank"] = _ranks(setting, table, scores)
-    return table
+    columns = {name: runs[name] for name in ("label", "method", "noise", "seed")}
+    columns["diverged"] = [any(np.isnan(value) for value in own.values()) for own in scores]
+    columns |= {task_key(task): [own[task] for own in scores] for task in setting.tasks}
+    columns |= {name: pd.to_numeric(runs[name]) for name in _OF_THE_RUN}
+    columns["delta_m"] = _changes(setting, scores)
+    columns["mean_rank"] = _ranks(setting, scores)
+    return pd.DataFrame(columns)
 
 
 def _score(key: str, short: str, title: str, metric: Metric) -> Measure:
@@ -115,9 +114,9 @@ def _directions(setting: Setting) -> dict[str, bool]:
     return {task: metric.higher_is_better for task, metric in setting.metrics.items()}
 
 
-def _changes(setting: Setting, table: pd.DataFrame, scores: list[Scores]) -> list[float]:
+def _changes(setting: Setting, scores: list[Scores]) -> list[float]:
     """Delta_m of every run against the single-task run at the same noise and seed; none for that run itself."""
-    identity = zip(table["method"], table["noise"], table["seed"], strict=True)
+    identity = setting.runs[["method", "noise", "seed"]].itertuples(index=False)
     pairs = list(zip(identity, scores, strict=True))
     alone = {(noise, seed): own for (method, noise, seed), own in pairs if method == SINGLE}
     changes = []
@@ -129,16 +128,16 @@ def _changes(setting: Setting, table: pd.DataFrame, scores: list[Scores]) -> lis
     return changes
 
 
-def _ranks(setting: Setting, table: pd.DataFrame, scores: list[Scores]) -> pd.Series:
+def _ranks(setting: Setting, scores: list[Scores]) -> pd.Series:
     """Mean rank over the tasks among the methods that share the noise and the seed; the baseline takes no part.
 
     Seeds that some method of this noise level has not run are left out: a rank among fewer is a better one for free.
     """
-    ranks = pd.Series(np.nan, index=table.index)
-    rivals = table[table["method"] != SINGLE]
+    ranks = pd.Series(np.nan, index=setting.runs.index)
+    rivals = setting.runs[setting.runs["method"] != SINGLE]
     for _, level in rivals.groupby("noise"):
         for same_seed in _complete(level):
-            by_label = {str(table["label"][row]): scores[row] for row in same_seed.index}
+            by_label = {str(label): scores[row] for row, label in same_seed["label"].items()}
             found = mean_rank(by_label, _directions(setting))
             ranks[same_seed.index] = [found[label] for label in same_seed["label"]]
     return ranks

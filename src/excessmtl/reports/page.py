@@ -27,6 +27,7 @@ from excessmtl.studies.claims import verdicts
 from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
+MANY_ROWS = 30
 _PANDAS = (pd.errors.EmptyDataError, pd.errors.ParserError)
 _UNREADABLE = (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError, *_PANDAS)
 
@@ -39,6 +40,12 @@ class Section:
     measures: list[Measure]
     rows: list[Row]
     figures: list[dict[str, Any]]
+
+    @property
+    def first_levels(self) -> list[float]:
+        """The noise levels that the table shows at the start: of many rows, the two ends."""
+        levels = self.setting.noise_levels
+        return levels if len(self.rows) <= MANY_ROWS else [levels[0], levels[-1]]
 
     @property
     def keys(self) -> set[str]:

@@ -91,4 +91,4 @@ def _regret(row: pd.Series) -> Regret:
 def _number(value: float, unit: str) -> Number:
     if math.isinf(value):
         return Number("diverged", "Infinity") if value > 0 else Number("rival diverged", "-Infinity")
-    return Number(f"{value:+.2f}{unit}".replace("-", "−"), f"{value:.8g}")
+    return Number(f"{value:+z.2f}{unit}".replace("-", "−"), f"{value:.8g}")

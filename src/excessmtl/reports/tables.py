@@ -33,7 +33,7 @@ class Cell:
             return DIVERGED if self.diverged else NOTHING
         digits = self.measure.digits
         spread = f" ± {self.deviation:.{digits}f}" if self.runs > 1 else ""
-        return f"{self.mean:.{digits}f}{spread}".replace("-", "−")
+        return f"{self.mean:z.{digits}f}{spread}".replace("-", "−")
 
     @property
     def note(self) -> str:

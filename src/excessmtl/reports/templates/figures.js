@@ -1,17 +1,45 @@
 // Measures against noise, one curve with its band per method.
+const MOST_BANDS = 8; // more of them hide each other and the lines
+
 function drawFigures(data) {
-  for (const article of document.querySelectorAll(".setting")) {
-    const { figures } = data.settings[article.dataset.setting];
-    const hidden = new Set();
-    const plots = [...article.querySelectorAll(".plot")];
-    const drawAll = () => plots.forEach((plot) => draw(plot, () => figurePlot(figures[plot.dataset.figure], data, hidden)));
-    for (const chip of article.querySelectorAll(".chip[data-label]")) {
-      chip.addEventListener("click", () => {
-        toggle(chip) ? hidden.delete(chip.dataset.label) : hidden.add(chip.dataset.label);
-        drawAll();
-      });
+  for (const article of document.querySelectorAll(".setting")) new MethodFigures(data, article).start();
+}
+
+// The figures of one setting and the chips that say which methods they show.
+class MethodFigures {
+  constructor(data, article) {
+    this.data = data;
+    this.figures = data.settings[article.dataset.setting].figures;
+    this.chips = [...article.querySelectorAll(".chip[data-label]")];
+    this.buttons = [...article.querySelectorAll("[data-all]")];
+    this.plots = [...article.querySelectorAll(".plot")];
+    this.pointedAt = null;
+  }
+
+  start() {
+    for (const chip of this.chips) {
+      chip.addEventListener("click", () => this.after(() => toggle(chip)));
+      if (coarse) continue; // a finger does not hover
+      chip.addEventListener("pointerenter", () => this.after(() => (this.pointedAt = chip.dataset.label)));
+      chip.addEventListener("pointerleave", () => this.after(() => (this.pointedAt = null)));
     }
-    drawAll();
+    for (const button of this.buttons) {
+      button.addEventListener("click", () => this.after(() => this.chips.forEach((chip) => chip.setAttribute("aria-pressed", button.dataset.all))));
+    }
+    this.draw();
+  }
+
+  after(change) {
+    change();
+    this.draw();
+  }
+
+  draw() {
+    for (const plot of this.plots) draw(plot, () => figurePlot(this.figures[plot.dataset.figure], this.data, this.chosen(), this.pointedAt));
+  }
+
+  chosen() {
+    return new Set(this.chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset.label));
   }
 }
 
@@ -20,12 +48,14 @@ function lookOf(data, label) {
   return { ...look, colour: colour(`s${look.colour}`) };
 }
 
-function figurePlot(figure, data, hidden) {
-  const shown = figure.curves.filter((curve) => !hidden.has(curve.label));
+function figurePlot(figure, data, chosen, pointedAt) {
+  const shown = figure.curves.filter((curve) => chosen.has(curve.label));
   const several = figure.levels.length > 1;
   // Bands first, so that no band lies over a line.
-  const bands = several ? shown.filter((curve) => curve.deviation.some(Boolean)).map((curve) => band(curve, lookOf(data, curve.label))) : [];
-  const lines = shown.map((curve) => line(curve, lookOf(data, curve.label), figure.digits, several));
+  const spread = several && shown.length <= MOST_BANDS ? shown.filter((curve) => curve.deviation.some(Boolean)) : [];
+  const bands = spread.map((curve) => band(curve, lookOf(data, curve.label)));
+  const opacity = (curve) => (shown.some(({ label }) => label === pointedAt) && curve.label !== pointedAt ? 0.15 : 1);
+  const lines = shown.map((curve) => ({ opacity: opacity(curve), ...line(curve, lookOf(data, curve.label), figure.digits, several) }));
   const noise = axis("noise", { tickvals: figure.levels, showgrid: false });
   if (!several) noise.range = [figure.levels[0] - 0.5, figure.levels[0] + 0.5];
   return { traces: [...bands, ...lines], layout: layout(noise, axis("", figure.share ? { range: [-0.02, 1.02] } : {})) };
