@@ -26,7 +26,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
-	$(BIN)/python -m excessmtl.studies.robustness --batch-size 128 --out runs/demo
+	$(BIN)/excessmtl sweep studies/demo.yaml
 	$(BIN)/excessmtl report runs/demo -o runs/demo/report.html
 
 clean:

@@ -45,7 +45,7 @@ def test_every_method_is_in_the_readme_table():
     assert all(f"`{name}`" in table for name in excessmtl.list_methods())
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/theory.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/theory.md", "docs/studies.md"])
 def test_links_between_files_hold(name):
     prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
@@ -76,3 +76,16 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
     source = "\n".join(blocks("docs/guide.md"))
     exec(compile(source, "docs/guide.md", "exec"), {})
     assert "weights/class" in capsys.readouterr().out
+
+
+def test_the_studies_page_shows_a_study_that_works(capsys):
+    import yaml
+
+    from excessmtl.studies.study import expand
+
+    (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/studies.md").read_text(), flags=re.DOTALL)
+    # Two benchmarks; two methods, one with a label and a grid of two; three levels; five seeds.
+    assert len(expand(yaml.safe_load(study), "page").runs) == 2 * (2 + 1 + 2) * 3 * 5
+    (example,) = blocks("docs/studies.md")
+    exec(compile(example, "docs/studies.md", "exec"), {})
+    assert "simulated-arm/uniform/noise-0/seed-1" in capsys.readouterr().out

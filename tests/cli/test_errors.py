@@ -29,3 +29,12 @@ def test_a_mistake_is_exit_code_2(capsys):
         command()
     assert stopped.value.exit_code == 2
     assert capsys.readouterr().err == "error: noise must be between 0 and 1\n"
+
+
+def test_a_command_says_itself_how_to_go_on_after_ctrl_c(capsys):
+    def command():
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit):
+        plain_errors(command, interrupted="type it again")()
+    assert capsys.readouterr().err == "interrupted; type it again\n"

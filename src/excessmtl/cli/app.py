@@ -25,7 +25,7 @@ data_app = typer.Typer(help="Data sets: which there are, fetching one, where it 
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
 app.command()(plain_errors(report))
-app.command()(plain_errors(sweep))
+app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
 console = Console(highlight=False)
 
 

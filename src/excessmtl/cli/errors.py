@@ -15,8 +15,10 @@ USAGE, INTERRUPTED = 2, 130
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
 
-def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """What a user can mend becomes `error: ...` and exit code 2."""
+def plain_errors(
+    command: Callable[..., None], interrupted: str = "the last finished epoch is kept, go on with --resume"
+) -> Callable[..., None]:
+    """What a user can mend becomes `error: ...` and exit code 2; `interrupted` is said after Ctrl-C."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -33,7 +35,7 @@ def plain_errors(command: Callable[..., None]) -> Callable[..., None]:
             errors.print(f"error: cannot read or write{place}: {error.strerror or error}")
             raise typer.Exit(USAGE) from None
         except KeyboardInterrupt:
-            errors.print("interrupted; the last finished epoch is kept, go on with --resume")
+            errors.print(f"interrupted; {interrupted}")
             raise typer.Exit(INTERRUPTED) from None
 
     return wrapped

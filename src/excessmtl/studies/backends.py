@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from joblib import parallel_config
+from joblib import parallel_config, register_parallel_backend
 
 
 def _on_ray() -> AbstractContextManager[Any]:
     """Of RAY_ADDRESS, or one started here."""
-    importlib.import_module("ray.util.joblib").register_ray()
-    return nullcontext()
+    backend = importlib.import_module("ray.util.joblib.ray_backend").RayBackend
+    # Joblib takes it for a pool of multiprocessing, whose results it will not hand out one by one: such a pool may
+    # hang if nobody waits for the rest. A sweep always takes or closes them.
+    streaming = type("StreamingRayBackend", (backend,), {"supports_return_generator": True})
+    register_parallel_backend("ray", streaming)
+    return importlib.import_module("ray").init(ignore_reinit_error=True, log_to_driver=False)  # type: ignore[no-any-return]
 
 
 def _on_dask() -> AbstractContextManager[Any]:

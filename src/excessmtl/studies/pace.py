@@ -34,8 +34,9 @@ class Pace:
         return sum(map(self._expected, self.left)) / max(1, min(self.jobs, len(self.left)))
 
     def _expected(self, config: RunConfig) -> float:
+        # The median: the first run of a worker also waits for its imports.
         keys = [(number, alike(config)) for number, alike in enumerate(_ALIKE)]
-        return statistics.mean(next(self.times[key] for key in keys if key in self.times))
+        return statistics.median(next(self.times[key] for key in keys if key in self.times))
 
 
 def in_words(seconds: float) -> str:

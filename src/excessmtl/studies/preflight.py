@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from excessmtl.benchmarks.base import Benchmark
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError
 from excessmtl.create import create
 from excessmtl.studies.folders import folder_of
 from excessmtl.training.config import SINGLE, RunConfig
@@ -22,9 +22,17 @@ def check_runs(runs: Sequence[RunConfig]) -> None:
         benchmark, method, *_ = folder_of(config).parts
         kinds.setdefault(benchmark, {}).setdefault(method, config)
     for methods in kinds.values():
-        benchmark_of = load_benchmark(next(iter(methods.values())))
+        loaded = _load(next(iter(methods.values())))
         for config in methods.values():
-            _check(config, benchmark_of)
+            _check(config, loaded)
+
+
+def _load(config: RunConfig) -> Benchmark:
+    try:
+        return load_benchmark(config)
+    except DataNotFoundError as error:
+        advice = "In a study, the key `data` of the benchmark's entry stands for --data."
+        raise DataNotFoundError(f"{config.benchmark}: {error} {advice}") from error
 
 
 def _check(config: RunConfig, benchmark: Benchmark) -> None:

@@ -42,8 +42,8 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
     tables = score_tables(frame, list(dict.fromkeys(config.name for config in study.runs)))
     files = [out / "runs.csv", _write(out / "scores.md", tables, notes)]
-    if can_compare(frame, JUDGED):
-        regrets = regret_table(frame, JUDGED)
+    regrets = regret_table(frame, JUDGED) if can_compare(frame, JUDGED) else pd.DataFrame()
+    if not regrets.empty:  # in a part of a study no two runs may be of the same seed and level
         worst, judgement = worst_regrets(regrets, JUDGED), verdict(regrets, JUDGED)
         write_regrets(regrets, out / "regret.csv")
         files += [out / "regret.csv", _write(out / "regret.md", worst, [judgement])]

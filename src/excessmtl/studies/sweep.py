@@ -5,10 +5,11 @@ goes on with what is left, from the checkpoints. A run that was under way at two
 dies again, the run itself is at fault and is given up.
 """
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
 
@@ -24,6 +25,7 @@ from excessmtl.training.run_folder import RunFolder
 
 __all__ = ["Failure", "Outcome", "SilentSweep", "SweepWatcher", "is_finished", "sweep"]
 
+_NOTES = ".under-way"
 _DEATHS_TOGETHER = 2
 """How often a run may be under way at the death of a pool before it is run alone."""
 
@@ -49,7 +51,7 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
-    with only_one(out), using_backend(backend):
+    with using_backend(backend), only_one(out):
         return _Sweep(runs, out, jobs or effective_n_jobs(-1), watcher or SilentSweep()).execute()
 
 
@@ -64,9 +66,9 @@ class _Sweep:
     def __init__(self, runs: Sequence[RunConfig], out: Path, jobs: int, watcher: SweepWatcher) -> None:
         self.runs = sorted(runs, key=lambda config: config.seed)
         self.folders = [out / folder_of(config) for config in self.runs]
-        twice = next((folder for folder in self.folders if self.folders.count(folder) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two runs of the sweep are the same (folder {twice}); leave one out")
+        (often, count), *_ = [*Counter(self.folders).most_common(1), (None, 0)]
+        if count > 1:
+            raise ValueError(f"{count} runs of the sweep are the same (folder {often}); keep one")
         self.out, self.jobs, self.watcher = out, jobs, watcher
         self.left = [number for number, config in enumerate(self.runs) if not is_finished(config, out)]
         self.deaths = dict.fromkeys(self.left, 0)
@@ -90,42 +92,39 @@ class _Sweep:
 
     def _round(self, numbers: Sequence[int], jobs: int) -> None:
         """Runs in one pool of workers, until all have ended or a worker dies."""
-        under_way: dict[int, float] = {}  # run -> when it began
-
-        def tasks() -> Iterator[Any]:
-            for number in numbers:
-                under_way[number] = time.monotonic()
-                yield delayed(run)(number, self.runs[number], self.folders[number])
-
-        # Joblib takes a task when a worker is free for it (`pre_dispatch`), so `under_way` is what it says. One job
-        # gets a pool of two, of which one works: joblib would run it in this process, which must not die.
+        # The pool takes tasks ahead of time; which runs are under way is known by the notes of the workers.
+        shutil.rmtree(self.out / _NOTES, ignore_errors=True)
+        notes = self.out / _NOTES / secrets.token_hex(4)  # no worker of an earlier round finds its own again
+        notes.mkdir(parents=True)
+        tasks = (
+            delayed(run)(number, self.runs[number], self.folders[number], notes / str(number)) for number in numbers
+        )
+        # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
         pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
-        results = pool(tasks())
+        results = pool(tasks)
         try:
             for result in results:
-                self._end(result, time.monotonic() - under_way.pop(result.number))
+                self._end(result)
         except Exception as death:  # of a worker: what a run raises is caught there
-            if not under_way:
-                raise
-            self._after(death, under_way)
+            self._after(death, [int(note.name) for note in notes.iterdir()] or self._lost(numbers))
         finally:
             results.close()
+            shutil.rmtree(self.out / _NOTES, ignore_errors=True)
 
-    def _end(self, result: Result, seconds: float) -> None:
+    def _lost(self, numbers: Sequence[int]) -> list[int]:
+        """Workers died before they began a run: it may be any of those that are left."""
+        return [number for number in numbers if number in self.left]
+
+    def _end(self, result: Result) -> None:
         config = self.runs[result.number]
         self.left.remove(result.number)
         if result.summary is None:
             self._give_up(Failure(config, result.reason, result.details))
         else:
             self.finished.append(result.number)
-            self.watcher.on_finished(config, result.summary, seconds)
+            self.watcher.on_finished(config, result.summary, result.seconds)
 
-    def _after(self, death: Exception, under_way: Mapping[int, float]) -> None:
-        """Which runs were hit; one whose result was lost on the way only is finished all the same."""
-        summaries = {number: RunFolder(self.folders[number]).summary for number in under_way}
-        hit = [number for number, summary in summaries.items() if summary is None]
-        for number in under_way.keys() - hit:
-            self._end(Result(number, summaries[number]), time.monotonic() - under_way[number])
+    def _after(self, death: Exception, hit: Sequence[int]) -> None:
         message = " ".join(str(death).split())
         reason = message.split(". ")[0] or type(death).__name__
         self.watcher.on_death(reason, len(hit))

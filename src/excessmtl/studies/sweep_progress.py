@@ -40,8 +40,11 @@ class SweepProgress:
     def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
         """How much there is to do."""
         self.pace, self.total = Pace(todo, jobs), len(todo)
-        known = f", {before} are finished already" if before else ""
-        self._print(f"{len(todo)} runs to do{known}; {min(jobs, max(len(todo), 1))} at a time")
+        if todo:
+            known = f", {before} are finished already" if before else ""
+            self._print(f"{len(todo)} runs to do{known}; {min(jobs, len(todo))} at a time")
+        else:
+            self._print(f"nothing to do, all {before} runs are finished")
         self.bar.update(self.task, total=len(todo), description="")
 
     def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:

@@ -26,10 +26,11 @@ class TextTable:
         return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
     def as_rich(self) -> Table:
-        """The table for a terminal, with a line where the first column changes."""
+        """The table for a terminal, with lines between groups of rows that begin alike."""
         table = Table(title=escape(self.title))
         for column in self.columns:
             table.add_column(escape(column), justify="left" if column in _WORDS else "right")
+        grouped = len({row[0] for row in self.rows}) < len(self.rows)
         for row, following in itertools.zip_longest(self.rows, self.rows[1:]):
-            table.add_row(*map(escape, row), end_section=following is not None and following[0] != row[0])
+            table.add_row(*map(escape, row), end_section=grouped and following is not None and following[0] != row[0])
         return table

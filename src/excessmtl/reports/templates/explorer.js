@@ -158,10 +158,11 @@ function stepPanel({ key, title, none, canBeLog }, setting, pair, tasks, log) {
 
 function scorePanel(metric, setting, pair, tasks) {
   const own = tasks.filter((task) => setting.metrics[task] === metric);
+  const last = Math.max(...pair.flatMap((run) => run.epochs));
   return {
     title: `test ${metric}`,
     message: pair.some((run) => run.epochs.length) ? "" : "No scores per epoch in this run.",
-    axes: () => [axis("epoch"), axis("")],
+    axes: () => [axis("epoch", last <= 12 ? { dtick: 1 } : {}), axis("")],
     traces: () =>
       pair
         .filter((run) => run.epochs.length)
