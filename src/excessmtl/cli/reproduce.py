@@ -41,20 +41,14 @@ def reproduce(
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     if runs is not None:
-        _print(reproduction.draw_from(chosen, runs, out), str(runs))
+        _print(reproduction.draw_from(chosen, runs, out), f"from {runs}")
         return
     with SweepProgress(console) as watcher:
         _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)
 
 
 def _print(made: "Made", origin: str) -> None:
-    drawn = 0
     for entry, written in made:
         console.print(f"{entry.name}: {entry.summary} ({origin})", soft_wrap=True)
-        for path in written:
-            console.print(f"  {path}", soft_wrap=True)
-        if not written:
-            console.print("  nothing to draw: these runs do not show it", soft_wrap=True)
-        drawn += bool(written)
-    if not drawn:
-        raise ValueError(f"{origin} holds no run that these figures show")
+        for line in map(str, written) if written else ["nothing to draw: these runs do not show it"]:
+            console.print(f"  {line}", soft_wrap=True)

@@ -53,10 +53,18 @@ def reproduce(
 
 def draw_from(figures: Sequence[Figure | RunsFigure], runs: Path, out: Path) -> Made:
     """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
+    from_runs = [entry for entry in figures if isinstance(entry, RunsFigure)]
+    if not from_runs:
+        names = ", ".join(entry.name for entry in figures)
+        raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
     found = Runs.read([runs])
-    for entry in figures:
-        if isinstance(entry, RunsFigure):
-            yield entry, entry.draw(found, out)
+    if not any(found.subjects(entry.about) for entry in from_runs):
+        names = ", ".join(entry.name for entry in from_runs)
+        raise ValueError(
+            f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"
+        )
+    for entry in from_runs:
+        yield entry, entry.draw(found, out)
 
 
 def _of_figure(entry: RunsFigure, scale: Scale, data: Data, pool: Path) -> Runs:

@@ -68,7 +68,7 @@ class Difference:
         count = len(self.by_seed)
         if count < _SEEDS_FOR_INTERVAL:
             return None
-        half = student.ppf((1 + _CONFIDENCE) / 2, count - 1) * np.std(self.by_seed, ddof=1) / np.sqrt(count)
+        half = float(student.ppf((1 + _CONFIDENCE) / 2, count - 1) * np.std(self.by_seed, ddof=1) / np.sqrt(count))
         return self.mean - half, self.mean + half
 
     @property

@@ -53,8 +53,8 @@ class Subject:
     def of(self, shown: str | Sequence[str], noise: float | None = None) -> pd.DataFrame:
         """The runs of a method (or several), at one noise level or all."""
         names = [shown] if isinstance(shown, str) else list(shown)
-        chosen = self.runs[self.runs.shown.isin(names)]
-        return chosen if noise is None else chosen[chosen.noise == noise]
+        chosen = self.runs.shown.isin(names)
+        return self.runs[chosen if noise is None else chosen & (self.runs.noise == noise)]
 
 
 def stand_in(wanted: str) -> str | None:
