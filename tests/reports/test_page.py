@@ -64,6 +64,13 @@ def test_a_run_that_diverged_is_called_so(runs, tmp_path):
     assert ">diverged</td>" in render(tmp_path / "runs", "")
 
 
+def test_runs_that_have_not_finished_are_counted(runs, tmp_path):
+    first = copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    assert "not finished" not in render(tmp_path / "runs", "")
+    (copied(first, tmp_path / "runs/two") / "summary.json").unlink()
+    assert "1 more run has not finished and is left out." in render(tmp_path / "runs", "")
+
+
 def test_pictures_beside_the_runs_are_embedded_once(runs, tmp_path):
     copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
     (tmp_path / "multimnist.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>" + " " * 500)

@@ -78,6 +78,7 @@ def render(folder: Path, command: str) -> str:
     return environment.get_template("page.html.j2").render(
         name=folder.resolve().name,
         frame=frame,
+        unfinished=_unfinished(folder),
         sections=sections,
         looks=looks,
         seeds=listed(sorted(frame["seed"].unique())),
@@ -113,6 +114,11 @@ def _runs_of(folder: Path) -> tuple[pd.DataFrame, list[Setting]]:
     except _UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{folder} holds a summary.json or runs.csv that no run wrote ({reason})") from error
+
+
+def _unfinished(folder: Path) -> int:
+    """How many runs have begun and not ended: the page must not look complete where they are missing."""
+    return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
 
 
 def _section(setting: Setting) -> Section:
