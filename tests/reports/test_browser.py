@@ -2,9 +2,10 @@
 
 import pytest
 from browser import ARGUMENTS, executable, opened
-from report_data import copied
+from report_data import copied, made_up, table
 
 from excessmtl.reports.page import write_report
+from excessmtl.studies.collect import write_table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium on this machine")
@@ -167,6 +168,19 @@ def test_noise_levels_can_be_chosen(shown):
     shown.page.locator("#setting-0 .chip[data-noise='0.0']").click()
     assert rows.count() == 3
     assert set(shown.texts("#setting-0 tbody tr:visible td:nth-child(2)")) == {"0.8"}
+
+
+def test_the_regret_table_can_show_only_what_is_beyond_the_tolerance(browser, tmp_path):
+    runs = [made_up("excess"), made_up("mgda", scores={"a": 0.99, "b": 0.5}), made_up("uniform")]
+    write_table(table(*runs), tmp_path / "runs.csv")
+    write_report(tmp_path, tmp_path / "report.html")
+    with opened(browser, tmp_path / "report.html") as found:
+        rows = found.page.locator("#regret-table tbody tr:visible")
+        assert rows.count() == 4
+        found.page.click("#beyond-only")
+        assert rows.count() == 2
+        assert all("mgda" in text for text in rows.all_text_contents())
+        assert found.complaints == []
 
 
 def test_everything_can_be_reached_with_the_keyboard(shown):
