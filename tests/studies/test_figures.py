@@ -1,5 +1,6 @@
 """The registry behind `excessmtl reproduce`."""
 
+import json
 from dataclasses import replace
 
 import pandas as pd
@@ -7,9 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from excessmtl.cli.app import app
-from excessmtl.studies import figures
+from excessmtl.studies import figures, reproduction
 from excessmtl.studies.collect import write_table
+from excessmtl.studies.folders import folder_of
+from excessmtl.studies.outcome import Failure, Outcome
 from excessmtl.studies.paper.plans import PLANS
+from made_up_runs import made_up_run, write_course
 from worlds import RIGHT, world
 
 
@@ -51,6 +55,7 @@ def test_the_figures_are_listed():
         ([], f"name a figure: {ALL} or all"),
         (["sarcos", "--jobs", "0"], "jobs must be at least 1, found 0"),
         (["sarcos", "--data", "sarcos"], "--data must look like name=path"),
+        (["sarcos", "--data", f"sarcos={__file__}"], "test_figures.py"),
         (["sarcos", "--runs", "no/such/folder"], "no/such/folder is not a folder"),
         (["theory", "--runs", "tests"], "--runs draws from training runs, and theory is not made of any"),
     ],
@@ -100,6 +105,54 @@ def _without_training(monkeypatch, epochs):
         monkeypatch.setitem(PLANS["quick"], name, tiny)
 
 
+def _pretend(runs, out, *, jobs=None, watcher=None):
+    """A sweep that trains nothing."""
+    for config in runs:
+        folder = out / folder_of(config)
+        if (folder / "summary.json").exists():
+            continue
+        row = made_up_run(
+            config.benchmark,
+            config.name,
+            config.noise,
+            config.seed,
+            clean=0.9,
+            noisy=0.5,
+            weight=0.5,
+            epochs=config.epochs,
+        )
+        tasks = list(row["scores"])
+        course = dict.fromkeys(("weights", "losses", "risks"), lambda t, noisy: 1 + noisy - t)
+        write_course(folder, tasks, row["noisy_tasks"], **course, epochs=config.epochs)
+        (folder / "summary.json").write_text(json.dumps(row))
+    return Outcome((), (), ())
+
+
+def test_a_figure_shows_the_runs_it_asked_for_and_no_others_in_the_pool(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "sweep", _pretend)
+    for epochs in (1, 2):
+        _without_training(monkeypatch, epochs)
+        result = cli("reproduce", "excess-risk", "--out", tmp_path)
+        assert result.exit_code == 0, result.output
+    assert len(list(tmp_path.rglob("summary.json"))) == 12
+    assert not (tmp_path / "excess-risk_2.png").exists()
+    course = pd.read_csv(tmp_path / "excess-risk_course.csv")
+    assert course.groupby(["method", "seed"]).step.max().eq(course.step.max()).all()
+
+
+def test_failed_runs_are_told_and_nothing_is_drawn(tmp_path, monkeypatch):
+    def failing(runs, out, *, jobs=None, watcher=None):
+        return Outcome((), (), (Failure(runs[0], "no luck", ""),))
+
+    monkeypatch.setattr(reproduction, "sweep", failing)
+    result = cli("reproduce", "loss-profile", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "1 of 36 runs failed, nothing was drawn" in result.stderr
+    assert "no luck" in result.stderr
+    assert list(tmp_path.glob("*.png")) == []
+
+
+@pytest.mark.slow
 def test_a_figure_trains_its_runs_once(tmp_path, monkeypatch):
     _without_training(monkeypatch, 1)
     result = cli("reproduce", "excess-risk", "--out", tmp_path, "--jobs", "1")

@@ -32,7 +32,10 @@ def read_commands(path: Path | None) -> Commands:
     """A YAML mapping from benchmarks to commands; none where there is no file."""
     if path is None:
         return {}
-    plain = yaml.safe_load(path.read_text())
+    try:
+        plain = yaml.safe_load(path.read_text())
+    except yaml.YAMLError:
+        plain = None
     if not isinstance(plain, dict) or not all(isinstance(text, str) for pair in plain.items() for text in pair):
         raise ValueError(f"{path} must map benchmarks to commands, both as text")
     return plain

@@ -8,7 +8,8 @@ from excessmtl.studies.figures import Data, Figure, RunsFigure, Scale
 from excessmtl.studies.folders import folder_of
 from excessmtl.studies.outcome import SweepWatcher
 from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.sweep import sweep
+from excessmtl.studies.preflight import check_runs
+from excessmtl.studies.sweep import is_finished, sweep
 from excessmtl.training.config import RunConfig
 
 POOL = "runs"
@@ -37,6 +38,7 @@ def reproduce(
     needed = needed_runs(figures, scale, data)
     pool = out / POOL
     if needed:
+        check_runs([run for run in needed if not is_finished(run, pool)])
         outcome = sweep(needed, pool, jobs=jobs, watcher=watcher)
         if outcome.failed:
             first = outcome.failed[0]

@@ -42,8 +42,9 @@ class Runs:
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
         """All finished runs under several folders, each run once."""
-        parts = [cls.of(collect(folder), folder).frame for folder in folders]
-        return cls(pd.concat(parts, ignore_index=True).drop_duplicates(_IDENTITY, ignore_index=True))
+        # By rows: pandas guesses types anew when it joins tables in which a column is empty.
+        rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
+        return cls(pd.DataFrame(rows).drop_duplicates(_IDENTITY, ignore_index=True))
 
     def subjects(self, wanted: str) -> list[Subject]:
         """What the runs say about one data set of the paper."""

@@ -34,7 +34,7 @@ def dense_rows(subject: Subject) -> list[dict[str, object]]:
 
 def dense_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure:
     """A panel per task."""
-    picture = canvas(9.4, 3.7)
+    picture = canvas(8.6, 3.6)
     panels = picture.subplots(1, 3)
     table = pd.DataFrame(rows)
     for axes, (column, (title, label, factor)) in zip(panels, _PANELS.items(), strict=True):

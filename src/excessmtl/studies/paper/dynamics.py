@@ -67,7 +67,7 @@ def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
 
 
 def _picture(subject: Subject, weights: pd.DataFrame, accuracies: pd.DataFrame) -> Figure:
-    picture = canvas(9.4, 3.7)
+    picture = canvas(8.6, 3.6)
     panels = picture.subplots(1, 3)
     _lines(panels[0], weights, "clean_weight", 1, marked=False)
     _lines(panels[1], accuracies, "clean_score", 100, marked=True)

@@ -100,7 +100,7 @@ def _courses(subject: Subject) -> list[pd.DataFrame]:
 
 
 def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
-    picture = canvas(9, 3.4)
+    picture = canvas(8.6, 3.3)
     shown = [name for name in ESTIMATORS if name in set(table.method)]
     panels = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, method in zip(panels, shown, strict=True):

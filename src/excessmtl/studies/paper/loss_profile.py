@@ -53,12 +53,12 @@ def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
 
 
 def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
-    picture = canvas(8, 4.2)
+    picture = canvas(7.6, 4.2)
     panels = picture.subplots(1, 2)
     for axes, noise in zip(panels, NOISE, strict=True):
         _panel(axes, table[table.noise == noise])
         labels = "no noise" if noise == 0 else f"noise {noise:g} in task 2"
-        tidy(axes, labels, "test loss of task 1 (clean)", "test loss of task 2 (noisy)" if noise == 0 else "")
+        tidy(axes, labels, "test loss of task 1", "test loss of task 2" if noise == 0 else "")
     legend_below(picture, panels)
     spread = "; bars: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
     picture.suptitle(f"{subject.title}; {subject.epochs} epochs{spread}", fontsize=SMALL + 1)

@@ -51,12 +51,14 @@ PLANS: Mapping[Scale, Mapping[str, Plan]] = {
 
 def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
     """The paper's data where it is at hand and the scale allows it, else its stand-in."""
-    known = wanted in PLANS[scale]
-    if wanted in data and not known:
-        raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
     other = stand_in(wanted)
-    at_hand = other is None or wanted in data or sources.where(wanted) is not None
-    return wanted if other is None or (known and at_hand) else other
+    if other is None:
+        return wanted
+    planned = wanted in PLANS[scale]
+    if wanted in data and not planned:
+        raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
+    at_hand = wanted in data or sources.where(wanted) is not None
+    return wanted if planned and at_hand else other
 
 
 def grid(

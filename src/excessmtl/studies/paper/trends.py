@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST
+from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
 from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, log_scale, look, tidy
@@ -18,7 +18,7 @@ _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
 VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
 _PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
-_METRICS = {"accuracy": ("accuracy", 100.0), "nmse": ("normalised squared error, lower is better", 1.0)}
+_METRICS = {"accuracy": ("accuracy, %", 100.0), "nmse": ("squared error, lower is better", 1.0)}
 """Metric -> how an axis names it, and the factor it is shown with."""
 
 
@@ -35,7 +35,7 @@ def trend_rows(subject: Subject, methods: Sequence[str]) -> list[dict[str, objec
 
 def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure:
     """Three panels over noise levels; bands are a standard deviation over the seeds."""
-    picture = canvas(9.4, 3.7)
+    picture = canvas(8.6, 3.6)
     panels = picture.subplots(1, 3)
     table = pd.DataFrame(rows)
     label, factor = _METRICS[str(table.metric.iloc[0])]
@@ -44,8 +44,7 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
         shown = [name for name in ORDER if name in set(table.method)]
         for name in shown:
             plot_band(axes, table[table.method == name], column, name, factor if score else 1.0)
-        unit = label if factor == 1 else f"{label}, %"
-        tidy(axes, title, "noise level", (unit if column == "overall_score" else "") if score else "")
+        tidy(axes, title, "noise level", label if score else "")
         if score and factor == 1 and table[column].max() > _DECADES * table[column].min():
             log_scale(axes)
     panels[2].set_ylim(-0.03, 1.03)
@@ -58,7 +57,7 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
 def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: float) -> None:
     """A method's mean over noise levels, and its spread where there is more than one seed."""
     own = table.sort_values("noise")
-    if len(own) == 1:  # run without noise only, as a reference
+    if shown == SINGLE_TASK and len(own) == 1:  # trained without noise only, as a reference
         axes.axhline(factor * own[column].item(), label=shown, **{**look(shown), "marker": ""})
         return
     axes.plot(own.noise, factor * own[column], label=shown, **look(shown))

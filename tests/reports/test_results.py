@@ -1,0 +1,88 @@
+"""The results page: every number from the runs, the command beside it."""
+
+import re
+
+import pytest
+
+from excessmtl.reports.results import main, read_commands
+from excessmtl.studies.claims import verdicts
+from excessmtl.studies.collect import read_table, write_table
+from made_up_runs import as_frame
+from worlds import RIGHT, WRONG, multimnist, sarcos, world
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    root = tmp_path_factory.mktemp("results")
+    write_table(world(RIGHT), root / "study" / "runs.csv")
+    (root / "commands.yaml").write_text("multimnist: excessmtl sweep studies/paper.yaml\npage: make results\n")
+    main([str(root / "study"), "-o", str(root / "docs/results.md"), "--commands", str(root / "commands.yaml")])
+    return root / "docs"
+
+
+def test_the_page_links_to_files_that_are_there(written):
+    page = (written / "results.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert "figures/sarcos.png" in links
+    assert "data/study/runs.csv" in links
+    for link in links:
+        assert (written / link).is_file()
+    assert (written / "data/study/multimnist.csv").is_file()
+    assert list(written.rglob("*.svg")) == []
+
+
+def test_tables_show_mean_and_deviation(written):
+    page = (written / "results.md").read_text()
+    section = page.split("## MultiMNIST")[1].split("\n## ")[0]
+    clean = section.split("**Clean tasks: accuracy, percent, higher is better**")[1].split("**All tasks")[0]
+    assert "| method | noise 0 | noise 0.4 | noise 0.8 | noise 1 |" in clean
+    assert "| MGDA | **98.0 ± 0.0** | 86.0 ± 0.0 | 74.0 ± 0.0 | 68.0 ± 0.0 |" in clean
+    assert "| ExcessMTL (paper) | **98.0 ± 0.0** | **98.0 ± 0.0** |" in clean
+    weights = section.split("**Weight of the clean tasks**")[1]
+    assert "| MGDA | 0.50 ± 0.00 | 0.30 ± 0.00 | 0.10 ± 0.00 | 0.00 ± 0.00 |" in weights
+    assert "Single-task" not in weights
+
+
+def test_tasks_of_different_kinds_have_a_table_each(written):
+    section = (written / "results.md").read_text().split("## NYUv2")[1]
+    for title in ("segmentation: pixel accuracy", "depth: rel error, lower is better", "normals: within 11.25"):
+        assert f"**{title}" in section
+
+
+def test_the_command_stands_beside_its_numbers(written):
+    page = (written / "results.md").read_text()
+    assert "```\nexcessmtl sweep studies/paper.yaml\n```" in page.split("## MultiMNIST")[1].split("\n## ")[0]
+    assert "```\nmake results\n```" in page.split("## MultiMNIST")[0]
+
+
+def test_every_claim_is_on_the_page_with_rule_and_evidence(written):
+    page = (written / "results.md").read_text()
+    for one in verdicts(read_table(written / "data/study/runs.csv")):
+        assert f"| {one.number} | {one.where} | {one.claim} | **{one.verdict}** |" in page
+        assert one.rule in page
+        assert one.evidence in page
+
+
+def test_several_folders_make_one_page_and_runs_in_two_count_once(tmp_path):
+    write_table(as_frame(multimnist(WRONG)), tmp_path / "a" / "runs.csv")
+    write_table(as_frame(multimnist(WRONG) + sarcos(WRONG, "simulated-arm")), tmp_path / "b" / "runs.csv")
+    main([str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(tmp_path / "page/results.md")])
+    assert len(read_table(tmp_path / "page/data/study/runs.csv")) == len(multimnist(WRONG)) + len(sarcos(WRONG))
+    page = (tmp_path / "page/results.md").read_text()
+    assert "## Simulated 7-joint arm, 6,000 rows (stand-in for SARCOS)" in page
+    assert "## SARCOS" not in page
+
+
+@pytest.mark.parametrize("text", ["- a list", "multimnist: {a: b}", "{unclosed"])
+def test_bad_commands_are_one_sentence(tmp_path, text):
+    (tmp_path / "commands.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"commands\.yaml must map benchmarks to commands"):
+        read_commands(tmp_path / "commands.yaml")
+
+
+def test_mistakes_exit_with_2_and_write_nothing(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "nothing"), "-o", str(tmp_path / "docs/results.md")])
+    assert ended.value.code == 2
+    assert "is not a folder" in capsys.readouterr().err
+    assert not (tmp_path / "docs").exists()
