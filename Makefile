@@ -25,8 +25,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table in a few minutes
+demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
 	$(BIN)/excessmtl sweep studies/demo.yaml
+	$(BIN)/excessmtl report runs/demo -o runs/demo/report.html
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

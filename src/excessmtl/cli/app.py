@@ -11,6 +11,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.errors import plain_errors
+from excessmtl.cli.report import report
 from excessmtl.cli.reproduce import reproduce
 from excessmtl.cli.sweep import sweep
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
+app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
 console = Console(highlight=False)
 

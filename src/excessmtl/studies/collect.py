@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.files import atomic_write
+from excessmtl.training.config import RunConfig
 
 PLAIN = (
     "benchmark",
@@ -61,4 +62,6 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _row(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
-    return {"folder": str(folder), **{name: summary.get(name) for name in (*PLAIN, *NESTED)}}
+    row = {"folder": str(folder), **{name: summary.get(name) for name in (*PLAIN, *NESTED)}}
+    # Runs of 0.1.0 carry no label.
+    return row if row["label"] else {**row, "label": RunConfig.from_dict(summary).name}

@@ -1,0 +1,98 @@
+"""The training of every run in few numbers: curves thinned so that hundreds of runs fit into one page."""
+
+import csv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from excessmtl.reports.settings import Setting
+
+QUANTITIES = ("weights", "losses", "excess_risks")
+MOST_POINTS, FEWEST_POINTS = 240, 24
+"""Per curve. A page with few runs has the most, one with many tasks in many runs never less than the fewest."""
+PAGE_BUDGET = 1_500_000
+"""Numbers in a page, about 2.5 MB of it; shared equally by the runs."""
+
+Curve = list[float | None]
+
+
+@dataclass(frozen=True)
+class Explorable:
+    """What the explorer knows: its runs for the page's script, and how many there are and how fine."""
+
+    runs: list[dict[str, Any]]
+    points: int
+    """The most points that a curve of this page has."""
+
+
+def explorable(folder: Path, settings: list[Setting]) -> Explorable:
+    """Runs with a readable steps.npz; `setting` in each is an index into `settings`."""
+    places = [
+        (index, run, folder / str(run["folder"]))
+        for index, setting in enumerate(settings)
+        for run in setting.runs.to_dict("records")
+        if (folder / str(run["folder"]) / "steps.npz").is_file()
+    ]
+    share = PAGE_BUDGET // max(len(places), 1)
+    runs, points = [], 0
+    for index, run, place in places:
+        tasks = settings[index].tasks
+        allowed = int(np.clip(share // (len(QUANTITIES) * len(tasks)), FEWEST_POINTS, MOST_POINTS))
+        steps, width, curves = _training(place / "steps.npz", tasks, allowed)
+        epochs, scores = _test_scores(place / "metrics.csv", settings[index], allowed)
+        points = max(points, allowed)
+        identity = {"setting": index, **{key: run[key] for key in ("label", "noise", "seed", "folder")}}
+        training = {"steps": steps, "width": width, "curves": curves}
+        runs.append({**identity, **training, "epochs": epochs, "scores": scores})
+    return Explorable(runs, points)
+
+
+def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
+    """At most `points` rows, each the mean of `width` consecutive ones (the last of what is left); NaN is left out."""
+    width = max(1, -(-len(values) // points))
+    missing = -len(values) % width
+    padded = np.concatenate([values, np.full((missing, *values.shape[1:]), np.nan)]).astype(float)
+    blocks = padded.reshape(-1, width, *values.shape[1:])
+    known = np.isfinite(blocks)
+    count = known.sum(1)
+    total = np.where(known, blocks, 0).sum(1)
+    return width, np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:
+    try:
+        with path.open("rb") as file, np.load(file) as steps:
+            order = [steps["tasks"].tolist().index(task) for task in tasks]
+            columns = {name: steps[name][:, order] for name in QUANTITIES}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not the steps.npz of a run ({error}); delete the run or make it again") from error
+    curves: dict[str, list[Curve] | None] = {}
+    width = 1
+    for name, values in columns.items():
+        width, means = thinned(values, points)
+        # A method that estimates no excess risk logs NaN throughout.
+        curves[name] = [_plain(curve) for curve in means.T] if np.isfinite(means).any() else None
+    return len(columns["losses"]), width, curves
+
+
+def _test_scores(path: Path, setting: Setting, points: int) -> tuple[list[int], list[Curve]]:
+    """Epochs (from 1) and per task the primary metric on the test split; every k-th epoch and the last."""
+    if not path.is_file():
+        return [], []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    stride = max(1, -(-len(rows) // points))
+    kept = sorted({*range(0, len(rows), stride), len(rows) - 1}) if rows else []
+    scores = []
+    for task, metric in setting.metrics.items():
+        values = np.array([float(rows[index].get(f"test/{task}/{metric.name}") or "nan") for index in kept])
+        scores.append(_plain(values * (100 if metric.percent else 1)))
+    return [index + 1 for index in kept], scores
+
+
+def _plain(values: np.ndarray) -> Curve:
+    """Four significant digits, None where there is no number: JSON has no NaN."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,161 @@
+"""The report: one HTML page from a folder of runs that needs no other file and no network."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from excessmtl.files import atomic_write
+from excessmtl.reports.curves import figures_of
+from excessmtl.reports.explorer import explorable
+from excessmtl.reports.measures import Measure, measures_of
+from excessmtl.reports.packing import packed, packed_json
+from excessmtl.reports.palette import Look, looks_of
+from excessmtl.reports.pictures import pictures_in
+from excessmtl.reports.regrets import regrets_of
+from excessmtl.reports.settings import Setting, settings
+from excessmtl.reports.tables import Row, rows_of
+from excessmtl.reports.versions import page_versions, run_versions
+from excessmtl.studies.claims import verdicts
+from excessmtl.studies.collect import collect
+
+SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
+MANY_ROWS = 30
+_PANDAS = (pd.errors.EmptyDataError, pd.errors.ParserError)
+_UNREADABLE = (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError, *_PANDAS)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page says about one setting."""
+
+    setting: Setting
+    measures: list[Measure]
+    rows: list[Row]
+    figures: list[dict[str, Any]]
+
+    @property
+    def first_levels(self) -> list[float]:
+        """The noise levels that the table shows at the start: of many rows, the two ends."""
+        levels = self.setting.noise_levels
+        return levels if len(self.rows) <= MANY_ROWS else [levels[0], levels[-1]]
+
+    @property
+    def keys(self) -> set[str]:
+        """Of the measures."""
+        return {measure.key for measure in self.measures}
+
+
+def write_report(folder: Path, out: Path) -> None:
+    """Write the page on the runs below `folder` to the file `out`."""
+    if out.is_dir():
+        raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
+    page = render(folder, command=shlex.join(["excessmtl", "report", str(folder), "-o", str(out)]))
+    with atomic_write(out) as file:
+        file.write(page.encode())
+
+
+def render(folder: Path, command: str) -> str:
+    """The page as text; `command` is what makes it again."""
+    frame, found = _runs_of(folder)
+    sections = [_section(setting) for setting in found]
+    runs = explorable(folder, found)
+    looks = looks_of(frame)
+    environment = Environment(
+        loader=PackageLoader("excessmtl.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        name=folder.resolve().name,
+        frame=frame,
+        unfinished=_unfinished(folder),
+        sections=sections,
+        looks=looks,
+        seeds=listed(sorted(frame["seed"].unique())),
+        noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
+        explorer=runs,
+        pictures=pictures_in(folder),
+        regrets=regrets_of(found),
+        verdicts=verdicts(frame, folder),
+        page_versions=page_versions(),
+        run_versions=run_versions(folder, frame),
+        command=command,
+        style=Markup(_template("style.css")),
+        script=Markup("\n".join(_template(name) for name in SCRIPTS)),
+        plotly=packed(_plotly()),
+        figure_data=packed_json(_figure_data(sections, looks)),
+        run_data=packed_json(runs.runs),
+    )
+
+
+def listed(values: Sequence[Any]) -> str:
+    """Short lists in full, runs of whole numbers as ranges: "0 to 4", "0, 2, 5"."""
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    numbers = [value for value in values if not isinstance(value, str)]
+    if len(numbers) == len(texts) > 2 and list(numbers) == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
+        return f"{texts[0]} to {texts[-1]}"
+    return ", ".join(texts)
+
+
+def _runs_of(folder: Path) -> tuple[pd.DataFrame, list[Setting]]:
+    try:
+        frame = collect(folder)
+        return frame, settings(frame)
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{folder} holds a summary.json or runs.csv that no run wrote ({reason})") from error
+
+
+def _unfinished(folder: Path) -> int:
+    """How many runs have begun and not ended: the page must not look complete where they are missing."""
+    return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
+
+
+def _section(setting: Setting) -> Section:
+    rows = rows_of(setting)
+    return Section(setting, measures_of(setting), rows, figures_of(setting, rows))
+
+
+def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict[str, Any]:
+    return {
+        "labels": list(looks),
+        "looks": [asdict(look) for look in looks.values()],
+        "settings": [
+            {
+                "benchmark": section.setting.benchmark,
+                "source": section.setting.source,
+                "tasks": section.setting.tasks,
+                "noisyTasks": section.setting.noisy_tasks,
+                "metrics": [
+                    f"{metric.name}{', %' if metric.percent else ''} {'↑' if metric.higher_is_better else '↓'}"
+                    for metric in section.setting.metrics.values()
+                ],
+                "figures": section.figures,
+            }
+            for section in sections
+        ],
+    }
+
+
+def _template(name: str) -> str:
+    return files("excessmtl.reports").joinpath("templates", name).read_text()
+
+
+def _plotly() -> str:
+    # Here, not above: nothing but this page needs plotly, and other commands run without it.
+    try:
+        from plotly.offline import get_plotlyjs
+    except ModuleNotFoundError as error:
+        raise ValueError("the report needs plotly; install it with: pip install 'excessmtl[lab]'") from error
+    script: str = get_plotlyjs()
+    return script

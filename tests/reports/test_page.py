@@ -1,0 +1,159 @@
+"""The page as text, and the command that writes it."""
+
+import re
+import shutil
+import sys
+
+import pytest
+from report_data import copied, made_up, table, without_score
+from typer.testing import CliRunner
+
+from excessmtl.cli.app import app
+from excessmtl.files import atomic_write
+from excessmtl.reports.page import listed, render, write_report
+from excessmtl.studies.collect import collect, write_table
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def readable(page):
+    """Without scripts and the packed parts."""
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_the_command_writes_one_page_that_needs_nothing_else(runs, tmp_path):
+    result = command(runs, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text()
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', readable(page))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    shown = readable(page)
+    assert "15 runs of 3 methods, noise 0, 0.8; seeds 0, 1" in " ".join(shown.split())
+    assert "bundled digits, 4,000 + 1,000" in shown
+    assert "ray-cast rooms" in shown
+    assert f"excessmtl report '{runs}' -o {tmp_path / 'report.html'}" in shown.replace("&#39;", "'")
+
+
+def test_equal_runs_give_an_equal_page(runs):
+    assert render(runs, "again") == render(runs, "again")
+
+
+def test_names_are_text_and_never_markup(runs, tmp_path):
+    evil = "<script>alert(1)</script>&<b>"
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one", label=evil, benchmark=evil)
+    page = render(tmp_path / "runs", evil)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&lt;b&gt;" in page
+
+
+def test_a_table_alone_gives_a_page_without_explorer(runs, tmp_path):
+    (tmp_path / "table").mkdir()
+    write_table(collect(runs), tmp_path / "table" / "runs.csv")
+    page = readable(render(tmp_path / "table", ""))
+    assert "no steps to explore" in page
+    assert 'id="run-setting"' not in page
+    whole = readable(render(runs, ""))
+    cells = r'<td class="number[^>]*>([^<]+)<'
+    assert re.findall(cells, page) == re.findall(cells, whole)
+
+
+def test_a_run_that_diverged_is_called_so(runs, tmp_path):
+    without_score(copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one"), "top_left")
+    assert ">diverged</td>" in render(tmp_path / "runs", "")
+
+
+def test_runs_that_have_not_finished_are_counted(runs, tmp_path):
+    first = copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    assert "not finished" not in render(tmp_path / "runs", "")
+    (copied(first, tmp_path / "runs/two") / "summary.json").unlink()
+    assert "1 more run has not finished and is left out." in render(tmp_path / "runs", "")
+
+
+def test_pictures_beside_the_runs_are_embedded_once(runs, tmp_path):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "multimnist.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>" + " " * 500)
+    (tmp_path / "multimnist.png").write_bytes(b"small")
+    page = render(tmp_path, "")
+    assert re.findall(r'<img src="(data:image/[^;]+;base64,[^"]{,8})', page) == ["data:image/png;base64,c21hbGw="]
+    assert "<figcaption>multimnist</figcaption>" in page
+
+
+def test_regret_is_shown_where_excess_has_a_rival(runs, tmp_path):
+    assert 'id="regret-table"' in render(runs, "")
+    shutil.copytree(runs / "digits" / "single", tmp_path / "runs")
+    assert 'id="regret"' not in render(tmp_path / "runs", "")
+
+
+def test_the_same_run_twice_leaves_only_the_regret_out(runs, tmp_path):
+    shutil.copytree(runs / "digits", tmp_path / "runs" / "one")
+    shutil.copytree(runs / "digits" / "excess", tmp_path / "runs" / "two")
+    page = render(tmp_path / "runs", "")
+    assert "Left out: multimnist: there are two runs of multimnist, excess" in page
+
+
+def test_of_many_rows_the_table_starts_with_the_lowest_and_the_highest_noise(tmp_path):
+    noise_levels = [level / 10 for level in range(11)]
+    (tmp_path / "few").mkdir()
+    write_table(table(*(made_up("excess", noise) for noise in noise_levels)), tmp_path / "few" / "runs.csv")
+    assert " data-off>" not in render(tmp_path / "few", "")
+    (tmp_path / "many").mkdir()
+    runs = [made_up(label, noise) for noise in noise_levels for label in ("excess", "mgda", "uniform")]
+    write_table(table(*runs), tmp_path / "many" / "runs.csv")
+    off = re.findall(r'data-noise="([\d.]+)" aria-pressed="true" data-off>', render(tmp_path / "many", ""))
+    assert off == [str(level) for level in noise_levels[1:-1]]
+
+
+def test_a_single_run_is_a_report_too(runs):
+    assert "1 run of" in " ".join(render(runs / "digits/single/noise-0/seed-0", "").split())
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: None, "is not a folder"),
+        (lambda folder: folder.mkdir(), "holds no finished run"),
+        (lambda folder: folder.write_text(""), "is not a folder"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "that no run wrote"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "that no run wrote"),
+        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "that no run wrote"),
+        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")), "that no run wrote"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, prepare, message):
+    prepare(tmp_path / "runs")
+    result = command(tmp_path / "runs", "-o", tmp_path / "out" / "report.html")
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_as_target_is_refused(runs, tmp_path):
+    result = command(runs, "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "is a folder; name a file" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path):
+    with atomic_write(tmp_path / "report.html") as file:
+        file.write(b"old")
+    with pytest.raises(ValueError, match="holds no finished run"):
+        write_report(tmp_path, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_bytes() == b"old"
+
+
+def test_without_plotly_the_command_says_what_to_install(runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    result = command(runs, "-o", tmp_path / "report.html")
+    assert result.exit_code == 2
+    assert "the report needs plotly" in result.stderr
+
+
+def test_lists_are_short():
+    assert listed([0, 1, 2, 3]) == "0 to 3"
+    assert listed([0, 1]) == "0, 1"
+    assert listed([0, 2, 5]) == "0, 2, 5"
