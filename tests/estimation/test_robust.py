@@ -9,7 +9,7 @@ from torch.func import functional_call, grad
 
 import excessmtl
 from excessmtl.estimation.adapter import Adapter, Moments
-from excessmtl.estimation.robust import fisher, pair_signal, signal_to_noise
+from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
 from excessmtl.gradients.observation import Observation, Sample
 
 FEATURES, WIDTH, BATCH = 6, 8, 5
@@ -105,18 +105,18 @@ def test_a_wide_representation_is_sketched_without_bias():
     assert torch.stack(sketches).mean() / exact == pytest.approx(1, abs=0.15)
 
 
-def test_score_ignores_the_scale_of_the_loss_and_pure_noise():
+def test_share_ignores_the_scale_of_the_loss_and_pure_noise():
     torch.manual_seed(0)
     gradients = torch.randn(2000, 5, 4) + torch.tensor(0.3)
     noise_only = torch.randn(2000, 5, 4)
 
-    def score(g):
+    def share(g):
         moments = Moments(g.sum(0)[None], g.square().sum(0)[None], torch.tensor([float(len(g))]))
-        return signal_to_noise(pair_signal(moments), fisher(moments), 1e-3).item()
+        return reducible_share(pair_signal(moments).sum(2), fisher(moments).sum(2), 1e-3).item()
 
-    assert score(gradients) == pytest.approx(score(1000 * gradients), rel=1e-4)
-    assert score(gradients) == pytest.approx(0.5 * 20 * 0.09 / 1.09, rel=0.1)
-    assert score(noise_only) < 0.05 * score(gradients)
+    assert share(gradients) == pytest.approx(share(1000 * gradients), rel=1e-4)
+    assert share(gradients) == pytest.approx(5 * 0.09 / 1.09, rel=0.1)
+    assert share(noise_only) < 0.05 * share(gradients)
 
 
 def test_default_gives_the_clean_task_more_weight_under_label_noise():

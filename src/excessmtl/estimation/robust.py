@@ -8,15 +8,17 @@ and the noise is counted as excess risk. Two changes repair that:
     F = (1/B) sum_b g_b^2                               the per-sample Fisher, in place of H
 
 U is unbiased for mu^2 (and may be negative), because label noise and memorised samples pull in directions of their
-own and cancel between samples. The score S = 1/2 sum_k U_k / (F_k + damping), from exponential averages of U and F,
-has no unit: rescaling a loss does not change it.
+own and cancel between samples.
 
-From there to units of the loss: for squared error with noise of variance v, the excess risk e enters as S = e / (2 v),
-and the loss is r = v + e. So the share of the loss that training can still remove is e / r = 2 S / (1 + 2 S), and the
-estimate is that share of the loss. For other losses it is an approximation with the right unit, the right sign and the
-right limits: nothing where there is no signal, all of the loss where there is no noise. Correlated coordinates are
-counted more than once in S, which makes the estimate too large far from the optimum. `docs/estimators.md` has how it
-compares with the true excess risk.
+From there to units of the loss. Take a linear readout of independent features with squared error: it is off by d_j in
+feature j, the loss is r, and g_b = 2 (residual of b) z_bj w_k. Then U_jk / F_jk is d_j^2 E[z_j^2] / r whatever the
+output k, and the excess risk sum_j d_j^2 E[z_j^2] is the loss times
+
+    sum_j  (sum_k U_jk) / (sum_k F_jk + damping)
+
+the share of the loss that training can still remove. It has no unit, and it is estimated with exponential averages of
+both sums. Elsewhere it is an approximation: features that go together are counted more than once (the share is kept
+below one), and several outputs are averaged instead of added. `docs/estimators.md` has how it compares with the truth.
 """
 
 import torch
@@ -36,17 +38,11 @@ def fisher(moments: Moments) -> Tensor:
     return moments.second / moments.count[:, None, None].clamp(min=1)
 
 
-def signal_to_noise(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
-    """S [m] from averages of U and F, at least zero.
+def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
+    """[m] the share of the loss that is excess risk, from averages [m, width + 1] of U and F summed over outputs.
 
     `damping`: share of the mean of F added to each coordinate. Coordinates that were never used do not count.
     """
-    used = (noise > 0).sum(dim=(1, 2), keepdim=True).clamp(min=1)
-    floor = damping * noise.sum(dim=(1, 2), keepdim=True) / used
-    ratio = torch.where(noise > 0, signal / (noise + floor), 0)
-    return (0.5 * ratio.sum(dim=(1, 2))).clamp(min=0)
-
-
-def reducible_share(score: Tensor) -> Tensor:
-    """The share of the loss that is excess risk, from S."""
-    return 2 * score / (1 + 2 * score)
+    used = (noise > 0).sum(1, keepdim=True).clamp(min=1)
+    floor = damping * noise.sum(1, keepdim=True) / used
+    return torch.where(noise > 0, signal / (noise + floor), 0).sum(1).clamp(0, 1)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.paper import accumulate_and_estimate
-from excessmtl.estimation.robust import fisher, pair_signal, reducible_share, signal_to_noise
+from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, build, method
 from excessmtl.solvers.multiplicative import ascend
@@ -156,7 +156,7 @@ class RobustExcess(Rule):
     norm_decay: float = 0.9
     """Memory of the average gradient norm."""
     cap: float = 100.0
-    """How many times smaller than the largest a gradient norm may count as."""
+    """How many times smaller than the largest a gradient norm, over the first loss, may count as."""
     damping: float = 1e-3
     """Share of the mean Fisher added to each of its coordinates, in the excess risk."""
     width: int = 32
@@ -190,9 +190,8 @@ class RobustExcess(Rule):
 
         `observed` counts the steps a task had a loss, `paired` those with two or more labelled samples.
         """
-        zeros, square = torch.zeros(tasks), torch.zeros(tasks, self.width + 1, self.width)
-        names = ("loss", "initial", "norm", "observed", "paired")
-        return {**{name: zeros.clone() for name in names}, "signal": square, "noise": square.clone()}
+        numbers = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed", "paired")}
+        return {**numbers, **{name: torch.zeros(tasks, self.width + 1) for name in ("signal", "noise")}}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
@@ -211,8 +210,8 @@ class RobustExcess(Rule):
             "norm": average("norm", norm, self.norm_decay, seen.ok),
             "observed": state["observed"] + seen.ok,
             "paired": state["paired"] + paired,
-            "signal": average("signal", pair_signal(moments), self.decay, paired),
-            "noise": average("noise", fisher(moments), self.decay, paired),
+            "signal": average("signal", pair_signal(moments).sum(2), self.decay, paired),
+            "noise": average("noise", fisher(moments).sum(2), self.decay, paired),
         }
         steps = state["observed"].clamp(min=1)
         # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.
@@ -220,17 +219,20 @@ class RobustExcess(Rule):
         norms = state["norm"] / (1 - self.norm_decay**steps)
         initial = state["initial"] / steps.clamp(max=self.first_steps)
         weights = self._weights(risks, initial, norms, state["observed"] > 0)
-        share = reducible_share(signal_to_noise(state["signal"], state["noise"], self.damping))
+        share = reducible_share(state["signal"], state["noise"], self.damping)
         return Decision(weights, state, torch.where(state["paired"] > 0, risks * share, torch.nan))
 
     def _weights(self, risks: Tensor, initial: Tensor, norms: Tensor, known: Tensor) -> Tensor:
         """On the simplex; a task nothing is known of yet gets the mean of the others'."""
         tiny = torch.finfo(norms.dtype).tiny
-        norms = torch.maximum(norms, (norms.max() / self.cap).clamp(min=tiny)).log()
         positive = initial > 0
         # A loss that has doubled is as bad as it gets: a task that diverges for a while must find its way back.
         left = torch.where(positive, (risks / initial).clamp(0, 2), 1)
-        units = torch.where(positive, (norms + initial.clamp(min=tiny).log()) / 2, norms)
+        unit = torch.where(positive, initial, norms).clamp(min=tiny)
+        # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
+        gradients = (norms / unit).clamp(min=tiny)
+        gradients = torch.maximum(gradients, torch.where(known, gradients, 0).max() / self.cap)
+        units = gradients.log() / 2 + unit.log()
         raw = torch.where(known, -self.trust * left - units, -torch.inf)
         raw = torch.where(known.any(), (raw - raw.max()).exp(), 0)
         mean = raw.sum() / known.sum().clamp(min=1)

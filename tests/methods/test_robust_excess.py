@@ -1,0 +1,122 @@
+"""The default ExcessMTL against numbers worked out by hand, and what it must never do."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl.methods.excess import RobustExcess
+
+
+def weights(rule, risks, initial, norms, known=None):
+    values = [torch.tensor(value, dtype=torch.float32) for value in (risks, initial, norms)]
+    known = torch.ones(len(risks), dtype=torch.bool) if known is None else torch.tensor(known)
+    return rule._weights(*values, known)
+
+
+def test_weights_are_the_formula():
+    # Learned to a tenth against a half; gradients 4 and 1; first losses 1 and 4: both units are 2.
+    found = weights(RobustExcess(), [0.1, 2.0], [1.0, 4.0], [4.0, 1.0])
+    raw = [math.exp(-0.2) / 2, math.exp(-1.0) / 2]
+    torch.testing.assert_close(found, torch.tensor(raw) / sum(raw))
+
+
+def test_nobody_is_starved_by_what_is_left_of_the_loss():
+    found = weights(RobustExcess(), [0.0, 1e6], [1.0, 1.0], [1.0, 1.0])
+    assert found[0] / found[1] == pytest.approx(math.exp(4), rel=1e-4)
+
+
+def test_losses_that_begin_at_zero_or_below_are_weighed_by_their_gradients():
+    found = weights(RobustExcess(), [-5.0, -2.0], [-1.0, 0.0], [1.0, 3.0])
+    torch.testing.assert_close(found, torch.tensor([0.75, 0.25]))
+
+
+def test_a_task_nothing_is_known_of_gets_the_mean_of_the_others():
+    found = weights(RobustExcess(), [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 9.0, 0.0], [True, True, False])
+    assert found[2] == pytest.approx((found[0] + found[1]).item() / 2)
+    assert weights(RobustExcess(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [False, False]).tolist() == [0.5, 0.5]
+
+
+def network(tasks, seed=0):
+    torch.manual_seed(seed)
+    trunk = nn.Sequential(nn.Linear(8, 16), nn.Tanh())
+    return trunk, {task: nn.Linear(16, 1) for task in tasks}
+
+
+def train(units, batch, steps=60, seed=0, noise=0.0, learning_rate=1e-2):
+    """Two tasks made by one teacher, targets multiplied by `units`; the weights of every step."""
+    trunk, heads = network("ab", seed)
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
+    optimiser = torch.optim.Adam([*trunk.parameters(), *(p for head in heads.values() for p in head.parameters())])
+    optimiser.param_groups[0]["lr"] = learning_rate
+    generator = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(8, 2, generator=generator) / 3
+    history = []
+    for _ in range(steps):
+        x = torch.randn(batch, 8, generator=generator)
+        y = torch.tanh(x @ teacher)
+        y[:, 1] += noise * torch.randn(batch, generator=generator)
+        optimiser.zero_grad()
+        z = trunk(x)
+        losses = {t: (heads[t](z).squeeze(1) - y[:, i]).square().mean() * units[i] for i, t in enumerate("ab")}
+        history.append(balancer.backward(losses))
+        optimiser.step()
+    return history
+
+
+def test_the_unit_of_a_loss_makes_no_difference():
+    plain = train((1.0, 1.0), batch=32, steps=1)[0]
+    scaled = train((1.0, 1e4), batch=32, steps=1)[0]
+    applied = [step.weights * torch.tensor(units) for step, units in ((plain, (1, 1)), (scaled, (1, 1e4)))]
+    torch.testing.assert_close(applied[0] / applied[0].sum(), applied[1] / applied[1].sum(), rtol=1e-4, atol=0)
+    assert scaled.excess_risks[1] / plain.excess_risks[1] == pytest.approx(1e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_tiny_batches_do_not_starve_a_clean_task(batch):
+    for seed in range(10):
+        smallest = torch.stack([step.weights for step in train((1.0, 1.0), batch, steps=10, seed=seed)]).min()
+        assert smallest > 0.05
+
+
+def test_noise_lowers_a_weight_within_bounds():
+    quiet = train((1.0, 1.0), batch=32, steps=300)[-1].weights[1]
+    loud = train((1.0, 1.0), batch=32, steps=300, noise=1.0)[-1].weights[1]
+    assert 0.001 < loud < 0.2 * quiet
+
+
+def test_excess_risk_of_a_linear_problem():
+    """Known truth: y = z + noise, the head is off by d and z is a sign: the excess risk is d^2, whatever the noise."""
+    generator = torch.Generator().manual_seed(0)
+    for noise in (0.5, 2.0):
+        trunk, head = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+        nn.init.ones_(trunk.weight)
+        nn.init.constant_(head.weight, 1.3)
+        balancer = excessmtl.create("excess", tasks=["a"], shared=trunk, decay=0.999)
+        for _ in range(600):
+            x = torch.randint(0, 2, (256, 1), generator=generator) * 2.0 - 1
+            y = x + noise * torch.randn(256, 1, generator=generator)
+            step = balancer.backward({"a": (head(trunk(x)) - y).square().mean()})
+        assert step.excess_risks.item() == pytest.approx(0.09, rel=0.15)
+
+
+def test_excess_risk_is_never_more_than_the_loss():
+    for step in train((1.0, 1.0), batch=16, noise=0.3):
+        assert (step.excess_risks <= 20 * step.losses.clamp(min=0.1)).all()
+        assert (step.excess_risks >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trust": -1.0}, "trust must be at least 0"),
+        ({"first_steps": 0}, "first_steps must be a whole number"),
+        ({"cap": 0.5}, "cap must be at least 1"),
+        ({"decay": 1.0}, "decay must be at least 0 and below 1"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2), **options)

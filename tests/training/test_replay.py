@@ -1,0 +1,71 @@
+"""Recorded steps: bit for bit what the steps themselves do. Needs a CUDA device, but for what every device can show."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl.training.config import RunConfig
+from excessmtl.training.loop import Run
+
+METHODS = ["excess", "uniform", "gradnorm", "mgda", "imtl", "dwa", "nash", "single"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+@pytest.mark.parametrize("method", METHODS)
+def test_replayed_runs_equal_stepwise_runs(method, tmp_path):
+    histories = []
+    for replay in (False, True):
+        config = RunConfig("multimnist", method, noise=0.4, epochs=2, limit_batches=12, device="cuda", replay=replay)
+        run = Run(config, tmp_path / f"{replay}")
+        assert (run.replay is not None) == replay
+        run.execute()
+        histories.append(run)
+    for name in ("losses", "weights"):
+        first, second = (np.concatenate(run.history[name]) for run in histories)
+        np.testing.assert_array_equal(first, second)
+    for one, two in zip(*(run.network.state_dict().values() for run in histories), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+def test_a_replayed_run_resumes_where_it_stopped(tmp_path):
+    config = RunConfig("multimnist", "excess", epochs=3, limit_batches=8, device="cuda")
+    whole = Run(config, tmp_path / "whole").execute()
+    first = Run(config, tmp_path / "parts")
+    first._restore()
+    first._epoch(0)
+    first.rows.append({"epoch": 0, **first._train_means(), **first._evaluate()})
+    first._save(0)
+    assert Run(config, tmp_path / "parts", resume=True).execute()["scores"] == whole["scores"]
+
+
+def test_settling_puts_values_back_into_their_places():
+    trunk, head = nn.Linear(3, 4), nn.Linear(4, 1)
+    balancer = excessmtl.create("excess", tasks=["a"], shared=trunk)
+    places = dict(balancer.named_buffers())
+    balancer.backward({"a": head(trunk(torch.randn(8, 3))).square().mean()})
+    moved = {name: buffer.clone() for name, buffer in balancer.named_buffers()}
+    balancer.settle(places)
+    for name, buffer in balancer.named_buffers():
+        assert buffer is places[name]
+        assert torch.equal(buffer, moved[name])
+
+
+@pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
+def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
+    run = Run(RunConfig("teacher-narrow", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
+    assert run.balancer.scale * run.balancer.rule.prior(4).sum().item() == pytest.approx(4)
+    summary = run.execute()
+    logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
+    np.testing.assert_allclose(logged.sum(1), 4 if method == "gradnorm" else 1, rtol=1e-5)
+    assert sum(summary["weights"].values()) == pytest.approx(1)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["label"] == method
+
+
+def test_a_scale_that_was_asked_for_stays(tmp_path):
+    config = RunConfig("teacher-narrow", "uniform", options={"scale": 1.0}, epochs=1, limit_batches=1, device="cpu")
+    assert Run(config, tmp_path / "run").balancer.scale == 1.0
