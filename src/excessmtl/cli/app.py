@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import excessmtl
+from excessmtl.cli.bench import bench
 from excessmtl.cli.errors import plain_errors
 from excessmtl.cli.reproduce import reproduce
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
+app.command()(plain_errors(bench))
 console = Console(highlight=False)
 
 
