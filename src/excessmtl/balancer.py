@@ -12,7 +12,7 @@ from excessmtl import inputs
 from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
-from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, without_gradients
+from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, gather_heads, without_gradients
 from excessmtl.gradients.graph import reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe
@@ -236,6 +236,8 @@ class Balancer(StatefulModule):
     def _collect(self, call: _Call, route: Route) -> Gathered:
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
+        if route.heads is not None and call.scale is None:
+            return gather_heads(call.losses, route.heads, call.masks)
         direct = route.mode == "direct"
         probed: Sequence[Tensor] = ()
         if direct:

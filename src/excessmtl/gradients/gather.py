@@ -6,14 +6,16 @@ Nothing here reads a device value: which tasks are finite is known as a tensor o
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import Reach
+from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.observation import Sample
+from excessmtl.gradients.stacked import Stacked, stacked
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Gathered:
     parameters: Sequence[Tensor] = ()
     final: bool = False
     """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
+    stacked: Stacked | None = None
+    """The gradients of `own` and `cuts` in one, zero where not ok, where they can be."""
 
     @cached_property
     def ok(self) -> Tensor:
@@ -65,6 +69,9 @@ class Gathered:
     @cached_property
     def cut_rows(self) -> tuple[Tensor, ...]:
         """The same at the representation: one matrix per distinct cut."""
+        if self.stacked is not None:
+            rows = self.stacked.dz.flatten(1)
+            return (rows if rows.dtype == torch.float64 else rows.float(),)
         cuts = {id(cut): cut for task in self.cuts for cut, _ in task}
         found = [{id(cut): gradient for cut, gradient in task} for task in self.cuts]
         return tuple(self._rows(cut.size, [task.get(key) for task in found]) for key, cut in cuts.items())
@@ -73,7 +80,7 @@ class Gathered:
         """What the representation says about one task, without the loss scale."""
         found = []
         for cut, gradient in self.cuts[task]:
-            dz = torch.where(self.ok[task], gradient.float(), 0)
+            dz = gradient.float() if self.stacked is not None else torch.where(self.ok[task], gradient.float(), 0)
             dz = dz if self.scale is None else dz / self.scale
             found.append(Sample(cut.values, dz, self.masks[task], batch))
         return found
@@ -81,7 +88,8 @@ class Gathered:
     def without_graph(self) -> "Gathered":
         """The same statistics of a batch that has been written, holding on to no autograd graph."""
         cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.cuts]
-        return replace(self, cuts=cuts, own=[[] for _ in self.own], final=False)
+        together = None if self.stacked is None else self.stacked.without_graph()
+        return replace(self, cuts=cuts, own=[[] for _ in self.own], final=False, stacked=together)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
         dtypes = {g.dtype for g in gradients if g is not None}
@@ -134,6 +142,25 @@ def gather(
     return Gathered(values, labelled, torch.stack(finite), scale, masks, own, cuts, probed, parameters, final)
 
 
+def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[Tensor | None]) -> Gathered:
+    """The same for heads that meet at one tensor only: one walk for all of them, results in one tensor."""
+    values = loss_values(losses)
+    labelled = has_labels(losses, masks, values.device)
+    at_cut, own = walk(losses, heads)
+    together = stacked(heads.cut, at_cut, own)
+    if together is None:
+        gradients = [[dz, *(gradient for _, gradient in leaves)] for dz, leaves in zip(at_cut, own, strict=True)]
+        finite = torch.stack([all_finite(task, values) for task in gradients])
+    else:
+        finite = together.finite()
+        at_cut = [None if dz is None else row for dz, row in zip(at_cut, together.dz.unbind(), strict=True)]
+    cuts = [[] if dz is None else [(heads.cut, dz)] for dz in at_cut]
+    found = Gathered(values, labelled, finite, None, masks, own, cuts, [() for _ in losses], stacked=together)
+    if together is not None:
+        together.zero_unless(found.ok)
+    return found
+
+
 @contextmanager
 def _stopped_at(cuts: Sequence[Cut]) -> Iterator[None]:
     """Gradients that arrive at a cut go no further.
@@ -178,11 +205,17 @@ def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
     """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
-    given = torch.tensor([loss is not None for loss in losses], device="cpu").to(device, non_blocking=True)
+    given = _flags(tuple(loss is not None for loss in losses), device)
     if all(mask is None for mask in masks):
         return given
     true = torch.ones((), dtype=torch.bool, device=device)
     return given & torch.stack([true if mask is None else mask.to(device).any() for mask in masks])
+
+
+@lru_cache(maxsize=256)
+def _flags(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    # Kept, because a copy from the host in every step is one that a CUDA graph cannot record.
+    return torch.tensor(values, device="cpu").to(device)
 
 
 def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gat
 
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
+    if gathered.stacked is not None and gates is None:
+        return gathered.stacked.contributions(weights, heads)
     ok = gathered.ok
     owners: dict[int, int] = {}
     for task in gathered.own:

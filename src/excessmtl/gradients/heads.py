@@ -1,0 +1,125 @@
+"""All heads in one pass of the autograd engine, for the usual model: every task meets the trunk at one tensor z, and
+the tasks meet nowhere above it.
+
+A pass per head is what works for any graph. Here a hook on the nodes just above z takes each task's gradient as it
+arrives, so nothing is added up that has to be kept apart, and the engine is started once instead of m times.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from excessmtl.gradients.capture import Cut, FindCut
+from excessmtl.gradients.graph import Reach, leaf_of
+
+Pair = tuple[Tensor, Tensor]
+"""A leaf and its gradient."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What lies above z, per task."""
+
+    cut: Cut
+    entries: list[dict[Node, list[int]]]
+    """The nodes that take z as an input, and which of their inputs it is."""
+    leaves: list[list[Tensor]]
+
+    @property
+    def reaches(self) -> list[Reach]:
+        """The same in the words of the general walk."""
+        cuts = {id(self.cut): self.cut}
+        return [
+            Reach({id(leaf): leaf for leaf in leaves}, cuts if above else {})
+            for leaves, above in zip(self.leaves, self.entries, strict=True)
+        ]
+
+
+def separate_heads(
+    losses: Sequence[Tensor | None], shared: Collection[Tensor], find_cut: FindCut | None
+) -> Heads | None:
+    """The heads, or None where the graph is of any other kind."""
+    if find_cut is None:
+        return None
+    shared_ids = {id(parameter) for parameter in shared}
+    owner: dict[Node, int] = {}
+    cut: Cut | None = None
+    entries: list[dict[Node, list[int]]] = [{} for _ in losses]
+    leaves: list[list[Tensor]] = [[] for _ in losses]
+    for task, loss in enumerate(losses):
+        if loss is None:
+            continue
+        if loss.grad_fn is None or loss.grad_fn in owner:
+            return None
+        owner[loss.grad_fn] = task
+        stack = [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            for position, (child, output) in enumerate(node.next_functions):
+                if child is None:
+                    continue
+                if (found := find_cut(child, output)) is not None:
+                    cut = cut or found
+                    if found is not cut:
+                        return None
+                    entries[task].setdefault(node, []).append(position)
+                    continue
+                if child in owner:
+                    if owner[child] != task:
+                        return None
+                    continue
+                owner[child] = task
+                if (leaf := leaf_of(child)) is None:
+                    stack.append(child)
+                elif id(leaf) in shared_ids:
+                    return None
+                else:
+                    leaves[task].append(leaf)
+        if not entries[task]:
+            return None
+    return None if cut is None else Heads(cut, entries, leaves)
+
+
+class _Arrivals:
+    """A hook that keeps the gradients that arrive at z from one node, and lets none pass."""
+
+    def __init__(self, positions: list[int]) -> None:
+        self.positions = positions
+        self.gradients: list[Tensor] = []
+
+    def __call__(self, inputs: tuple[Tensor | None, ...], outputs: object) -> tuple[Tensor | None, ...]:
+        passed = list(inputs)
+        for position in self.positions:
+            if (gradient := passed[position]) is not None:
+                self.gradients.append(gradient)
+            passed[position] = None
+        return tuple(passed)
+
+
+def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[list[Tensor | None], list[list[Pair]]]:
+    """Per task: its gradient at z, and its own leaves with theirs. The graph above z is freed."""
+    arrivals = [[_Arrivals(positions) for positions in above.values()] for above in heads.entries]
+    hooks = [
+        node.register_hook(arrival)
+        for above, task in zip(heads.entries, arrivals, strict=True)
+        for node, arrival in zip(above, task, strict=True)
+    ]
+    roots = [loss for loss in losses if loss is not None]
+    leaves = [leaf for own in heads.leaves for leaf in own]
+    try:
+        # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
+        _, *found = torch.autograd.grad(roots, [heads.cut.edge, *leaves], allow_unused=True)  # type: ignore[list-item]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    at_cut = [_sum([gradient for arrival in task for gradient in arrival.gradients]) for task in arrivals]
+    remaining = iter(found)
+    pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
+    return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
+
+
+def _sum(gradients: list[Tensor]) -> Tensor | None:
+    return None if not gradients else gradients[0] if len(gradients) == 1 else torch.stack(gradients).sum(0)
