@@ -14,7 +14,7 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.heads import Heads, walk
-from excessmtl.gradients.observation import Sample
+from excessmtl.gradients.observation import Sample, Samples
 from excessmtl.gradients.stacked import Stacked, stacked
 
 
@@ -84,6 +84,13 @@ class Gathered:
             dz = dz if self.scale is None else dz / self.scale
             found.append(Sample(cut.values, dz, self.masks[task], batch))
         return found
+
+    def samples_of_all(self) -> Samples | None:
+        """The same for all tasks in one, where they see the same tensor."""
+        if self.stacked is None:
+            return None
+        there = [bool(task) for task in self.cuts]
+        return Samples(self.stacked.cut.values, self.stacked.dz.float(), self.masks, there)
 
     def without_graph(self) -> "Gathered":
         """The same statistics of a batch that has been written, holding on to no autograd graph."""

@@ -7,6 +7,7 @@ arrives, so nothing is added up that has to be kept apart, and the engine is sta
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,7 +112,8 @@ def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[list[Tensor | N
     leaves = [leaf for own in heads.leaves for leaf in own]
     try:
         # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
-        _, *found = torch.autograd.grad(roots, [heads.cut.edge, *leaves], allow_unused=True)  # type: ignore[list-item]
+        targets: list[Any] = [heads.cut.edge, *leaves]
+        _, *found = torch.autograd.grad(roots, targets, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()

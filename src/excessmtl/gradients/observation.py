@@ -34,10 +34,35 @@ class Sample:
     batch: int = 0
     """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
 
-    def check_mask(self, size: int) -> None:
-        """Refuse a mask that does not have one entry per sample."""
-        if self.labelled is not None and len(self.labelled) != size:
-            raise ValueError(f"mask has {len(self.labelled)} entries for a batch of {size}; give one per sample")
+
+@dataclass(frozen=True)
+class Samples:
+    """One tensor of the representation as all tasks see it."""
+
+    z: Tensor
+    dz: Tensor
+    """[m, ...]; zero where not ok."""
+    labelled: Sequence[Tensor | None]
+    """Per task: which rows carry a label."""
+    there: Sequence[bool]
+    """Whether a loss was given for the task."""
+
+    def counts(self, size: int) -> Tensor:
+        """[m]: how many of the `size` samples of the batch carry a label."""
+        if all(self.there) and all(mask is None for mask in self.labelled):
+            return self.dz.new_full((len(self.dz),), size, dtype=torch.float32)
+        every, none = (self.dz.new_full((), count, dtype=torch.float32) for count in (size, 0))
+        counts = []
+        for there, mask in zip(self.there, self.labelled, strict=True):
+            check_mask(mask, size)
+            counts.append(none if not there else every if mask is None else mask.to(every.device).sum().float())
+        return torch.stack(counts)
+
+
+def check_mask(labelled: Tensor | None, size: int) -> None:
+    """Refuse a mask that does not have one entry per sample."""
+    if labelled is not None and len(labelled) != size:
+        raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample")
 
 
 @dataclass(frozen=True)
@@ -58,6 +83,8 @@ class Observation:
     """Shared probe only: which shared parameter each row matrix belongs to (frozen ones have none)."""
     samples: Callable[[int], Sequence[Sample]] = lambda task: ()
     """Representation probe only: the batches of one task, gradients zero where not ok."""
+    together: Sequence[Samples] = ()
+    """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None
