@@ -107,10 +107,12 @@ def noted_by(module: nn.Module) -> FindCut:
     found: dict[tuple[Node, int], Cut] = {}
 
     def find(node: Node, output: int) -> Cut | None:
-        note = _metadata(node).get(_NOTE, {}).get((owner, output))
-        if note is not None and (node, output) not in found:
-            found[node, output] = Cut(GradientEdge(node, output), *note)
-        return found.get((node, output))
+        notes = _metadata(node).get(_NOTE)
+        if notes is None or (owner, output) not in notes:
+            return None
+        if (node, output) not in found:
+            found[node, output] = Cut(GradientEdge(node, output), *notes[owner, output])
+        return found[node, output]
 
     return find
 

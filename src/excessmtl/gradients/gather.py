@@ -154,14 +154,13 @@ def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[
     values = loss_values(losses)
     labelled = has_labels(losses, masks, values.device)
     at_cut, own = walk(losses, heads)
+    cuts = [[] if loss is None else [(heads.cut, dz)] for loss, dz in zip(losses, at_cut.tensors.unbind(), strict=True)]
     together = stacked(heads.cut, at_cut, own)
     if together is None:
-        gradients = [[dz, *(gradient for _, gradient in leaves)] for dz, leaves in zip(at_cut, own, strict=True)]
-        finite = torch.stack([all_finite(task, values) for task in gradients])
+        pairs = [[*at_z, *leaves] for at_z, leaves in zip(cuts, own, strict=True)]
+        finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in pairs])
     else:
         finite = together.finite()
-        at_cut = [None if dz is None else row for dz, row in zip(at_cut, together.dz.unbind(), strict=True)]
-    cuts = [[] if dz is None else [(heads.cut, dz)] for dz in at_cut]
     found = Gathered(values, labelled, finite, None, masks, own, cuts, [() for _ in losses], stacked=together)
     if together is not None:
         together.zero_unless(found.ok)

@@ -15,6 +15,7 @@ from torch.autograd.graph import Node
 
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
+from excessmtl.gradients.rows import Rows
 
 Pair = tuple[Tensor, Tensor]
 """A leaf and its gradient."""
@@ -84,44 +85,43 @@ def separate_heads(
     return None if cut is None else Heads(cut, entries, leaves)
 
 
-class _Arrivals:
-    """A hook that keeps the gradients that arrive at z from one node, and lets none pass."""
+class _Arrival:
+    """A hook that adds the gradients arriving at z from one node to a task's row, and lets none pass."""
 
-    def __init__(self, positions: list[int]) -> None:
-        self.positions = positions
-        self.gradients: list[Tensor] = []
+    def __init__(self, rows: Rows, task: int, positions: list[int]) -> None:
+        self.rows, self.task, self.positions = rows, task, positions
 
     def __call__(self, inputs: tuple[Tensor | None, ...], outputs: object) -> tuple[Tensor | None, ...]:
         passed = list(inputs)
         for position in self.positions:
             if (gradient := passed[position]) is not None:
-                self.gradients.append(gradient)
+                self.rows.add(self.task, gradient)
             passed[position] = None
         return tuple(passed)
 
 
-def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[list[Tensor | None], list[list[Pair]]]:
-    """Per task: its gradient at z, and its own leaves with theirs. The graph above z is freed."""
-    arrivals = [[_Arrivals(positions) for positions in above.values()] for above in heads.entries]
+def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, list[list[Pair]]]:
+    """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed.
+
+    A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
+    is still in the cache.
+    """
+    rows = Rows.like(heads.cut.stored, len(losses))
     hooks = [
-        node.register_hook(arrival)
-        for above, task in zip(heads.entries, arrivals, strict=True)
-        for node, arrival in zip(above, task, strict=True)
+        node.register_hook(_Arrival(rows, task, positions))
+        for task, above in enumerate(heads.entries)
+        for node, positions in above.items()
     ]
-    roots = [loss for loss in losses if loss is not None]
     leaves = [leaf for own in heads.leaves for leaf in own]
+    # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
+    targets: list[Any] = [heads.cut.edge, *leaves]
     try:
-        # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
-        targets: list[Any] = [heads.cut.edge, *leaves]
+        roots = [loss for loss in losses if loss is not None]
         _, *found = torch.autograd.grad(roots, targets, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
-    at_cut = [_sum([gradient for arrival in task for gradient in arrival.gradients]) for task in arrivals]
+    rows.finish()
     remaining = iter(found)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
-    return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
-
-
-def _sum(gradients: list[Tensor]) -> Tensor | None:
-    return None if not gradients else gradients[0] if len(gradients) == 1 else torch.stack(gradients).sum(0)
+    return rows, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]

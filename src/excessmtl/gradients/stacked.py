@@ -12,45 +12,9 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.rows import Rows
 
 Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-@dataclass(frozen=True)
-class Rows:
-    """k tensors of one shape, one row of memory each."""
-
-    flat: Tensor
-    """[k, n], in the order in which the tensors lay in memory."""
-    shape: torch.Size
-    order: tuple[int, ...]
-    """Dimensions from the outermost to the innermost in memory."""
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> "Rows":
-        """Copies, in the memory layout of the first (channels last stays channels last)."""
-        strides = tensors[0].stride()
-        order = tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
-        rows = torch.stack([tensor.permute(order) for tensor in tensors])
-        return cls(rows.flatten(1) if order else rows[:, None], tensors[0].shape, order)
-
-    def shaped(self, row: Tensor) -> Tensor:
-        """A row as a tensor of the original shape, or all [k, n] of them."""
-        lead = row.ndim - 1
-        sizes = [self.shape[dim] for dim in self.order]
-        back = sorted(range(len(self.order)), key=lambda place: self.order[place])
-        return row.reshape(*row.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
-
-    def sums(self) -> Tensor:
-        """[k]; finite if and only if every entry is (or the entries are beyond any use)."""
-        return self.flat.sum(1, dtype=torch.float32)
-
-    def zero_unless(self, ok: Tensor) -> None:
-        """Set the rows that are not ok to zero, whatever is in them."""
-        # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
-        bits = _BITS[self.flat.element_size()]
-        self.flat.view(bits).bitwise_and_(-ok.to(bits)[:, None])
 
 
 @dataclass(frozen=True)
@@ -77,7 +41,7 @@ class Stacked:
     @property
     def dz(self) -> Tensor:
         """[m, ...]"""
-        return self.rows.shaped(self.rows.flat)
+        return self.rows.tensors
 
     def finite(self) -> Tensor:
         """[m] bool."""
@@ -105,13 +69,8 @@ class Stacked:
         return replace(self, cut=self.cut.without_graph(), own=[])
 
 
-def stacked(cut: Cut, at_cut: Sequence[Tensor | None], own: Own) -> Stacked | None:
-    """All of it in one, or None where gradients are sparse or of several types."""
-    there = [gradient for gradient in at_cut if gradient is not None]
-    if not there or any(gradient.is_sparse or gradient.dtype != there[0].dtype for gradient in there):
-        return None
-    zero = there[0] if len(there) == len(at_cut) else torch.zeros_like(there[0])
-    dense = [zero if gradient is None else gradient for gradient in at_cut]
+def stacked(cut: Cut, at_cut: Rows, own: Own) -> Stacked | None:
+    """All of it in one, or None where a task's own gradients are sparse."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):
         for leaf, gradient in pairs:
@@ -122,7 +81,7 @@ def stacked(cut: Cut, at_cut: Sequence[Tensor | None], own: Own) -> Stacked | No
     for members in alike.values():
         tasks, leaves, gradients = zip(*members, strict=True)
         groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
-    return Stacked(cut, Rows.of(dense), groups)
+    return Stacked(cut, at_cut, groups)
 
 
 @lru_cache(maxsize=256)

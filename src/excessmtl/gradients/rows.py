@@ -1,0 +1,76 @@
+"""Tensors of one shape, a row of memory each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """k of them. Memory is laid out as in the tensors they are made from: channels last stays channels last."""
+
+    flat: Tensor
+    """[k, n], in the order of memory."""
+    shape: torch.Size
+    order: tuple[int, ...]
+    """Dimensions from the outermost to the innermost in memory."""
+    filled: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> "Rows":
+        """Copies of these."""
+        order = _order(tensors[0])
+        rows = torch.stack([tensor.permute(order) for tensor in tensors])
+        return cls(rows.reshape(len(rows), -1), tensors[0].shape, order, set(range(len(rows))))
+
+    @classmethod
+    def like(cls, tensor: Tensor, count: int) -> "Rows":
+        """Rows to be filled by `add`, then `finish`."""
+        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, _order(tensor))
+
+    def add(self, row: int, tensor: Tensor) -> None:
+        """Add to a row; what is added first takes the place of what was in the memory."""
+        place = self.tensors[row]
+        if row not in self.filled:
+            self.filled.add(row)
+            place.copy_(tensor)
+        else:
+            place.add_(tensor)
+
+    def finish(self) -> None:
+        """Zero where nothing was added."""
+        for row in range(len(self.flat)):
+            if row not in self.filled:
+                self.flat[row].zero_()
+
+    @cached_property
+    def tensors(self) -> Tensor:
+        """[k, ...]: the rows in their original shape."""
+        return self.shaped(self.flat)
+
+    def shaped(self, rows: Tensor) -> Tensor:
+        """[n] or [k, n] in the order of memory -> the original shape."""
+        lead = rows.ndim - 1
+        sizes = [self.shape[dim] for dim in self.order]
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return rows.reshape(*rows.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
+
+    def sums(self) -> Tensor:
+        """[k]; finite if and only if every entry is (or the entries are beyond any use)."""
+        return self.flat.sum(1, dtype=torch.float32)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Set the rows that are not ok to zero, whatever is in them."""
+        # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
+        bits = _BITS[self.flat.element_size()]
+        self.flat.view(bits).bitwise_and_(-ok.to(bits)[:, None])
+
+
+def _order(tensor: Tensor) -> tuple[int, ...]:
+    strides = tensor.stride()
+    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
