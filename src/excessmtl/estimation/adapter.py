@@ -73,8 +73,13 @@ class Adapter:
 
     def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
-        z, dz = self._with_one(self._project(batch.z.float(), 0)), self._project(batch.dz, 1, lead=1)
-        z, dz, count = z.squeeze(-2), dz.squeeze(-2), batch.counts(_enough(len(z)))
+        z = self._with_one(self._project(batch.z.float(), 0)).squeeze(-2)
+        features, rows = batch.z.shape[-1], batch.z.ndim == 2 and self.batch_dim in (0, -2)
+        if rows and features > self.width:
+            dz = batch.gradients.times(self._matrix(features, 1, z.device))
+        else:
+            dz = self._project(batch.dz, 1, lead=1).squeeze(-2)
+        count = batch.counts(_enough(len(z)))
         return z.T @ dz, z.square().T @ dz.square(), count
 
     def _of_task(
@@ -115,7 +120,10 @@ class Adapter:
         features = flat.shape[-1]
         if features <= self.width and alone:
             return flat if features == self.width else functional.pad(flat, (0, self.width - features))
-        return flat @ _gaussian(features, self.width, self.seed + 7919 * stream, flat.device)
+        return flat @ self._matrix(features, stream, flat.device)
+
+    def _matrix(self, features: int, stream: int, device: torch.device) -> Tensor:
+        return _gaussian(features, self.width, self.seed + 7919 * stream, device)
 
     def _positions(self, tensor: Tensor, lead: int = 0) -> Tensor:
         """[samples, positions, features], behind `lead` dimensions that are left alone."""

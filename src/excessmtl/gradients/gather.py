@@ -34,15 +34,20 @@ class Gathered:
     """Per task: which samples carry a label."""
     own: list[list[tuple[Tensor, Tensor]]]
     """Per task: (leaf, gradient) for the leaves outside `shared`."""
-    cuts: list[list[tuple[Cut, Tensor]]]
-    """Per task: gradients at the representation."""
+    one_by_one: list[list[tuple[Cut, Tensor]]]
+    """Per task: gradients at the representation, where they are not stacked."""
     probed: list[Sequence[Tensor | None]]
     """Per task: gradients at the probed parameters."""
     parameters: Sequence[Tensor] = ()
     final: bool = False
     """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
     stacked: Stacked | None = None
-    """The gradients of `own` and `cuts` in one, zero where not ok, where they can be."""
+    """The gradients of `own` and at the representation in one, zero where not ok, where they can be."""
+
+    @cached_property
+    def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
+        """Per task: gradients at the representation."""
+        return self.one_by_one if self.stacked is None else self.stacked.cuts
 
     @cached_property
     def ok(self) -> Tensor:
@@ -70,7 +75,7 @@ class Gathered:
     def cut_rows(self) -> tuple[Tensor, ...]:
         """The same at the representation: one matrix per distinct cut."""
         if self.stacked is not None:
-            rows = self.stacked.dz.flatten(1)
+            rows = self.stacked.at_cut.tensors.flatten(1)
             return (rows if rows.dtype == torch.float64 else rows.float(),)
         cuts = {id(cut): cut for task in self.cuts for cut, _ in task}
         found = [{id(cut): gradient for cut, gradient in task} for task in self.cuts]
@@ -89,14 +94,13 @@ class Gathered:
         """The same for all tasks in one, where they see the same tensor."""
         if self.stacked is None:
             return None
-        there = [bool(task) for task in self.cuts]
-        return Samples(self.stacked.cut.values, self.stacked.dz.float(), self.masks, there)
+        return Samples(self.stacked.cut.values, self.stacked.at_cut, self.masks, self.stacked.there)
 
     def without_graph(self) -> "Gathered":
         """The same statistics of a batch that has been written, holding on to no autograd graph."""
-        cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.cuts]
+        cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.one_by_one]
         together = None if self.stacked is None else self.stacked.without_graph()
-        return replace(self, cuts=cuts, own=[[] for _ in self.own], final=False, stacked=together)
+        return replace(self, one_by_one=cuts, own=[[] for _ in self.own], final=False, stacked=together)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
         dtypes = {g.dtype for g in gradients if g is not None}
@@ -154,14 +158,16 @@ def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[
     values = loss_values(losses)
     labelled = has_labels(losses, masks, values.device)
     at_cut, own = walk(losses, heads)
-    cuts = [[] if loss is None else [(heads.cut, dz)] for loss, dz in zip(losses, at_cut.tensors.unbind(), strict=True)]
-    together = stacked(heads.cut, at_cut, own)
-    if together is None:
-        pairs = [[*at_z, *leaves] for at_z, leaves in zip(cuts, own, strict=True)]
-        finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in pairs])
-    else:
+    together = stacked(heads.cut, at_cut, tuple(loss is not None for loss in losses), own)
+    one_by_one: list[list[tuple[Cut, Tensor]]] = []
+    if together is not None:
         finite = together.finite()
-    found = Gathered(values, labelled, finite, None, masks, own, cuts, [() for _ in losses], stacked=together)
+    else:
+        pairs = zip(losses, at_cut.tensors.unbind(), strict=True)
+        one_by_one = [[] if loss is None else [(heads.cut, dz)] for loss, dz in pairs]
+        reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
+        finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
+    found = Gathered(values, labelled, finite, None, masks, own, one_by_one, [() for _ in losses], stacked=together)
     if together is not None:
         together.zero_unless(found.ok)
     return found

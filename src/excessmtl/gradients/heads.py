@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
+from excessmtl.gradients.linear import Linear, linear_heads
+from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows
 
 Pair = tuple[Tensor, Tensor]
@@ -29,6 +31,11 @@ class Heads:
     entries: list[dict[Node, list[int]]]
     """The nodes that take z as an input, and which of their inputs it is."""
     leaves: list[list[Tensor]]
+
+    @property
+    def all_leaves(self) -> list[Tensor]:
+        """Of all tasks, in order."""
+        return [leaf for own in self.leaves for leaf in own]
 
     @property
     def reaches(self) -> list[Reach]:
@@ -100,10 +107,32 @@ class _Arrival:
         return tuple(passed)
 
 
-def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, list[list[Pair]]]:
-    """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed.
+def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products, list[list[Pair]]]:
+    """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed."""
+    linear = linear_heads(heads.cut, heads.entries)
+    at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
+    remaining = iter(found)
+    pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
+    return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
 
-    A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
+
+def _to_outputs(
+    losses: Sequence[Tensor | None], heads: Heads, linear: Sequence[Linear | None]
+) -> tuple[Products, Sequence[Tensor | None]]:
+    """Down to the outputs of linear heads, which need not be asked for their gradient at z."""
+    layers = [layer for layer in linear if layer is not None]
+    found = _gradients(losses, [*(GradientEdge(layer.node, 0) for layer in layers), *heads.all_leaves])
+    left = [
+        heads.cut.stored.new_zeros(len(heads.cut.stored), len(layer.weight)) if gradient is None else gradient
+        for layer, gradient in zip(layers, found, strict=False)
+    ]
+    sizes = tuple(0 if layer is None else len(layer.weight) for layer in linear)
+    right = [layer.weight.detach() for layer in layers]
+    return Products(torch.cat(left, dim=1), torch.cat(right), sizes), found[len(layers) :]
+
+
+def _to_cut(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, Sequence[Tensor | None]]:
+    """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
     is still in the cache.
     """
     rows = Rows.like(heads.cut.stored, len(losses))
@@ -112,16 +141,16 @@ def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, list[list
         for task, above in enumerate(heads.entries)
         for node, positions in above.items()
     ]
-    leaves = [leaf for own in heads.leaves for leaf in own]
-    # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
-    targets: list[Any] = [heads.cut.edge, *leaves]
     try:
-        roots = [loss for loss in losses if loss is not None]
-        _, *found = torch.autograd.grad(roots, targets, allow_unused=True)
+        # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
+        found = _gradients(losses, [heads.cut.edge, *heads.all_leaves])
     finally:
         for hook in hooks:
             hook.remove()
     rows.finish()
-    remaining = iter(found)
-    pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
-    return rows, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
+    return rows, found[1:]
+
+
+def _gradients(losses: Sequence[Tensor | None], targets: list[Any]) -> Sequence[Tensor | None]:
+    roots = [loss for loss in losses if loss is not None]
+    return torch.autograd.grad(roots, targets, allow_unused=True)

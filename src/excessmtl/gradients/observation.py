@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -35,23 +36,39 @@ class Sample:
     """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
 
 
+class Gradients(Protocol):
+    """The gradients of all tasks at one tensor, however they are kept."""
+
+    @property
+    def tensors(self) -> Tensor:
+        """[m, ...]"""
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """The same times a matrix, in fp32; cheaper than by hand where they are kept as products."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """One tensor of the representation as all tasks see it."""
 
     z: Tensor
-    dz: Tensor
-    """[m, ...]; zero where not ok."""
+    gradients: "Gradients"
+    """Zero where not ok."""
     labelled: Sequence[Tensor | None]
     """Per task: which rows carry a label."""
     there: Sequence[bool]
     """Whether a loss was given for the task."""
 
+    @property
+    def dz(self) -> Tensor:
+        """[m, ...]"""
+        return self.gradients.tensors.float()
+
     def counts(self, size: int) -> Tensor:
         """[m]: how many of the `size` samples of the batch carry a label."""
         if all(self.there) and all(mask is None for mask in self.labelled):
-            return self.dz.new_full((len(self.dz),), size, dtype=torch.float32)
-        every, none = (self.dz.new_full((), count, dtype=torch.float32) for count in (size, 0))
+            return self.z.new_full((len(self.there),), size, dtype=torch.float32)
+        every, none = (self.z.new_full((), count, dtype=torch.float32) for count in (size, 0))
         counts = []
         for there, mask in zip(self.there, self.labelled, strict=True):
             check_mask(mask, size)

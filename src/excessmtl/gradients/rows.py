@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -66,9 +66,28 @@ class Rows:
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set the rows that are not ok to zero, whatever is in them."""
-        # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
-        bits = _BITS[self.flat.element_size()]
-        self.flat.view(bits).bitwise_and_(-ok.to(bits)[:, None])
+        zero_bits(self.flat, ok[:, None])
+
+    def combined(self, weights: Tensor) -> Tensor:
+        """The weighted sum, in the original shape."""
+        return self.shaped(weights.to(self.flat.dtype) @ self.flat)
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """[k, ..., columns]: every tensor times `matrix`, in fp32."""
+        return self.tensors.float() @ matrix
+
+
+def zero_bits(values: Tensor, ok: Tensor) -> None:
+    """In place: zero where not ok, whatever was there."""
+    # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
+    bits = _BITS[values.element_size()]
+    values.view(bits).bitwise_and_(-ok.to(bits))
+
+
+@lru_cache(maxsize=256)
+def index_of(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """To pick these places from a tensor; kept, because a CUDA graph cannot record a copy from the host."""
+    return torch.tensor(places, device="cpu").to(device)
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:

@@ -6,13 +6,13 @@ without a loss scale.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.rows import Rows
+from excessmtl.gradients.products import Products
+from excessmtl.gradients.rows import Rows, index_of
 
 Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
 
@@ -27,7 +27,7 @@ class Alike:
 
     def among(self, values: Tensor) -> Tensor:
         """The entries of `values` [m] that belong to these leaves."""
-        return values if self.tasks == tuple(range(len(values))) else values[_index(self.tasks, values.device)]
+        return values if self.tasks == tuple(range(len(values))) else values[index_of(self.tasks, values.device)]
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,33 @@ class Stacked:
     """The gradients of all m tasks at the one tensor z where they meet the trunk, and at their own leaves."""
 
     cut: Cut
-    rows: Rows
+    at_cut: Rows | Products
+    there: tuple[bool, ...]
+    """Whether a loss was given for the task."""
     own: list[Alike]
 
     @property
-    def dz(self) -> Tensor:
-        """[m, ...]"""
-        return self.rows.tensors
+    def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
+        """Per task: the cut and its gradient there."""
+        pairs = zip(self.at_cut.tensors.unbind(), self.there, strict=True)
+        return [[(self.cut, dz)] if there else [] for dz, there in pairs]
 
     def finite(self) -> Tensor:
         """[m] bool."""
-        total = self.rows.sums()
+        total = self.at_cut.sums()
         for group in self.own:
-            total = total.index_add(0, _index(group.tasks, total.device), group.rows.sums())
+            total = total.index_add(0, index_of(group.tasks, total.device), group.rows.sums())
         return total.isfinite()
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set everything of the tasks that are not ok to zero."""
-        for rows, mine in [(self.rows, ok), *((group.rows, group.among(ok)) for group in self.own)]:
-            rows.zero_unless(mine)
+        self.at_cut.zero_unless(ok)
+        for group in self.own:
+            group.rows.zero_unless(group.among(ok))
 
     def contributions(self, weights: Tensor, heads: Tensor) -> list[tuple[Tensor | Cut, Tensor]]:
         """The combined gradient: `weights` on z, `heads` on the leaves."""
-        combined = self.rows.shaped(weights.to(self.rows.flat.dtype) @ self.rows.flat)
-        parts: list[tuple[Tensor | Cut, Tensor]] = [(self.cut, combined)]
+        parts: list[tuple[Tensor | Cut, Tensor]] = [(self.cut, self.at_cut.combined(weights))]
         for group in self.own:
             scaled = group.rows.flat * group.among(heads).to(group.rows.flat.dtype)[:, None]
             parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
@@ -69,7 +72,7 @@ class Stacked:
         return replace(self, cut=self.cut.without_graph(), own=[])
 
 
-def stacked(cut: Cut, at_cut: Rows, own: Own) -> Stacked | None:
+def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
     """All of it in one, or None where a task's own gradients are sparse."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):
@@ -81,10 +84,4 @@ def stacked(cut: Cut, at_cut: Rows, own: Own) -> Stacked | None:
     for members in alike.values():
         tasks, leaves, gradients = zip(*members, strict=True)
         groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
-    return Stacked(cut, at_cut, groups)
-
-
-@lru_cache(maxsize=256)
-def _index(tasks: tuple[int, ...], device: torch.device) -> Tensor:
-    # Kept: a copy from the host in every step would be one that a CUDA graph cannot record.
-    return torch.tensor(tasks, device="cpu").to(device)
+    return Stacked(cut, at_cut, there, groups)
