@@ -10,10 +10,16 @@ import torch
 from torch import Tensor
 
 _EPS = 1e-12
+_CHUNK = 2**21
+"""Numbers treated at once: what is made on the way then stays in the cache of a CPU, and small on a GPU."""
 
 
 def accumulate_and_estimate(rows: Tensor, squares: Tensor, ok: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of one parameter in E [m], and its new accumulator [m, n]. Tasks not ok keep theirs."""
-    power = rows.square()
-    squares = torch.where(ok[:, None], squares + power, squares)
-    return (power / (squares.sqrt() + _EPS)).sum(1), squares
+    """The share of one parameter in E [m], and its new accumulator [m, n]. Tasks not ok (zero rows) keep theirs."""
+    updated, shares = torch.empty_like(squares), []
+    at_once = max(1, _CHUNK // max(rows.shape[1], 1))
+    for g, old, new, takes_part in zip(*(part.split(at_once) for part in (rows, squares, updated, ok)), strict=True):  # type: ignore[no-untyped-call]
+        power = g.square()
+        torch.addcmul(old, power, takes_part[:, None].to(power.dtype), out=new)
+        shares.append(power.div_(new.sqrt().add_(_EPS)).sum(1))
+    return torch.cat(shares), updated

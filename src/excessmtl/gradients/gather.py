@@ -15,6 +15,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.observation import Sample, Samples
+from excessmtl.gradients.rows import ParameterRows, zero_bits
 from excessmtl.gradients.stacked import Stacked, stacked
 
 
@@ -36,8 +37,8 @@ class Gathered:
     """Per task: (leaf, gradient) for the leaves outside `shared`."""
     one_by_one: list[list[tuple[Cut, Tensor]]]
     """Per task: gradients at the representation, where they are not stacked."""
-    probed: list[Sequence[Tensor | None]]
-    """Per task: gradients at the probed parameters."""
+    probed: Sequence[Tensor]
+    """[m, n] gradients at each probed parameter, as they came."""
     parameters: Sequence[Tensor] = ()
     final: bool = False
     """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
@@ -69,7 +70,9 @@ class Gathered:
     @cached_property
     def rows(self) -> tuple[Tensor, ...]:
         """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
-        return tuple(self._rows(p.numel(), [task[j] for task in self.probed]) for j, p in enumerate(self.parameters))
+        for rows in self.probed:
+            zero_bits(rows, self.ok[:, None])
+        return tuple(self.probed if self.scale is None else (rows / self.scale for rows in self.probed))
 
     @cached_property
     def cut_rows(self) -> tuple[Tensor, ...]:
@@ -128,8 +131,9 @@ def gather(
     """
     values = loss_values(losses)
     last = next(loss for loss in reversed(losses) if loss is not None)
-    own, cuts, probed, finite = [], [], [], []
-    for loss, reach in zip(losses, reaches, strict=True):
+    own, cuts, finite = [], [], []
+    probed = ParameterRows(parameters, len(losses))
+    for task, (loss, reach) in enumerate(zip(losses, reaches, strict=True)):
         leaves, edges = list(reach.leaves.values()), list(reach.cuts.values())
         targets = [*(cut.edge for cut in edges), *leaves, *parameters]
         gradients: Sequence[Tensor | None] = [None] * len(targets)
@@ -147,10 +151,10 @@ def gather(
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
         own.append([(target, g) for target, g in reached if isinstance(target, Tensor)])
-        probed.append(gradients[len(edges) + len(leaves) :])
-        finite.append(all_finite(gradients, values))
-    labelled = has_labels(losses, masks, values.device)
-    return Gathered(values, labelled, torch.stack(finite), scale, masks, own, cuts, probed, parameters, final)
+        probed.fill(task, gradients[len(edges) + len(leaves) :])
+        finite.append(all_finite([gradient for _, gradient in reached], values))
+    labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
+    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
 
 
 def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[Tensor | None]) -> Gathered:
@@ -167,7 +171,7 @@ def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[
         one_by_one = [[] if loss is None else [(heads.cut, dz)] for loss, dz in pairs]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
-    found = Gathered(values, labelled, finite, None, masks, own, one_by_one, [() for _ in losses], stacked=together)
+    found = Gathered(values, labelled, finite, None, masks, own, one_by_one, (), stacked=together)
     if together is not None:
         together.zero_unless(found.ok)
     return found

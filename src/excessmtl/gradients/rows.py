@@ -1,4 +1,4 @@
-"""Tensors of one shape, a row of memory each."""
+"""Gradients of all tasks as rows of matrices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,6 +75,36 @@ class Rows:
     def times(self, matrix: Tensor) -> Tensor:
         """[k, ..., columns]: every tensor times `matrix`, in fp32."""
         return self.tensors.float() @ matrix
+
+
+class ParameterRows:
+    """One [m, n] matrix (fp32 or wider) per parameter, filled task by task.
+
+    A gradient is copied as soon as it is there, so that one task's gradients are alive beside the matrices, not all.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], tasks: int) -> None:
+        self.rows = [p.new_empty(tasks, p.numel(), dtype=_wide(p.dtype), requires_grad=False) for p in parameters]
+        shaped = [rows.view(tasks, *p.shape) for rows, p in zip(self.rows, parameters, strict=True)]
+        self._places = list(zip(*(rows.unbind() for rows in shaped), strict=True)) or [()] * tasks
+
+    def fill(self, task: int, gradients: Sequence[Tensor | None]) -> None:
+        """Zero where there is no gradient."""
+        found = [(place, g.to_dense()) for place, g in zip(self._places[task], gradients, strict=True) if g is not None]
+        if found:
+            torch._foreach_copy_([place for place, _ in found], [gradient for _, gradient in found])
+        for place, gradient in zip(self._places[task], gradients, strict=True):
+            if gradient is None:
+                place.zero_()
+
+    def finite(self, like: Tensor) -> Tensor:
+        """[m] bool: whether everything a task filled in is."""
+        sums = [rows.sum(1, dtype=torch.float32) for rows in self.rows]
+        return torch.stack(sums).sum(0).isfinite() if sums else torch.ones_like(like, dtype=torch.bool)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype == torch.float64 else torch.float32
 
 
 def zero_bits(values: Tensor, ok: Tensor) -> None:
