@@ -101,7 +101,9 @@ class Gathered:
 
     def without_graph(self) -> "Gathered":
         """The same statistics of a batch that has been written, holding on to no autograd graph."""
-        cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.one_by_one]
+        # One for all tasks that share it: products between tasks are taken cut by cut.
+        values = {id(cut): cut.without_graph() for task in self.one_by_one for cut, _ in task}
+        cuts = [[(values[id(cut)], dz) for cut, dz in task] for task in self.one_by_one]
         together = None if self.stacked is None else self.stacked.without_graph()
         return replace(self, one_by_one=cuts, own=[[] for _ in self.own], final=False, stacked=together)
 
