@@ -298,11 +298,11 @@ class Balancer(StatefulModule):
         heads: Heads,
     ) -> list[Contribution] | None:
         """The gradients to write now; None when the combined backward met something that is not finite."""
-        weights = weights * self.scale
-        own = weights if heads == "weighted" else torch.ones_like(weights)
+        weights = self._scaled(weights)
+        own = weights if heads == "weighted" else None
         if not batch.final and route.mode == "combined":
             ok, parameters = batch.ok, list(call.shared.values())
-            multipliers = None if heads == "weighted" else own * ok
+            multipliers = None if heads == "weighted" else ok.to(weights.dtype)
             parts = combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
             with exact(weights):
                 finite = all_finite([gradient for _, gradient in parts], weights)
@@ -318,6 +318,9 @@ class Balancer(StatefulModule):
             held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
         with exact(weights):
             return [part for one in held for part in contributions(one, weights, own, gates)]
+
+    def _scaled(self, weights: Tensor) -> Tensor:
+        return weights if self.scale == 1 else weights * self.scale
 
     def _together(self) -> Pool:
         """How statistics are summed over the processes that train together."""
@@ -341,7 +344,7 @@ class Balancer(StatefulModule):
         nan = torch.full_like(batch.values, torch.nan)
         return Step(
             tasks=self.tasks,
-            weights=torch.where(left_out, 0, applied * self.scale),
+            weights=torch.where(left_out, 0, self._scaled(applied)),
             losses=torch.where(batch.labelled, batch.values, nan),
             excess_risks=nan if risks is None else torch.where(batch.ok, risks, nan),
             left_out=left_out,

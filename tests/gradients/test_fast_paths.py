@@ -320,7 +320,7 @@ def test_products_are_what_they_stand_for():
     products = Products(left.clone(), right.clone(), (1, 0, 3, 2))
     products.right[2, 1] = torch.nan
     assert products.sums().isfinite().tolist() == [True, True, False, True]
-    products.zero_unless(products.sums().isfinite())
+    products.keep(-products.sums().isfinite().int())
     torch.testing.assert_close(products.tensors, dense * torch.tensor([1, 1, 0, 1])[:, None, None])
 
 

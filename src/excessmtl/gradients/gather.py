@@ -15,7 +15,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.observation import Sample, Samples
-from excessmtl.gradients.rows import ParameterRows, zero_bits
+from excessmtl.gradients.rows import ParameterRows, is_finite, keep_bits
 from excessmtl.gradients.stacked import Stacked, stacked
 
 
@@ -53,7 +53,7 @@ class Gathered:
     @cached_property
     def ok(self) -> Tensor:
         """[m] bool: the task takes part in this step."""
-        ok = self.labelled & self.values.isfinite() & self.finite
+        ok = self.labelled & is_finite(self.values) & self.finite
         return ok if self.overflow is None else ok & ~self.overflow
 
     @cached_property
@@ -70,8 +70,9 @@ class Gathered:
     @cached_property
     def rows(self) -> tuple[Tensor, ...]:
         """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
+        kept = -self.ok[:, None].to(torch.int32)  # all bits or none
         for rows in self.probed:
-            zero_bits(rows, self.ok[:, None])
+            keep_bits(rows, kept)
         return tuple(self.probed if self.scale is None else (rows / self.scale for rows in self.probed))
 
     @cached_property

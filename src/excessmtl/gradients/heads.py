@@ -153,4 +153,7 @@ def _to_cut(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, Sequen
 
 def _gradients(losses: Sequence[Tensor | None], targets: list[Any]) -> Sequence[Tensor | None]:
     roots = [loss for loss in losses if loss is not None]
-    return torch.autograd.grad(roots, targets, allow_unused=True)
+    ones: list[Tensor] | None = None  # made by the engine, one for each loss
+    if all(root.shape == roots[0].shape and root.dtype == roots[0].dtype for root in roots):
+        ones = [torch.ones_like(roots[0])] * len(roots)
+    return torch.autograd.grad(roots, targets, ones, allow_unused=True)

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.rows import index_of, zero_bits
+from excessmtl.gradients.rows import index_of, keep_bits
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,26 @@ class Products:
         owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
         return index_of(owners, self.left.device)
 
+    def _each(self, values: Tensor) -> Tensor:
+        """[m] -> [outputs of all heads]"""
+        return values if set(self.sizes) == {1} else values[self._owners]
+
     def sums(self) -> Tensor:
         """[m]; finite if and only if all entries of both factors are (or are beyond any use)."""
         each = self.left.sum(0, dtype=torch.float32) + self.right.sum(1, dtype=torch.float32)
+        if set(self.sizes) == {1}:
+            return each
         return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
 
-    def zero_unless(self, ok: Tensor) -> None:
-        """Set the tasks that are not ok to zero. Both factors: zero times NaN is NaN."""
-        mine = ok[self._owners]
-        zero_bits(self.left, mine)
-        zero_bits(self.right, mine[:, None])
+    def keep(self, kept: Tensor) -> None:
+        """Set the tasks to zero where `kept` [m] is 0 (where not, -1). Both factors: zero times NaN is NaN."""
+        mine = self._each(kept)
+        keep_bits(self.left, mine)
+        keep_bits(self.right, mine[:, None])
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum."""
-        return (self.left * weights.to(self.left.dtype)[self._owners]) @ self.right
+        return (self.left * self._each(weights.to(self.left.dtype))) @ self.right
 
     @cached_property
     def tensors(self) -> Tensor:

@@ -64,9 +64,9 @@ class Rows:
         """[k]; finite if and only if every entry is (or the entries are beyond any use)."""
         return self.flat.sum(1, dtype=torch.float32)
 
-    def zero_unless(self, ok: Tensor) -> None:
-        """Set the rows that are not ok to zero, whatever is in them."""
-        zero_bits(self.flat, ok[:, None])
+    def keep(self, kept: Tensor) -> None:
+        """Set the rows to zero where `kept` [k] is 0 (where not, -1)."""
+        keep_bits(self.flat, kept[:, None])
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum, in the original shape."""
@@ -100,18 +100,23 @@ class ParameterRows:
     def finite(self, like: Tensor) -> Tensor:
         """[m] bool: whether everything a task filled in is."""
         sums = [rows.sum(1, dtype=torch.float32) for rows in self.rows]
-        return torch.stack(sums).sum(0).isfinite() if sums else torch.ones_like(like, dtype=torch.bool)
+        return is_finite(torch.stack(sums).sum(0)) if sums else torch.ones_like(like, dtype=torch.bool)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def zero_bits(values: Tensor, ok: Tensor) -> None:
-    """In place: zero where not ok, whatever was there."""
+def keep_bits(values: Tensor, kept: Tensor) -> None:
+    """In place: zero where `kept` is 0, whatever was there; as it was where `kept` is -1."""
     # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
     bits = _BITS[values.element_size()]
-    values.view(bits).bitwise_and_(-ok.to(bits))
+    values.view(bits).bitwise_and_(kept.to(bits))
+
+
+def is_finite(values: Tensor) -> Tensor:
+    """As `isfinite`, in two operations instead of four."""
+    return (values - values) == 0
 
 
 @lru_cache(maxsize=256)

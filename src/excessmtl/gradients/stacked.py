@@ -12,7 +12,7 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.products import Products
-from excessmtl.gradients.rows import Rows, index_of
+from excessmtl.gradients.rows import Rows, index_of, is_finite
 
 Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
 
@@ -51,19 +51,22 @@ class Stacked:
         total = self.at_cut.sums()
         for group in self.own:
             total = total.index_add(0, index_of(group.tasks, total.device), group.rows.sums())
-        return total.isfinite()
+        return is_finite(total)
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set everything of the tasks that are not ok to zero."""
-        self.at_cut.zero_unless(ok)
+        kept = -ok.to(torch.int32)  # all bits or none
+        self.at_cut.keep(kept)
         for group in self.own:
-            group.rows.zero_unless(group.among(ok))
+            group.rows.keep(group.among(kept))
 
-    def contributions(self, weights: Tensor, heads: Tensor) -> list[tuple[Tensor | Cut, Tensor]]:
-        """The combined gradient: `weights` on z, `heads` on the leaves."""
+    def contributions(self, weights: Tensor, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
+        """The combined gradient: `weights` on z, `heads` (None: one) on the leaves."""
         parts: list[tuple[Tensor | Cut, Tensor]] = [(self.cut, self.at_cut.combined(weights))]
         for group in self.own:
-            scaled = group.rows.flat * group.among(heads).to(group.rows.flat.dtype)[:, None]
+            scaled = group.rows.flat
+            if heads is not None:
+                scaled = scaled * group.among(heads).to(scaled.dtype)[:, None]
             parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
         return parts
 

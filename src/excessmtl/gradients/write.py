@@ -15,14 +15,16 @@ Contribution = tuple[Tensor | Cut, Tensor]
 Gates = Sequence[Sequence[Tensor]]
 
 
-def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gates | None = None) -> list[Contribution]:
-    """The combined gradient of one batch: `weights` on what is shared, `heads` on what is a task's own.
+def contributions(
+    gathered: Gathered, weights: Tensor, heads: Tensor | None, gates: Gates | None = None
+) -> list[Contribution]:
+    """The combined gradient of one batch: `weights` on what is shared, `heads` (None: one) on what is a task's own.
 
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
     if gathered.stacked is not None and gates is None:
         return gathered.stacked.contributions(weights, heads)
-    ok = gathered.ok
+    ok, heads = gathered.ok, torch.ones_like(weights) if heads is None else heads
     owners: dict[int, int] = {}
     for task in gathered.own:
         for leaf, _ in task:
@@ -64,22 +66,40 @@ def _scaled(gradient: Tensor, ok: Tensor, multiplier: Tensor) -> Tensor:
     )
 
 
-def write(parts: Sequence[Contribution]) -> None:
+def write(parts: list[Contribution]) -> None:
     """Add all contributions to `.grad` in one pass of the autograd engine, which walks the trunk below the cuts once.
 
     Leaves go through the engine as well, not by hand: whatever hooks a trainer has put on them, to average gradients
-    over processes for one, run as they would under `loss.backward()`.
+    over processes for one, run as they would under `loss.backward()`. `parts` is emptied: a gradient that nobody else
+    holds becomes `.grad` without a copy.
     """
     roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Cut)]
     gradients = [gradient for target, gradient in parts if isinstance(target, Cut)]
     leaves = [(target, gradient) for target, gradient in parts if isinstance(target, Tensor)]
+    parts.clear()
     if leaves:
+        deliver: Callable[..., Tensor] = _Delivered.apply
         one = torch.ones((), device=leaves[0][1].device)
         with torch.enable_grad():
-            roots.append(defer(one, leaves, None))
+            roots.append(deliver(one, [gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves)))
         gradients.append(one)
+        leaves.clear()
     if roots:
         torch.autograd.backward(roots, gradients)
+
+
+class _Delivered(torch.autograd.Function):
+    """A node above leaves whose backward hands them gradients computed beforehand."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Any, *leaves: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> Any:
+        gradients, ctx.gradients = ctx.gradients, None
+        return None, None, *gradients
 
 
 class _Deferred(torch.autograd.Function):
