@@ -236,9 +236,10 @@ class Balancer(StatefulModule):
     def _collect(self, call: _Call, route: Route) -> Gathered:
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
-        if route.heads is not None and call.scale is None:
-            return gather_heads(call.losses, route.heads, call.masks)
         direct = route.mode == "direct"
+        if route.heads is not None and call.scale is None:
+            below = list(call.shared.values()) if direct else ()
+            return gather_heads(call.losses, route.heads, call.masks, parameters=below)
         probed: Sequence[Tensor] = ()
         if direct:
             probed = list(call.shared.values())

@@ -11,14 +11,16 @@ from excessmtl.gradients import route as route_module
 from excessmtl.gradients.linear import linear_heads
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows
-from models import DEVICE, PAPER_Z, ROBUST, UNIFORM, Method
+from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 """Wider than the sketch, so that there is something to project."""
 METHODS = [
     UNIFORM,
     ROBUST,
+    PAPER,
     PAPER_Z,
+    Method("cagrad"),
     Method("mgda", {"probe": "representation"}),
     Method("graddrop"),
     Method("groupdro"),

@@ -55,8 +55,13 @@ class Cut:
         return tensor if tensor.grad_fn in (edge.node, None) else None
 
     def without_graph(self) -> "Cut":
-        """The values alone."""
-        return Cut(None, self.values, None, _gone)
+        """The values alone, which must be what they were."""
+        self.check_unchanged()
+        return self.forgotten()
+
+    def forgotten(self) -> "Cut":
+        """Nothing that could be walked again."""
+        return Cut(None, self.stored, None, _gone)
 
 
 FindCut = Callable[[Node, int], Cut | None]

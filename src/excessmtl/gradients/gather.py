@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,21 +161,50 @@ def gather(
     return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
 
 
-def gather_heads(losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[Tensor | None]) -> Gathered:
-    """The same for heads that meet at one tensor only: one walk for all of them, results in one tensor."""
+def gather_heads(
+    losses: Sequence[Tensor | None],
+    heads: Heads,
+    masks: Sequence[Tensor | None],
+    *,
+    parameters: Sequence[Tensor] = (),
+) -> Gathered:
+    """The same for heads that meet at one tensor only: one walk for all of them, results in one tensor.
+
+    Down to `parameters`, all there is below that tensor, it is still a walk per task.
+    """
     values = loss_values(losses)
-    labelled = has_labels(losses, masks, values.device)
     at_cut, own = walk(losses, heads)
-    together = stacked(heads.cut, at_cut, tuple(loss is not None for loss in losses), own)
+    cut = heads.cut.forgotten() if parameters else heads.cut
+    together = stacked(cut, at_cut, tuple(loss is not None for loss in losses), own)
     one_by_one: list[list[tuple[Cut, Tensor]]] = []
     if together is not None:
         finite = together.finite()
     else:
         pairs = zip(losses, at_cut.tensors.unbind(), strict=True)
-        one_by_one = [[] if loss is None else [(heads.cut, dz)] for loss, dz in pairs]
+        one_by_one = [[] if loss is None else [(cut, dz)] for loss, dz in pairs]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
-    found = Gathered(values, labelled, finite, None, masks, own, one_by_one, (), stacked=together)
+    probed = ParameterRows(parameters, len(losses))
+    if parameters:
+        one_by_one = [[] for _ in losses]  # what has been walked further down is not sent down again
+        for task, dz in enumerate(at_cut.tensors.unbind()):
+            more = task + 1 < len(losses)
+            edge: Any = heads.cut.edge
+            probed.fill(task, torch.autograd.grad(edge, parameters, dz, retain_graph=more, allow_unused=True))
+        finite = finite & probed.finite(values)
+    found = Gathered(
+        values,
+        has_labels(losses, masks, values.device),
+        finite,
+        None,
+        masks,
+        own,
+        one_by_one,
+        probed.rows,
+        parameters,
+        final=bool(parameters),
+        stacked=together,
+    )
     if together is not None:
         together.zero_unless(found.ok)
     return found

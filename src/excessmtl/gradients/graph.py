@@ -105,6 +105,12 @@ def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
     return [leaf for node in _nodes_below(cuts) if (leaf := leaf_of(node)) is not None]
 
 
+def leads_to_nothing_but(cut: Cut, parameters: Iterable[Tensor]) -> bool:
+    """Whether the graph below the cut ends in `parameters` alone, and in one of them at least."""
+    below = {id(leaf) for leaf in leaves_below([cut])}
+    return bool(below) and below <= {id(parameter) for parameter in parameters}
+
+
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
     """Whether the graph below the cuts leads to one of `parameters`, or to a checkpoint that hides what it holds."""
     wanted = {id(parameter) for parameter in parameters}

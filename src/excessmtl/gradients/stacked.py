@@ -60,9 +60,9 @@ class Stacked:
         for group in self.own:
             group.rows.keep(group.among(kept))
 
-    def contributions(self, weights: Tensor, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
-        """The combined gradient: `weights` on z, `heads` (None: one) on the leaves."""
-        parts: list[tuple[Tensor | Cut, Tensor]] = [(self.cut, self.at_cut.combined(weights))]
+    def at_leaves(self, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
+        """The gradients of the tasks' own leaves, times `heads` (None: one)."""
+        parts: list[tuple[Tensor | Cut, Tensor]] = []
         for group in self.own:
             scaled = group.rows.flat
             if heads is not None:

@@ -22,9 +22,23 @@ def contributions(
 
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
-    if gathered.stacked is not None and gates is None:
-        return gathered.stacked.contributions(weights, heads)
-    ok, heads = gathered.ok, torch.ones_like(weights) if heads is None else heads
+    stacked = gathered.stacked
+    if stacked is None or gates is not None:
+        parts = _one_by_one(gathered, weights, torch.ones_like(weights) if heads is None else heads, gates)
+    else:
+        parts = stacked.at_leaves(heads)
+        if not gathered.final:
+            parts.append((stacked.cut, stacked.at_cut.combined(weights)))
+    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
+        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
+        parts.append((parameter, combined if gathered.scale is None else combined * gathered.scale))
+    if (overflow := gathered.overflow) is not None:
+        parts = [(target, g * torch.where(overflow, torch.nan, 1.0).to(g.dtype)) for target, g in parts]
+    return parts
+
+
+def _one_by_one(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gates | None) -> list[Contribution]:
+    ok = gathered.ok
     owners: dict[int, int] = {}
     for task in gathered.own:
         for leaf, _ in task:
@@ -45,12 +59,6 @@ def contributions(
             add(cut, gradient, i, weights[i] if gates is None else gates[i][j])
         for leaf, gradient in gathered.own[i]:
             add(leaf, gradient, i, heads[i] if owners[id(leaf)] == 1 else weights[i])
-    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
-        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
-        total[id(parameter)] = [parameter, combined if gathered.scale is None else combined * gathered.scale]
-    if (overflow := gathered.overflow) is not None:
-        for slot in total.values():
-            slot[1] = slot[1] * torch.where(overflow, torch.nan, 1.0).to(slot[1].dtype)
     return [(target, gradient) for target, gradient in total.values()]
 
 
