@@ -45,7 +45,9 @@ def test_every_method_is_in_the_readme_table():
     assert all(f"`{name}`" in table for name in excessmtl.list_methods())
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/theory.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/theory.md", "docs/performance.md", "perf/README.md"]
+)
 def test_links_between_files_hold(name):
     prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):

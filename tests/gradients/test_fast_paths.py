@@ -266,6 +266,20 @@ def test_hooks_on_the_leaves_of_heads_run(plainly):
     assert sorted(calls) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("heads", ["linear", "twice"])
+def test_a_hook_on_the_representation_acts_once(heads):
+    model = model_of(HEADS[heads]).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    found = []
+    for factor in (1, 2):
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        z.register_hook(lambda gradient, factor=factor: gradient * factor)
+        model.zero_grad()
+        balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
+        found.append(model["trunk"][0].weight.grad)
+    torch.testing.assert_close(found[1], 2 * found[0])
+
+
 def separate(losses, model):
     balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
     return route_module.separate_heads(

@@ -13,8 +13,6 @@ from excessmtl.files import atomic_write
 
 _METHODS = (BASELINE, "uniform", "excess", "paper", "official")
 _SECONDS = 2.0
-_TASKS, _PARAMETERS, _BATCH = 10, 1_000_000, 256
-"""What stays while one of them grows."""
 Axis = tuple[str, str, Sequence[int]]
 
 
@@ -34,7 +32,8 @@ def axes(device: torch.device, quick: bool) -> list[Axis]:
 
 def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """For each quantity that grows: its values, and what was measured there."""
-    fixed = {"tasks": _TASKS, "parameters": 10**4 if quick else _PARAMETERS, "batch": _BATCH}
+    size = 10**4 if quick else 10**6 if device.type == "cuda" else 10**5
+    fixed = {"tasks": 10, "parameters": size, "batch": 256}
     curves = []
     for argument, label, values in axes(device, quick):
         results = []
@@ -44,7 +43,8 @@ def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> l
             results.append(measure(network, variants, device, 0.1 if quick else _SECONDS).to_dict())
             ratios = ", ".join(f"{row['method']} x{row['ratio'][1]:.2f}" for row in results[-1]["rows"])
             say(f"{label} {value}: {ratios}")
-        curves.append({"axis": label, "values": list(values), "results": results})
+        rest = {name: value for name, value in fixed.items() if name != argument}
+        curves.append({"axis": label, "values": list(values), "fixed": rest, "results": results})
     return curves
 
 

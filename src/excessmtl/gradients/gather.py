@@ -247,9 +247,9 @@ def without_gradients(
 
 def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
     """[m] fp32 values, zero where there is no loss."""
-    values = [None if loss is None else loss.detach().float().reshape(()) for loss in losses]
-    zero = torch.zeros_like(next(value for value in values if value is not None))
-    return torch.stack([zero if value is None else value for value in values])
+    zero = torch.zeros_like(next(loss for loss in losses if loss is not None), dtype=torch.float32)
+    with torch.no_grad():
+        return torch.stack([(zero if loss is None else loss).reshape(()) for loss in losses]).float()
 
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:

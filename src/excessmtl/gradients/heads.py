@@ -2,7 +2,7 @@
 the tasks meet nowhere above it.
 
 A pass per head is what works for any graph. Here a hook on the nodes just above z takes each task's gradient as it
-arrives, so nothing is added up that has to be kept apart, and the engine is started once instead of m times.
+arrives, before it is added to the others', and the engine is started once instead of m times.
 """
 
 from collections.abc import Collection, Sequence
@@ -93,18 +93,15 @@ def separate_heads(
 
 
 class _Arrival:
-    """A hook that adds the gradients arriving at z from one node to a task's row, and lets none pass."""
+    """A hook that adds the gradients arriving at z from one node to a task's row."""
 
     def __init__(self, rows: Rows, task: int, positions: list[int]) -> None:
         self.rows, self.task, self.positions = rows, task, positions
 
-    def __call__(self, inputs: tuple[Tensor | None, ...], outputs: object) -> tuple[Tensor | None, ...]:
-        passed = list(inputs)
+    def __call__(self, inputs: tuple[Tensor | None, ...], outputs: object) -> None:
         for position in self.positions:
-            if (gradient := passed[position]) is not None:
+            if (gradient := inputs[position]) is not None:
                 self.rows.add(self.task, gradient)
-            passed[position] = None
-        return tuple(passed)
 
 
 def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products, list[list[Pair]]]:
@@ -142,7 +139,8 @@ def _to_cut(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, Sequen
         for node, positions in above.items()
     ]
     try:
-        # z is a target so that its gradients are computed at all; the sum that would arrive there is not needed.
+        # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but must
+        # not be kept from arriving: whoever has put a hook on z expects a tensor.
         found = _gradients(losses, [heads.cut.edge, *heads.all_leaves])
     finally:
         for hook in hooks:

@@ -1,7 +1,6 @@
 """Gradients at z through linear heads: each is a product of two small matrices, and need not be multiplied out."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -50,7 +49,7 @@ class Products:
         """The weighted sum."""
         return (self.left * self._each(weights.to(self.left.dtype))) @ self.right
 
-    @cached_property
+    @property
     def tensors(self) -> Tensor:
         """[m, samples, features]"""
         lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
