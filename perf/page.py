@@ -56,7 +56,7 @@ def bench(content: Mapping[str, Any]) -> str:
 
 def growth(content: Mapping[str, Any]) -> str:
     """One table per quantity that grows: medians of the ratio to plain."""
-    parts = [origin(content)]
+    parts = [origin(content), f"![growth](../perf/results/growth_{content['device']}.svg)"]
     for curve in content["growth"]:
         methods = [row["method"] for row in curve["results"][0]["rows"]]
         fixed = ", ".join(f"{name} {value:,}" for name, value in curve["fixed"].items())

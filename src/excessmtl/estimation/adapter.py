@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from excessmtl.gradients.distributed import summed
 from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
+from excessmtl.gradients.observe import total
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Adapter:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
         if seen.together and all(self._positions(one.z).shape[1] == 1 for one in seen.together):
             batches = [self._of_all(one) for one in seen.together]
-            first, second, count = (torch.stack(sums).sum(0) for sums in zip(*batches, strict=True))
+            first, second, count = (total(sums) for sums in zip(*batches, strict=True))
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]

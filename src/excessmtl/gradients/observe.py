@@ -36,7 +36,7 @@ def observe(
         wanted = {id(parameter) for parameter in layer}
         rows = tuple(row for row, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
     losses = total([torch.where(batch.ok, batch.values, 0) for batch in batches])
-    ok = torch.stack([batch.ok for batch in batches]).any(0)
+    ok = batches[0].ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)
     if pool is not alone:
         count = processes()
         losses, ok = mean_where(losses, ok, pool)
