@@ -12,7 +12,9 @@ from excessmtl import inputs
 from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
-from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, gather_heads, without_gradients
+from excessmtl.gradients.gather import gather
+from excessmtl.gradients.gather_heads import gather_heads
+from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gradients
 from excessmtl.gradients.graph import reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.gradients.distributed import Pool, alone, mean_rows, mean_where, processes
-from excessmtl.gradients.gather import Gathered
+from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.observation import Observation, Probe, Samples
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gather import Gathered
+from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.graph import leaves_below
 
 Contribution = tuple[Tensor | Cut, Tensor]
