@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.measure import measure
 from excessmtl.bench.networks import NETWORKS, perceptron_of_size
-from excessmtl.bench.variants import BASELINE, USUAL, VARIANTS, chosen
+from excessmtl.bench.variants import BASELINE, USUAL, VARIANTS, Variant, chosen
 from excessmtl.cli.app import app
 
 CPU = torch.device("cpu")
@@ -83,6 +83,14 @@ def test_a_result_compares_with_the_baseline():
     assert [row.method for row in result.rows] == [BASELINE, "excess"]
     assert result.rows[0].ratio == (1.0, 1.0, 1.0)
     assert all(low <= median <= high for row in result.rows for low, median, high in (row.ms, row.ratio))
+
+
+def test_too_little_memory_is_said_in_a_sentence():
+    def prepare(problem):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(ValueError, match=r"growth with methods huge .* choose fewer methods"):
+        measure(TINY, [Variant("huge", "", prepare)], CPU, seconds=0.01)
 
 
 def test_all_methods_on_request_and_the_usual_ones_without():

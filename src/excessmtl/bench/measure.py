@@ -47,6 +47,16 @@ class Result:
 
 def measure(network: Network, variants: Sequence[Variant], device: torch.device, seconds: float) -> Result:
     """Time all variants side by side on copies of the network, then the memory of each alone."""
+    try:
+        return _measure(network, variants, device, seconds)
+    except torch.OutOfMemoryError:
+        names = ", ".join(variant.name for variant in variants)
+        raise ValueError(
+            f"network {network.name} with methods {names} does not fit into the memory of {device}; choose fewer methods"
+        ) from None
+
+
+def _measure(network: Network, variants: Sequence[Variant], device: torch.device, seconds: float) -> Result:
     clock = Clock(device)
     problems = {variant.name: network.problem(device) for variant in variants}
     steps = {variant.name: variant.step(problems[variant.name]) for variant in variants}
