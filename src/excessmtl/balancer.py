@@ -208,7 +208,8 @@ class Balancer(StatefulModule):
             if not reaches_any(route.cuts, shared):
                 raise ValueError(UNREACHED)
             self._reach_checked = True
-        outside = [] if self._outside_warned else several_owners(route.reaches)
+        separate = route.heads is not None
+        outside = [] if self._outside_warned or separate else several_owners(route.reaches)
         if outside:
             self._outside_warned = True
             shapes = [tuple(leaf.shape) for leaf in outside[:5]]

@@ -52,7 +52,8 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
     except torch.OutOfMemoryError:
         names = ", ".join(variant.name for variant in variants)
         raise ValueError(
-            f"network {network.name} with methods {names} does not fit into the memory of {device}; choose fewer methods"
+            f"network {network.name} with methods {names} does not fit into the memory of {device}; "
+            "choose fewer methods"
         ) from None
 
 

@@ -61,7 +61,7 @@ class Adapter:
 
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
-        if seen.together and all(self._positions(one.z).shape[1] == 1 for one in seen.together):
+        if seen.together and all(one.z.ndim == 2 for one in seen.together):
             batches = [self._of_all(one) for one in seen.together]
             first, second, count = (total(sums) for sums in zip(*batches, strict=True))
         else:
@@ -75,8 +75,8 @@ class Adapter:
     def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
         z = self._with_one(self._project(batch.z.float(), 0)).squeeze(-2)
-        features, rows = batch.z.shape[-1], batch.z.ndim == 2 and self.batch_dim in (0, -2)
-        if rows and features > self.width:
+        features = batch.z.shape[1]
+        if self.batch_dim in (0, -2) and features > self.width:
             dz = batch.gradients.times(self._matrix(features, 1, z.device))
         else:
             dz = self._project(batch.dz, 1, lead=1).squeeze(-2)
