@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test test-all lint types demo clean
+.PHONY: test test-all lint types perf-check demo clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a step has become much slower
+	$(BIN)/python perf/check.py
 
 demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
 	$(BIN)/excessmtl sweep studies/demo.yaml

@@ -17,11 +17,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
-from machine import machine
 from rich.console import Console
 from rich.table import Table
 
 import excessmtl
+from excessmtl.bench.machine import machine
 from excessmtl.benchmarks.base import Targets
 from excessmtl.training.batches import Inputs, prepared
 from excessmtl.training.config import RunConfig

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models import METHODS, TASKS, UNIFORM, batch, losses_of, mlp
+from models import EXCESS, METHODS, TASKS, UNIFORM, batch, losses_of, mlp
 
 READS = {
     torch.ops.aten._local_scalar_dense.default,
@@ -29,6 +29,15 @@ class NoHostReads(TorchDispatchMode):
             indices = args[1]
             if any(index is not None and index.dtype == torch.bool for index in indices):
                 raise AssertionError(f"{function} with a bool index waits for the device")
+        return function(*args, **(kwargs or {}))
+
+
+class NoHostWrites(TorchDispatchMode):
+    """Raises where a tensor is made from numbers of the host: its copy to a device is one no CUDA graph can record."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.lift_fresh.default:
+            raise AssertionError("a tensor is made from numbers of the host")
         return function(*args, **(kwargs or {}))
 
 
@@ -66,6 +75,28 @@ def test_backward_reads_nothing(method, at):
     balancer = method.create(model.trunk)
     for _ in range(3):
         step(balancer, model, at=at)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("method", [UNIFORM, *EXCESS], ids=str)
+def test_backward_brings_nothing_from_the_host_after_the_first_step(method, missing):
+    model = mlp()
+    balancer = method.create(model.trunk)
+
+    def losses():
+        found = losses_of(model(batch()[0]), targets)
+        return {task: loss for task, loss in found.items() if not missing or task != "b"}
+
+    _, targets = batch()
+    balancer.backward(losses())
+    second = losses()
+    with NoHostWrites():
+        balancer.backward(second)
+
+
+def test_the_other_guard_guards():
+    with NoHostWrites(), pytest.raises(AssertionError):
+        torch.tensor([1.0, 2.0])
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

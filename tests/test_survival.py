@@ -85,7 +85,8 @@ def zeros_for_none(found):
     return {name: torch.zeros(()) if g is None or not g.any() else g for name, g in found.items()}
 
 
-def compare_with_missing(method, bad, shared="module", form="backward", close=False):
+def compare_with_missing(method, bad, shared="module", form="backward"):
+    """Up to rounding: a head that can be bad in this way may be walked in another manner than a missing one."""
     (model, balancer), (other_model, other) = twins(method, shared)
     before = balancer.state_dict()
     step = run(balancer, model, 5, bad, form)
@@ -94,12 +95,9 @@ def compare_with_missing(method, bad, shared="module", form="backward", close=Fa
     assert balancer.skipped.tolist() == [0, 1, 0]
     assert step.weights[1] == 0
     found, wanted = zeros_for_none(gradients(model)), zeros_for_none(gradients(other_model))
-    if close:
-        torch.testing.assert_close(found, wanted)
-    else:
-        assert_same(found, wanted)
-        assert_same(balancer.weights, other.weights)
-        assert_same(balancer.state, other.state)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(balancer.weights, other.weights)
+    torch.testing.assert_close(balancer.state, other.state)
     for name, tensor in balancer.state.items():
         assert tensor.isfinite().all(), name
         if tensor.ndim and len(tensor) == len(TASKS) and method in EXCESS and name != "scores":
@@ -116,7 +114,7 @@ def test_others_get_what_they_get_without_it(method, bad):
 @each_badness
 @without_z
 def test_others_get_what_they_get_without_it_with_a_parameter_list(method, bad):
-    compare_with_missing(method, bad, "list", close=True)
+    compare_with_missing(method, bad, "list")
 
 
 @pytest.mark.parametrize("bad", [nan_loss, infinite_gradient], ids=lambda bad: bad.__name__)
@@ -125,7 +123,7 @@ def test_others_get_what_they_get_without_it_with_a_parameter_list(method, bad):
 def test_others_get_what_they_get_without_it_from_the_scalar(method, bad, shared):
     if method not in WITHOUT_Z and shared == "list":
         pytest.skip("needs the representation")
-    compare_with_missing(method, bad, shared, "scalar", close=True)
+    compare_with_missing(method, bad, shared, "scalar")
 
 
 @pytest.mark.parametrize("bad", [nan_loss, infinite_gradient], ids=lambda bad: bad.__name__)

@@ -12,7 +12,9 @@ from excessmtl import inputs
 from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
-from excessmtl.gradients.gather import Gathered, all_finite, exact, gather, without_gradients
+from excessmtl.gradients.gather import gather
+from excessmtl.gradients.gather_heads import gather_heads
+from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gradients
 from excessmtl.gradients.graph import reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe
@@ -206,7 +208,8 @@ class Balancer(StatefulModule):
             if not reaches_any(route.cuts, shared):
                 raise ValueError(UNREACHED)
             self._reach_checked = True
-        outside = [] if self._outside_warned else several_owners(route.reaches)
+        separate = route.heads is not None
+        outside = [] if self._outside_warned or separate else several_owners(route.reaches)
         if outside:
             self._outside_warned = True
             shapes = [tuple(leaf.shape) for leaf in outside[:5]]
@@ -237,6 +240,9 @@ class Balancer(StatefulModule):
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
         direct = route.mode == "direct"
+        if route.heads is not None and call.scale is None:
+            below = list(call.shared.values()) if direct else ()
+            return gather_heads(call.losses, route.heads, call.masks, parameters=below)
         probed: Sequence[Tensor] = ()
         if direct:
             probed = list(call.shared.values())
@@ -296,11 +302,11 @@ class Balancer(StatefulModule):
         heads: Heads,
     ) -> list[Contribution] | None:
         """The gradients to write now; None when the combined backward met something that is not finite."""
-        weights = weights * self.scale
-        own = weights if heads == "weighted" else torch.ones_like(weights)
+        weights = self._scaled(weights)
+        own = weights if heads == "weighted" else None
         if not batch.final and route.mode == "combined":
             ok, parameters = batch.ok, list(call.shared.values())
-            multipliers = None if heads == "weighted" else own * ok
+            multipliers = None if heads == "weighted" else ok.to(weights.dtype)
             parts = combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
             with exact(weights):
                 finite = all_finite([gradient for _, gradient in parts], weights)
@@ -316,6 +322,9 @@ class Balancer(StatefulModule):
             held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
         with exact(weights):
             return [part for one in held for part in contributions(one, weights, own, gates)]
+
+    def _scaled(self, weights: Tensor) -> Tensor:
+        return weights if self.scale == 1 else weights * self.scale
 
     def _together(self) -> Pool:
         """How statistics are summed over the processes that train together."""
@@ -339,7 +348,7 @@ class Balancer(StatefulModule):
         nan = torch.full_like(batch.values, torch.nan)
         return Step(
             tasks=self.tasks,
-            weights=torch.where(left_out, 0, applied * self.scale),
+            weights=torch.where(left_out, 0, self._scaled(applied)),
             losses=torch.where(batch.labelled, batch.values, nan),
             excess_risks=nan if risks is None else torch.where(batch.ok, risks, nan),
             left_out=left_out,

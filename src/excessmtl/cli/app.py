@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import excessmtl
+from excessmtl.cli.bench import bench
 from excessmtl.cli.errors import plain_errors
 from excessmtl.cli.report import report
 from excessmtl.cli.reproduce import reproduce
@@ -26,6 +27,7 @@ app.add_typer(data_app, name="data")
 app.command()(plain_errors(reproduce))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
+app.command()(plain_errors(bench))
 console = Console(highlight=False)
 
 

@@ -16,8 +16,11 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from excessmtl.gradients.observation import Observation, Sample
+from excessmtl.gradients.distributed import summed
+from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
+from excessmtl.gradients.observe import total
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,27 @@ class Adapter:
 
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
-        projected: dict[tuple[int, int, int], Tensor] = {}
-        found = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
-        first, second, count = (torch.stack(column) for column in zip(*found, strict=True))
-        # One sum over the processes for all three.
-        flat = seen.pool(torch.cat([first.flatten(1), second.flatten(1), count[:, None]], dim=1))
-        first, second = (part.view_as(first) for part in flat[:, :-1].chunk(2, dim=1))
-        return Moments(first, second, flat[:, -1])
+        if seen.together and all(one.z.ndim == 2 for one in seen.together):
+            batches = [self._of_all(one) for one in seen.together]
+            first, second, count = (total(sums) for sums in zip(*batches, strict=True))
+        else:
+            projected: dict[tuple[int, int, int], Tensor] = {}
+            tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
+            first, second, count = (torch.stack(sums) for sums in zip(*tasks, strict=True))
+        # The loss is a mean over the labelled samples, so a sample's own gradient is `count` times what arrives.
+        each = count[:, None, None]
+        return Moments(*summed([first * each, second * each.square(), count], seen.pool))
+
+    def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
+        """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
+        z = self._with_one(self._project(batch.z.float(), 0)).squeeze(-2)
+        features = batch.z.shape[1]
+        if self.batch_dim in (0, -2) and features > self.width:
+            dz = batch.gradients.times(self._matrix(features, 1, z.device))
+        else:
+            dz = self._project(batch.dz, 1, lead=1).squeeze(-2)
+        count = batch.counts(_enough(len(z)))
+        return z.T @ dz, z.square().T @ dz.square(), count
 
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
@@ -76,7 +93,7 @@ class Adapter:
             factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
             size = _common_size(factors)
             labelled = parts[0].labelled
-            parts[0].check_mask(size)
+            check_mask(labelled, size)
             count = count + (size if labelled is None else labelled.to(like.device).sum())
             if len(factors) == 1 and factors[0][0].shape[1] == 1:
                 z, dz = (factor.squeeze(1) for factor in factors[0])
@@ -84,37 +101,44 @@ class Adapter:
             else:
                 per_sample = torch.stack([z.mT @ dz for z, dz in factors]).sum(0)
                 first, second = first + per_sample.sum(0), second + per_sample.square().sum(0)
-        # The loss is a mean over the labelled samples, so a sample's own gradient is `count` times what arrives.
-        return first * count, second * count.square(), count
+        return first, second, count
 
     def _factors(
         self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """(z, 1) and dz as [samples, positions, width (+ 1)]."""
-        key = (id(sample.z), index, tensors)
+        key, alone = (id(sample.z), index, tensors), tensors == 1
         if key not in projected:
-            z = self._project(sample.z.float(), 2 * index, tensors)
-            projected[key] = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
-        return projected[key], self._project(sample.dz, 2 * index + 1, tensors)
+            projected[key] = self._with_one(self._project(sample.z.float(), 2 * index, alone))
+        return projected[key], self._project(sample.dz, 2 * index + 1, alone)
 
-    def _project(self, tensor: Tensor, stream: int, tensors: int) -> Tensor:
-        flat = self._positions(tensor)
+    def _with_one(self, z: Tensor) -> Tensor:
+        return torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
+
+    def _project(self, tensor: Tensor, stream: int, alone: bool = True, lead: int = 0) -> Tensor:
+        """To `width` features; narrow ones stay as they are where the tensor is `alone` the representation."""
+        flat = self._positions(tensor, lead)
         features = flat.shape[-1]
-        if features <= self.width and tensors == 1:
-            return torch.nn.functional.pad(flat, (0, self.width - features))
-        return flat @ _gaussian(features, self.width, self.seed + 7919 * stream, flat.device)
+        if features <= self.width and alone:
+            return flat if features == self.width else functional.pad(flat, (0, self.width - features))
+        return flat @ self._matrix(features, stream, flat.device)
 
-    def _positions(self, tensor: Tensor) -> Tensor:
-        if tensor.ndim < 2:
-            tensor = tensor.reshape(-1, 1)
+    def _matrix(self, features: int, stream: int, device: torch.device) -> Tensor:
+        return _gaussian(features, self.width, self.seed + 7919 * stream, device)
+
+    def _positions(self, tensor: Tensor, lead: int = 0) -> Tensor:
+        """[samples, positions, features], behind `lead` dimensions that are left alone."""
+        if tensor.ndim - lead < 2:
+            tensor = tensor.reshape(*tensor.shape[:lead], -1, 1)
+        ndim = tensor.ndim - lead
         for name, dim in (("batch_dim", self.batch_dim), ("feature_dim", self.feature_dim or 0)):
-            if not -tensor.ndim <= dim < tensor.ndim:
-                raise ValueError(f"{name} is {dim}, but the representation has shape {tuple(tensor.shape)}")
+            if not -ndim <= dim < ndim:
+                raise ValueError(f"{name} is {dim}, but the representation has shape {tuple(tensor.shape[lead:])}")
         features = self.feature_dim
         if features is None:
-            features = 1 if tensor.ndim >= 4 else -1
-        tensor = tensor.movedim((self.batch_dim, features), (0, -1))
-        return tensor.reshape(len(tensor), -1, tensor.shape[-1])
+            features = 1 if ndim >= 4 else -1
+        tensor = tensor.movedim((lead + self.batch_dim % ndim, lead + features % ndim), (lead, -1))
+        return tensor.reshape(*tensor.shape[: lead + 1], -1, tensor.shape[-1])
 
 
 def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:
@@ -124,13 +148,17 @@ def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:
             f"the tensors of the representation count {sizes} samples along batch_dim; pass at= with tensors that "
             "have the batch in the same dimension"
         )
-    if sizes[0] < 2:
+    return _enough(sizes[0])
+
+
+def _enough(size: int) -> int:
+    if size < 2:
         warnings.warn(
-            f"the representation has {sizes[0]} sample along batch_dim; excess risks need two or more, so this batch "
+            f"the representation has {size} sample along batch_dim; excess risks need two or more, so this batch "
             "leaves the weights as they are. If the batch is another dimension of it, pass batch_dim",
             stacklevel=2,
         )
-    return sizes[0]
+    return size
 
 
 @lru_cache(maxsize=64)

@@ -55,8 +55,13 @@ class Cut:
         return tensor if tensor.grad_fn in (edge.node, None) else None
 
     def without_graph(self) -> "Cut":
-        """The values alone."""
-        return Cut(None, self.values, None, _gone)
+        """The values alone, which must be what they were."""
+        self.check_unchanged()
+        return self.forgotten()
+
+    def forgotten(self) -> "Cut":
+        """Nothing that could be walked again."""
+        return Cut(None, self.stored, None, _gone)
 
 
 FindCut = Callable[[Node, int], Cut | None]
@@ -107,10 +112,12 @@ def noted_by(module: nn.Module) -> FindCut:
     found: dict[tuple[Node, int], Cut] = {}
 
     def find(node: Node, output: int) -> Cut | None:
-        note = _metadata(node).get(_NOTE, {}).get((owner, output))
-        if note is not None and (node, output) not in found:
-            found[node, output] = Cut(GradientEdge(node, output), *note)
-        return found.get((node, output))
+        notes = _metadata(node).get(_NOTE)
+        if notes is None or (owner, output) not in notes:
+            return None
+        if (node, output) not in found:
+            found[node, output] = Cut(GradientEdge(node, output), *notes[owner, output])
+        return found[node, output]
 
     return find
 

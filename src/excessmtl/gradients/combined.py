@@ -49,4 +49,5 @@ def _walk(
             roots.append(loss)
             outputs.append(output.to(loss.dtype).reshape(loss.shape))
     gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
-    return [(leaf, g) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]
+    # Copies: two leaves may have been given one and the same tensor.
+    return [(leaf, g.clone()) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

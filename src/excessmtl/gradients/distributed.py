@@ -5,7 +5,7 @@ Gradients need nothing of ours: they reach the parameters in one pass of the aut
 what the whole batch says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,15 @@ def over_processes(tensor: Tensor) -> Tensor:
     total = tensor.detach().clone()
     dist.all_reduce(total)
     return total
+
+
+def summed(tensors: Sequence[Tensor], pool: Pool) -> Sequence[Tensor]:
+    """Several tensors pooled in one go."""
+    if pool is alone:
+        return tensors
+    flat = pool(torch.cat([tensor.flatten() for tensor in tensors]))
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def processes() -> int:

@@ -1,94 +1,15 @@
-"""Per-task gradients of one batch, at the cuts or at the parameters, with every bad task set aside.
-
-Nothing here reads a device value: which tasks are finite is known as a tensor only.
-"""
+"""Per-task gradients of one batch, task by task: the plain way, for graphs of any kind."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.graph import Reach
-from excessmtl.gradients.observation import Sample
-
-
-@dataclass
-class Gathered:
-    """What one (micro-)batch says about each task. Gradients carry the loss scale of mixed precision."""
-
-    values: Tensor
-    """[m] fp32 losses as they came; zero where the task is missing."""
-    labelled: Tensor
-    """[m] bool: the task has labels in this batch."""
-    finite: Tensor
-    """[m] bool: no gradient of the task is inf or NaN."""
-    scale: Tensor | None
-    """The loss scale of a GradScaler, or None."""
-    masks: Sequence[Tensor | None]
-    """Per task: which samples carry a label."""
-    own: list[list[tuple[Tensor, Tensor]]]
-    """Per task: (leaf, gradient) for the leaves outside `shared`."""
-    cuts: list[list[tuple[Cut, Tensor]]]
-    """Per task: gradients at the representation."""
-    probed: list[Sequence[Tensor | None]]
-    """Per task: gradients at the probed parameters."""
-    parameters: Sequence[Tensor] = ()
-    final: bool = False
-    """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
-
-    @cached_property
-    def ok(self) -> Tensor:
-        """[m] bool: the task takes part in this step."""
-        ok = self.labelled & self.values.isfinite() & self.finite
-        return ok if self.overflow is None else ok & ~self.overflow
-
-    @cached_property
-    def overflow(self) -> Tensor | None:
-        """Whether the loss scale is to blame for a gradient that is not finite (None without a scaler).
-
-        The scaler must then see it and lower the scale; setting the task aside would hide it for ever. At a
-        scale of one or less the scale cannot be to blame, and the task is set aside like any other.
-        """
-        if self.scale is None:
-            return None
-        return (self.labelled & self.values.isfinite() & ~self.finite).any() & (self.scale > 1)
-
-    @cached_property
-    def rows(self) -> tuple[Tensor, ...]:
-        """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
-        return tuple(self._rows(p.numel(), [task[j] for task in self.probed]) for j, p in enumerate(self.parameters))
-
-    @cached_property
-    def cut_rows(self) -> tuple[Tensor, ...]:
-        """The same at the representation: one matrix per distinct cut."""
-        cuts = {id(cut): cut for task in self.cuts for cut, _ in task}
-        found = [{id(cut): gradient for cut, gradient in task} for task in self.cuts]
-        return tuple(self._rows(cut.size, [task.get(key) for task in found]) for key, cut in cuts.items())
-
-    def samples(self, task: int, batch: int = 0) -> list[Sample]:
-        """What the representation says about one task, without the loss scale."""
-        found = []
-        for cut, gradient in self.cuts[task]:
-            dz = torch.where(self.ok[task], gradient.float(), 0)
-            dz = dz if self.scale is None else dz / self.scale
-            found.append(Sample(cut.values, dz, self.masks[task], batch))
-        return found
-
-    def without_graph(self) -> "Gathered":
-        """The same statistics of a batch that has been written, holding on to no autograd graph."""
-        cuts = [[(cut.without_graph(), dz) for cut, dz in task] for task in self.cuts]
-        return replace(self, cuts=cuts, own=[[] for _ in self.own], final=False)
-
-    def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
-        dtypes = {g.dtype for g in gradients if g is not None}
-        zero = self.values.new_zeros(size, dtype=torch.float64 if torch.float64 in dtypes else torch.float32)
-        rows = torch.stack([zero if g is None else g.to_dense().reshape(-1).to(zero.dtype) for g in gradients])
-        rows = torch.where(self.ok[:, None], rows, 0)
-        return rows if self.scale is None else rows / self.scale
+from excessmtl.gradients.rows import ParameterRows
 
 
 def gather(
@@ -109,8 +30,9 @@ def gather(
     """
     values = loss_values(losses)
     last = next(loss for loss in reversed(losses) if loss is not None)
-    own, cuts, probed, finite = [], [], [], []
-    for loss, reach in zip(losses, reaches, strict=True):
+    own, cuts, finite = [], [], []
+    probed = ParameterRows(parameters, len(losses))
+    for task, (loss, reach) in enumerate(zip(losses, reaches, strict=True)):
         leaves, edges = list(reach.leaves.values()), list(reach.cuts.values())
         targets = [*(cut.edge for cut in edges), *leaves, *parameters]
         gradients: Sequence[Tensor | None] = [None] * len(targets)
@@ -128,10 +50,10 @@ def gather(
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
         own.append([(target, g) for target, g in reached if isinstance(target, Tensor)])
-        probed.append(gradients[len(edges) + len(leaves) :])
-        finite.append(all_finite(gradients, values))
-    labelled = has_labels(losses, masks, values.device)
-    return Gathered(values, labelled, torch.stack(finite), scale, masks, own, cuts, probed, parameters, final)
+        probed.fill(task, gradients[len(edges) + len(leaves) :])
+        finite.append(all_finite([gradient for _, gradient in reached], values))
+    labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
+    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
 
 
 @contextmanager
@@ -151,49 +73,3 @@ def _stopped_at(cuts: Sequence[Cut]) -> Iterator[None]:
 
 def _nothing(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
-
-
-def exact(like: Tensor) -> torch.autocast:
-    """Without autocast: statistics must not be rounded to the precision the model computes in."""
-    return torch.autocast(like.device.type, enabled=False)
-
-
-def without_gradients(
-    losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], scale: Tensor | None
-) -> Gathered:
-    """The losses alone, for steps that take one backward for all tasks."""
-    values = loss_values(losses)
-    labelled = has_labels(losses, masks, values.device)
-    nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in losses]
-    no_cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
-    return Gathered(values, labelled, torch.ones_like(labelled), scale, masks, nothing, no_cuts, [])
-
-
-def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
-    """[m] fp32 values, zero where there is no loss."""
-    values = [None if loss is None else loss.detach().float().reshape(()) for loss in losses]
-    zero = torch.zeros_like(next(value for value in values if value is not None))
-    return torch.stack([zero if value is None else value for value in values])
-
-
-def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
-    """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
-    given = _given(tuple(loss is not None for loss in losses), device)
-    if all(mask is None for mask in masks):
-        return given
-    true = torch.ones((), dtype=torch.bool, device=device)
-    return given & torch.stack([true if mask is None else mask.to(device).any() for mask in masks])
-
-
-@lru_cache(maxsize=256)
-def _given(present: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Kept, since a copy from the host in every step could not be recorded in a CUDA graph."""
-    return torch.tensor(present, device="cpu").to(device, non_blocking=True)
-
-
-def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """Whether no gradient has an entry that is inf or NaN, as a tensor."""
-    # A sum is finite if and only if every entry is (or the entries are beyond any use): one pass, no mask.
-    dense = [g.coalesce().values() if g.is_sparse else g for g in gradients if g is not None]
-    sums = [gradient.sum(dtype=torch.float32) for gradient in dense]
-    return torch.stack(sums).sum().isfinite() if sums else like.new_ones((), dtype=torch.bool)

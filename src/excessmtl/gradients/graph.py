@@ -34,7 +34,8 @@ def _merged(parts: list[Reach]) -> Reach:
     return merged
 
 
-def _leaf_of(node: Node) -> Tensor | None:
+def leaf_of(node: Node) -> Tensor | None:
+    """The leaf at which the graph ends here, if it does."""
     return node.variable if type(node).__name__ == "AccumulateGrad" else None  # type: ignore[attr-defined]
 
 
@@ -54,7 +55,7 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
         while stack:
             node = stack[-1]
             parts, pending = [], []
-            leaf = _leaf_of(node)
+            leaf = leaf_of(node)
             if leaf is not None:
                 own = id(leaf) not in shared_ids
                 parts.append(Reach(leaves={id(leaf): leaf}) if own else Reach(shared=True))
@@ -65,7 +66,7 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
                     parts.append(Reach(cuts={id(cut): cut}))
                 elif child in below:
                     parts.append(below[child])
-                    overlap = overlap or (visitor[child] != task and _leaf_of(child) is None)
+                    overlap = overlap or (visitor[child] != task and leaf_of(child) is None)
                 else:
                     pending.append(child)
             if pending:
@@ -101,13 +102,19 @@ def _nodes_below(cuts: Iterable[Cut]) -> Iterator[Node]:
 
 def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
     """All leaves the graph below the cuts leads to."""
-    return [leaf for node in _nodes_below(cuts) if (leaf := _leaf_of(node)) is not None]
+    return [leaf for node in _nodes_below(cuts) if (leaf := leaf_of(node)) is not None]
+
+
+def leads_to_nothing_but(cut: Cut, parameters: Iterable[Tensor]) -> bool:
+    """Whether the graph below the cut ends in `parameters` alone, and in one of them at least."""
+    below = {id(leaf) for leaf in leaves_below([cut])}
+    return bool(below) and below <= {id(parameter) for parameter in parameters}
 
 
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:
     """Whether the graph below the cuts leads to one of `parameters`, or to a checkpoint that hides what it holds."""
     wanted = {id(parameter) for parameter in parameters}
     return any(
-        id(_leaf_of(node)) in wanted or type(node).__name__ == "CheckpointFunctionBackward"
+        id(leaf_of(node)) in wanted or type(node).__name__ == "CheckpointFunctionBackward"
         for node in _nodes_below(cuts)
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -34,10 +35,51 @@ class Sample:
     batch: int = 0
     """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
 
-    def check_mask(self, size: int) -> None:
-        """Refuse a mask that does not have one entry per sample."""
-        if self.labelled is not None and len(self.labelled) != size:
-            raise ValueError(f"mask has {len(self.labelled)} entries for a batch of {size}; give one per sample")
+
+class Gradients(Protocol):
+    """The gradients of all tasks at one tensor, however they are kept."""
+
+    @property
+    def tensors(self) -> Tensor:
+        """[m, ...]"""
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """The same times a matrix, in fp32; cheaper than by hand where they are kept as products."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One tensor of the representation as all tasks see it."""
+
+    z: Tensor
+    gradients: "Gradients"
+    """Zero where not ok."""
+    labelled: Sequence[Tensor | None]
+    """Per task: which rows carry a label."""
+    there: Sequence[bool]
+    """Whether a loss was given for the task."""
+
+    @property
+    def dz(self) -> Tensor:
+        """[m, ...]"""
+        return self.gradients.tensors.float()
+
+    def counts(self, size: int) -> Tensor:
+        """[m]: how many of the `size` samples of the batch carry a label."""
+        if all(self.there) and all(mask is None for mask in self.labelled):
+            return self.z.new_full((len(self.there),), size, dtype=torch.float32)
+        every, none = (self.z.new_full((), count, dtype=torch.float32) for count in (size, 0))
+        counts = []
+        for there, mask in zip(self.there, self.labelled, strict=True):
+            check_mask(mask, size)
+            counts.append(none if not there else every if mask is None else mask.to(every.device).sum().float())
+        return torch.stack(counts)
+
+
+def check_mask(labelled: Tensor | None, size: int) -> None:
+    """Refuse a mask that does not have one entry per sample."""
+    if labelled is not None and len(labelled) != size:
+        raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample")
 
 
 @dataclass(frozen=True)
@@ -58,6 +100,8 @@ class Observation:
     """Shared probe only: which shared parameter each row matrix belongs to (frozen ones have none)."""
     samples: Callable[[int], Sequence[Sample]] = lambda task: ()
     """Representation probe only: the batches of one task, gradients zero where not ok."""
+    together: Sequence[Samples] = ()
+    """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None

@@ -6,8 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.gradients.distributed import Pool, alone, mean_rows, mean_where, processes
-from excessmtl.gradients.gather import Gathered
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.gradients.gathered import Gathered
+from excessmtl.gradients.observation import Observation, Probe, Samples
 
 
 def observe(
@@ -36,7 +36,7 @@ def observe(
         wanted = {id(parameter) for parameter in layer}
         rows = tuple(row for row, p in zip(rows, batches[-1].parameters, strict=True) if id(p) in wanted)
     losses = total([torch.where(batch.ok, batch.values, 0) for batch in batches])
-    ok = torch.stack([batch.ok for batch in batches]).any(0)
+    ok = batches[0].ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)
     if pool is not alone:
         count = processes()
         losses, ok = mean_where(losses, ok, pool)
@@ -49,12 +49,19 @@ def observe(
         rows=tuple(row.float() for row in rows),
         positions=positions if probe is Probe.SHARED else (),
         samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
+        together=_together(batches) if local and per_sample else (),
         metrics=metrics,
         cross=cross,
         generator=generator,
         pool=pool,
         local_rows=local,
     )
+
+
+def _together(batches: Sequence[Gathered]) -> list[Samples]:
+    found = [batch.samples_of_all() for batch in batches]
+    complete = [one for one in found if one is not None]
+    return complete if len(complete) == len(found) else []
 
 
 def total(tensors: Sequence[Tensor]) -> Tensor:

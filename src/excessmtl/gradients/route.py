@@ -1,13 +1,14 @@
 """Choosing how the gradients of a step are computed, from what the losses reach and where the rule looks."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
 
 from excessmtl.gradients.capture import Cut, FindCut, no_cut
-from excessmtl.gradients.graph import Reach, explore
+from excessmtl.gradients.graph import Reach, explore, leads_to_nothing_but
+from excessmtl.gradients.heads import Heads, separate_heads
 from excessmtl.gradients.observation import Probe
 
 UNREACHED = (
@@ -31,6 +32,8 @@ class Route:
     reaches: list[Reach]
     overlap: bool
     """Whether walks from different losses meet on the way."""
+    heads: Heads | None = None
+    """The way down to the cut, where it can be walked for all tasks at once."""
 
     @property
     def cuts(self) -> list[Cut]:
@@ -51,6 +54,12 @@ def choose_route(
 
     `explicit`: the cuts are the caller's `at=`, so they have to be right.
     """
+    if probe is not Probe.LAYER and (heads := separate_heads(losses, shared, find_cut)) is not None:
+        if probe is not Probe.SHARED:
+            return Route("cut", heads.reaches, overlap=False, heads=heads)
+        if leads_to_nothing_but(heads.cut, shared):
+            leaves = [replace(reach, cuts={}) for reach in heads.reaches]
+            return Route("direct", leaves, overlap=True, heads=heads)
     problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
     if find_cut is not None and (explicit or probe is not Probe.SHARED):
         reaches, overlap = explore(losses, shared, find_cut)

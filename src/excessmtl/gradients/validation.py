@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from excessmtl import inputs
 from excessmtl.gradients.capture import no_cut
-from excessmtl.gradients.gather import Gathered, exact, gather
+from excessmtl.gradients.gather import gather
+from excessmtl.gradients.gathered import Gathered, exact
 from excessmtl.gradients.graph import explore
 from excessmtl.gradients.lookahead import moved
 from excessmtl.gradients.observe import total

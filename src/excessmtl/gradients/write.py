@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gather import Gathered
+from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.graph import leaves_below
 
 Contribution = tuple[Tensor | Cut, Tensor]
@@ -15,11 +15,29 @@ Contribution = tuple[Tensor | Cut, Tensor]
 Gates = Sequence[Sequence[Tensor]]
 
 
-def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gates | None = None) -> list[Contribution]:
-    """The combined gradient of one batch: `weights` on what is shared, `heads` on what is a task's own.
+def contributions(
+    gathered: Gathered, weights: Tensor, heads: Tensor | None, gates: Gates | None = None
+) -> list[Contribution]:
+    """The combined gradient of one batch: `weights` on what is shared, `heads` (None: one) on what is a task's own.
 
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
+    stacked = gathered.stacked
+    if stacked is None or gates is not None:
+        parts = _one_by_one(gathered, weights, torch.ones_like(weights) if heads is None else heads, gates)
+    else:
+        parts = stacked.at_leaves(heads)
+        if not gathered.final:
+            parts.append((stacked.cut, stacked.at_cut.combined(weights)))
+    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
+        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
+        parts.append((parameter, combined if gathered.scale is None else combined * gathered.scale))
+    if (overflow := gathered.overflow) is not None:
+        parts = [(target, g * torch.where(overflow, torch.nan, 1.0).to(g.dtype)) for target, g in parts]
+    return parts
+
+
+def _one_by_one(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gates | None) -> list[Contribution]:
     ok = gathered.ok
     owners: dict[int, int] = {}
     for task in gathered.own:
@@ -41,12 +59,6 @@ def contributions(gathered: Gathered, weights: Tensor, heads: Tensor, gates: Gat
             add(cut, gradient, i, weights[i] if gates is None else gates[i][j])
         for leaf, gradient in gathered.own[i]:
             add(leaf, gradient, i, heads[i] if owners[id(leaf)] == 1 else weights[i])
-    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
-        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
-        total[id(parameter)] = [parameter, combined if gathered.scale is None else combined * gathered.scale]
-    if (overflow := gathered.overflow) is not None:
-        for slot in total.values():
-            slot[1] = slot[1] * torch.where(overflow, torch.nan, 1.0).to(slot[1].dtype)
     return [(target, gradient) for target, gradient in total.values()]
 
 
@@ -62,22 +74,40 @@ def _scaled(gradient: Tensor, ok: Tensor, multiplier: Tensor) -> Tensor:
     )
 
 
-def write(parts: Sequence[Contribution]) -> None:
+def write(parts: list[Contribution]) -> None:
     """Add all contributions to `.grad` in one pass of the autograd engine, which walks the trunk below the cuts once.
 
     Leaves go through the engine as well, not by hand: whatever hooks a trainer has put on them, to average gradients
-    over processes for one, run as they would under `loss.backward()`.
+    over processes for one, run as they would under `loss.backward()`. `parts` is emptied: a gradient that nobody else
+    holds becomes `.grad` without a copy.
     """
     roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Cut)]
     gradients = [gradient for target, gradient in parts if isinstance(target, Cut)]
     leaves = [(target, gradient) for target, gradient in parts if isinstance(target, Tensor)]
+    parts.clear()
     if leaves:
+        deliver: Callable[..., Tensor] = _Delivered.apply
         one = torch.ones((), device=leaves[0][1].device)
         with torch.enable_grad():
-            roots.append(defer(one, leaves, None))
+            roots.append(deliver(one, [gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves)))
         gradients.append(one)
+        leaves.clear()
     if roots:
         torch.autograd.backward(roots, gradients)
+
+
+class _Delivered(torch.autograd.Function):
+    """A node above leaves whose backward hands them gradients computed beforehand."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Any, *leaves: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> Any:
+        gradients, ctx.gradients = ctx.gradients, None
+        return None, None, *gradients
 
 
 class _Deferred(torch.autograd.Function):

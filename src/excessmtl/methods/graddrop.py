@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.gradients.observation import Observation, Probe, check_mask
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 
 
@@ -42,7 +42,7 @@ class GradDrop(Rule):
         """Purity and draws are shared by all tensors with the same features, whichever tasks they belong to."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
         for one in itertools.chain.from_iterable(samples):
-            one.check_mask(len(one.z))
+            check_mask(one.labelled, len(one.z))
         signed = [[(one.z.sign() * one.dz).sum(0) for one in own] for own in samples]
         groups: dict[tuple[int, torch.Size], list[Tensor]] = {}
         for own in signed:

@@ -1,0 +1,94 @@
+"""Write the measured tables into docs/performance.md, from the JSON in perf/results."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from excessmtl.bench.tables import as_markdown, cells, title
+from excessmtl.files import atomic_write
+
+ROOT = Path(__file__).parent.parent
+PAGE, RESULTS = ROOT / "docs" / "performance.md", ROOT / "perf" / "results"
+HEADER = ("method", "ms", "quartiles", "ratio to plain", "quartiles", "peak MB", "goal")
+GOALS: dict[tuple[str, str, str], tuple[str, float]] = {
+    ("cpu", "mlp512-40", "excess"): ("ratio", 1.5),
+    ("cpu", "conv-5", "excess"): ("ratio", 1.15),
+    ("cuda", "mlp-7", "excess"): ("ratio", 1.3),
+    ("cuda", "lenet-2", "excess"): ("ratio", 1.2),
+    ("cuda", "resnet18-4", "excess"): ("ratio", 1.03),
+    ("cuda", "resnet18-40", "excess"): ("ratio", 1.15),
+    ("cuda", "segnet-3", "excess"): ("ratio", 1.05),
+    ("cuda", "mlp-7", "paper"): ("ms", 5.2),
+    ("cuda", "lenet-2", "paper"): ("ms", 3.6),
+    ("cuda", "resnet18-4", "paper"): ("ms", 70.0),
+    ("cuda", "resnet18-40", "paper"): ("ms", 340.0),
+    ("cuda", "segnet-3", "paper"): ("ms", 82.0),
+}
+
+
+def goal(device: str, network: str, row: Mapping[str, Any]) -> str:
+    """What was to be reached, and whether it was."""
+    if (device, network, row["method"]) not in GOALS:
+        return ""
+    quantity, limit = GOALS[device, network, row["method"]]
+    shown = f"x{limit:g}" if quantity == "ratio" else f"{limit:g} ms"
+    return f"{shown}, {'met' if row[quantity][1] <= limit else 'missed'}"
+
+
+def origin(content: Mapping[str, Any]) -> str:
+    """The command and the machine."""
+    machine = content["machine"]
+    where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} thread"
+    others = [f"{name} {machine[name]}" for name in ("cuda", "torchjd") if name in machine]
+    versions = ", ".join([f"Python {machine['python']}", f"torch {machine['torch']}", *others])
+    return f"`{content['command']}` on {where}; {versions}."
+
+
+def bench(content: Mapping[str, Any]) -> str:
+    """One table per network."""
+    parts = [origin(content)]
+    for result in content["results"]:
+        rows = [[*cells(row), goal(content["device"], result["network"], row)] for row in result["rows"]]
+        parts += [f"**{title(result)}**", as_markdown(HEADER, rows)]
+    return "\n\n".join(parts)
+
+
+def growth(content: Mapping[str, Any]) -> str:
+    """One table per quantity that grows: medians of the ratio to plain."""
+    parts = [origin(content), f"![growth](../perf/results/growth_{content['device']}.svg)"]
+    for curve in content["growth"]:
+        methods = [row["method"] for row in curve["results"][0]["rows"]]
+        fixed = ", ".join(f"{name} {value:,}" for name, value in curve["fixed"].items())
+        rows = []
+        for value, result in zip(curve["values"], curve["results"], strict=True):
+            ratios = [f"x{row['ratio'][1]:.2f}" for row in result["rows"][1:]]
+            rows.append([f"{value:,}", f"{result['rows'][0]['ms'][1]:.2f}", *ratios])
+        parts.append(as_markdown((f"{curve['axis']} ({fixed})", f"{methods[0]}, ms", *methods[1:]), rows))
+    return "\n\n".join(parts)
+
+
+def render(page: str) -> str:
+    """The page with every generated part replaced by what its file says now."""
+    for name in ("bench_cpu", "bench_cuda", "growth_cpu", "growth_cuda"):
+        start, end = f"<!-- {name}.json -->", f"<!-- /{name}.json -->"
+        before, rest = page.split(start)
+        _, after = rest.split(end)
+        path = RESULTS / f"{name}.json"
+        text = "Not measured yet."
+        if path.exists():
+            content = json.loads(path.read_text())
+            text = bench(content) if "results" in content else growth(content)
+        page = f"{before}{start}\n\n{text}\n\n{end}{after}"
+    return page
+
+
+def main() -> None:
+    """Rewrite the page."""
+    fresh = render(PAGE.read_text())
+    with atomic_write(PAGE) as file:
+        file.write(fresh.encode())
+
+
+if __name__ == "__main__":
+    main()

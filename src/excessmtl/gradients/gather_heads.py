@@ -1,0 +1,70 @@
+"""Per-task gradients of one batch where the heads can be walked together: the fast way, for the usual model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
+from excessmtl.gradients.heads import Heads, walk
+from excessmtl.gradients.rows import ParameterRows
+from excessmtl.gradients.stacked import stacked
+
+
+def gather_heads(
+    losses: Sequence[Tensor | None],
+    heads: Heads,
+    masks: Sequence[Tensor | None],
+    *,
+    parameters: Sequence[Tensor] = (),
+) -> Gathered:
+    """What `gather` says, by one walk for all heads and with the results in one tensor.
+
+    Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task.
+    """
+    values = loss_values(losses)
+    there = tuple(loss is not None for loss in losses)
+    at_cut, own = walk(losses, heads)
+    cut = heads.cut.forgotten() if parameters else heads.cut
+    together = stacked(cut, at_cut, there, own)
+    one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
+    if together is not None:
+        finite = together.finite()
+    else:
+        one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
+        reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
+        finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
+    probed = ParameterRows(parameters, len(losses))
+    if parameters:
+        _fill(probed, heads.cut, at_cut.tensors, there, parameters)
+        finite = finite & probed.finite(values)
+        one_by_one = [[] for _ in losses]  # what has been walked to the end is not sent down again
+    found = Gathered(
+        values,
+        has_labels(losses, masks, values.device),
+        finite,
+        None,
+        masks,
+        own,
+        one_by_one,
+        probed.rows,
+        parameters,
+        final=bool(parameters),
+        stacked=together,
+    )
+    if together is not None:
+        together.zero_unless(found.ok)
+    return found
+
+
+def _fill(probed: ParameterRows, cut: Cut, dz: Tensor, there: Sequence[bool], parameters: Sequence[Tensor]) -> None:
+    """From the cut down to the parameters, task by task; the last walk frees the graph."""
+    edge: Any = cut.edge
+    last = max(task for task, given in enumerate(there) if given)
+    for task, given in enumerate(there):
+        gradients: Sequence[Tensor | None] = [None] * len(parameters)
+        if given:
+            gradients = torch.autograd.grad(edge, parameters, dz[task], retain_graph=task != last, allow_unused=True)
+        probed.fill(task, gradients)

@@ -1,0 +1,62 @@
+"""Gradients at z through linear heads: each is a product of two small matrices, and need not be multiplied out."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.rows import index_of, keep_bits
+
+
+@dataclass(frozen=True)
+class Products:
+    """dz_i = left_i right_i: what arrives at the output of head i, times its weight matrix.
+
+    The sum over tasks is then one product of matrices, of the size of one layer, however many tasks there are.
+    """
+
+    left: Tensor
+    """[samples, outputs of all heads]"""
+    right: Tensor
+    """[outputs of all heads, features]"""
+    sizes: tuple[int, ...]
+    """Outputs of each head; 0 where the task is missing."""
+
+    @property
+    def _owners(self) -> Tensor:
+        """[outputs of all heads]: whose they are."""
+        owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
+        return index_of(owners, self.left.device)
+
+    def _each(self, values: Tensor) -> Tensor:
+        """[m] -> [outputs of all heads]"""
+        return values if set(self.sizes) == {1} else values[self._owners]
+
+    def sums(self) -> Tensor:
+        """[m]; finite if and only if all entries of both factors are (or are beyond any use)."""
+        each = self.left.sum(0, dtype=torch.float32) + self.right.sum(1, dtype=torch.float32)
+        if set(self.sizes) == {1}:
+            return each
+        return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
+
+    def keep(self, kept: Tensor) -> None:
+        """Set the tasks to zero where `kept` [m] is 0 (where not, -1). Both factors: zero times NaN is NaN."""
+        mine = self._each(kept)
+        keep_bits(self.left, mine)
+        keep_bits(self.right, mine[:, None])
+
+    def combined(self, weights: Tensor) -> Tensor:
+        """The weighted sum."""
+        return (self.left * self._each(weights.to(self.left.dtype))) @ self.right
+
+    @property
+    def tensors(self) -> Tensor:
+        """[m, samples, features]"""
+        lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
+        if len(set(self.sizes)) == 1:
+            return torch.stack(lefts) @ torch.stack(rights)
+        return torch.stack([left @ right for left, right in zip(lefts, rights, strict=True)])
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """[m, samples, columns]: every gradient times `matrix`, in fp32."""
+        return Products(self.left.float(), self.right.float() @ matrix, self.sizes).tensors

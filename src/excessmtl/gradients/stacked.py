@@ -1,0 +1,90 @@
+"""Gradients of all tasks in one tensor, so that masking, checking and weighing them takes a few operations, not m.
+
+The plain way beside it (`gather`, `write`) goes task by task and serves every case; this one serves dense gradients
+without a loss scale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.products import Products
+from excessmtl.gradients.rows import Rows, index_of, is_finite
+
+Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Leaves of one shape, of some of the tasks."""
+
+    leaves: list[Tensor]
+    tasks: tuple[int, ...]
+    rows: Rows
+
+    def among(self, values: Tensor) -> Tensor:
+        """The entries of `values` [m] that belong to these leaves."""
+        return values if self.tasks == tuple(range(len(values))) else values[index_of(self.tasks, values.device)]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """The gradients of all m tasks at the one tensor z where they meet the trunk, and at their own leaves."""
+
+    cut: Cut
+    at_cut: Rows | Products
+    there: tuple[bool, ...]
+    """Whether a loss was given for the task."""
+    own: list[Alike]
+
+    @property
+    def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
+        """Per task: the cut and its gradient there."""
+        pairs = zip(self.at_cut.tensors.unbind(), self.there, strict=True)
+        return [[(self.cut, dz)] if there else [] for dz, there in pairs]
+
+    def finite(self) -> Tensor:
+        """[m] bool."""
+        total = self.at_cut.sums()
+        for group in self.own:
+            total = total.index_add(0, index_of(group.tasks, total.device), group.rows.sums())
+        return is_finite(total)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Set everything of the tasks that are not ok to zero."""
+        kept = -ok.to(torch.int32)  # all bits or none
+        self.at_cut.keep(kept)
+        for group in self.own:
+            group.rows.keep(group.among(kept))
+
+    def at_leaves(self, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
+        """The gradients of the tasks' own leaves, times `heads` (None: one)."""
+        parts: list[tuple[Tensor | Cut, Tensor]] = []
+        for group in self.own:
+            scaled = group.rows.flat
+            if heads is not None:
+                scaled = scaled * group.among(heads).to(scaled.dtype)[:, None]
+            parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
+        return parts
+
+    def without_graph(self) -> "Stacked":
+        """What the statistics need."""
+        return replace(self, cut=self.cut.without_graph(), own=[])
+
+
+def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
+    """All of it in one, or None where a task's own gradients are sparse."""
+    alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
+    for task, pairs in enumerate(own):
+        for leaf, gradient in pairs:
+            if gradient.is_sparse:
+                return None
+            alike.setdefault((gradient.shape, gradient.dtype), []).append((task, leaf, gradient))
+    groups = []
+    for members in alike.values():
+        tasks, leaves, gradients = zip(*members, strict=True)
+        groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
+    return Stacked(cut, at_cut, there, groups)

@@ -1,0 +1,358 @@
+"""Every fast way to the gradients gives what the plain one gives: .grad, weights and state, step by step."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from excessmtl.gradients import heads as heads_module
+from excessmtl.gradients import route as route_module
+from excessmtl.gradients.linear import linear_heads
+from excessmtl.gradients.products import Products
+from excessmtl.gradients.rows import Rows
+from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
+
+FEATURES, WIDTH, BATCH = 6, 48, 8
+"""Wider than the sketch, so that there is something to project."""
+METHODS = [
+    UNIFORM,
+    ROBUST,
+    PAPER,
+    PAPER_Z,
+    Method("cagrad"),
+    Method("mgda", {"probe": "representation"}),
+    Method("graddrop"),
+    Method("groupdro"),
+]
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+class Twice(nn.Module):
+    """A head that takes z in two places."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 1)
+
+    def forward(self, z):
+        return self.layer(z) + (z * z).mean(1, keepdim=True)
+
+
+class Looking(nn.Module):
+    """A head with a sparse gradient of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(5, 1, sparse=True), nn.Linear(WIDTH, 1)
+
+    def forward(self, z):
+        return self.layer(z) + self.table(torch.arange(len(z), device=z.device) % 5)
+
+
+def linear(outputs=1, **options):
+    return nn.Linear(WIDTH, outputs, **options)
+
+
+def deep(outputs=1):
+    return nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, outputs))
+
+
+def dense():
+    return nn.Sequential(nn.Conv2d(4, 3, 1), nn.Tanh(), nn.Flatten(), nn.LazyLinear(1))
+
+
+def frozen_weight():
+    head = linear()
+    head.weight.requires_grad_(False)
+    return head
+
+
+def normalised():
+    return nn.utils.parametrizations.weight_norm(linear(2))
+
+
+HEADS = {
+    "linear": [linear, linear, linear],
+    "without_bias": [lambda: linear(bias=False)] * 3,
+    "outputs_differ": [lambda: linear(1), lambda: linear(4), lambda: linear(2)],
+    "many_outputs": [lambda: linear(100)] * 3,
+    "deep": [deep, deep, lambda: deep(3)],
+    "linear_and_deep": [linear, deep, linear],
+    "twice": [linear, Twice, linear],
+    "sparse": [linear, Looking, linear],
+    "frozen_weight": [frozen_weight, linear, linear],
+    "normalised": [normalised, linear, linear],
+    "no_parameters": [nn.Identity, linear, linear],
+}
+
+
+def model_of(heads, trunk=None):
+    torch.manual_seed(1)
+    trunk = trunk or nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+    return nn.ModuleDict({"trunk": trunk, "heads": nn.ModuleDict({t: h() for t, h in zip("abc", heads, strict=True)})})
+
+
+def step(model, balancer, seed, change=None, shape=(BATCH, FEATURES), dtype=torch.float32, **arguments):
+    torch.manual_seed(seed)
+    x = torch.randn(*shape, device=DEVICE, dtype=dtype)
+    z = model["trunk"](x)
+    losses = {task: (head(z).flatten(1) - 0.5).square().mean() for task, head in model["heads"].items()}
+    model.zero_grad()
+    return balancer.backward(change(losses, z) if change else losses, **arguments)
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """Switches the fast ways off: all of them, or the one for linear heads."""
+
+    def switch(what):
+        if what == "all":
+            monkeypatch.setattr(route_module, "separate_heads", lambda *_: None)
+        else:
+            monkeypatch.setattr(heads_module, "linear_heads", lambda *_: None)
+
+    return switch
+
+
+def compare(method, model, plainly, changes=(None, None, None), rtol=1e-4, **arguments):
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    twin, other = copy.deepcopy((model, balancer))
+    third, another = copy.deepcopy((model, balancer))
+    fast = [take(model, balancer, i, change, arguments) for i, change in enumerate(changes)]
+    plainly("linear")
+    rows = [take(twin, other, i, change, arguments) for i, change in enumerate(changes)]
+    plainly("all")
+    plain = [take(third, another, i, change, arguments) for i, change in enumerate(changes)]
+    for found in (fast, rows):
+        for mine, wanted in zip(found, plain, strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=rtol, atol=rtol * 0.1)
+    for found in (balancer, other):
+        torch.testing.assert_close(found.state, another.state, rtol=rtol, atol=rtol * 0.1)
+        assert torch.equal(found.skipped, another.skipped)
+
+
+def take(model, balancer, seed, change, arguments):
+    taken = step(model, balancer, seed, change, **arguments)
+    found = {name: p.grad.to_dense().clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {**found, "weights": taken.weights, "losses": taken.losses.nan_to_num(-1)}
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@each_method
+def test_heads(method, heads, plainly):
+    compare(method, model_of(HEADS[heads]).to(DEVICE), plainly)
+
+
+@each_method
+def test_maps(method, plainly):
+    model = model_of([dense] * 3, nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+    with torch.no_grad():
+        z = model["trunk"](torch.zeros(2, 3, 7, 6))
+        for head in model["heads"].values():
+            head(z)
+    compare(method, model.to(DEVICE), plainly, shape=(BATCH, 3, 7, 6))
+    channels_last = model.to(memory_format=torch.channels_last)
+    compare(method, channels_last, plainly, shape=(BATCH, 3, 7, 6))
+
+
+@each_method
+def test_sequences(method, plainly):
+    class Last(nn.Linear):
+        def forward(self, z):
+            return super().forward(z)
+
+    compare(method, model_of([lambda: Last(WIDTH, 2)] * 3).to(DEVICE), plainly, shape=(BATCH, 5, FEATURES))
+
+
+@each_method
+def test_missing_tasks(method, plainly):
+    def without(*tasks):
+        return lambda losses, z: {task: loss for task, loss in losses.items() if task not in tasks}
+
+    model = model_of(HEADS["outputs_differ"]).to(DEVICE)
+    compare(method, model, plainly, [None, without("b"), without("a", "c"), without("c"), None])
+
+
+def _nan_loss(losses, z):
+    return {**losses, "b": losses["b"] * torch.nan}
+
+
+def _bad_gradient_at_z(losses, z):
+    return {**losses, "b": losses["b"] + (z[:1, :1] * 0).sqrt().sum()}
+
+
+@pytest.mark.parametrize("bad", [_nan_loss, _bad_gradient_at_z])
+@each_method
+def test_bad_tasks(method, bad, plainly):
+    compare(method, model_of(HEADS["linear"]).to(DEVICE), plainly, [None, bad, None])
+
+
+@each_method
+def test_a_bad_gradient_in_the_head_alone(method, plainly):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.offset = linear(), nn.Parameter(torch.zeros(()))
+
+        def forward(self, z):
+            return self.layer(z) + self.offset.sqrt()
+
+    model = model_of([linear, Root, linear]).to(DEVICE)
+    compare(method, model, plainly)
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    assert step(model, balancer, 0).skipped == ("b",)
+    assert not model["heads"]["b"].offset.grad.isnan().any()
+
+
+@each_method
+def test_infinite_weights_in_a_head(method, plainly):
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    with torch.no_grad():
+        model["heads"]["b"].weight[0, 0] = torch.inf
+    compare(method, model, plainly)
+
+
+@each_method
+def test_masks(method, plainly):
+    mask = {"a": torch.tensor([True, False] * 4), "c": torch.zeros(BATCH, dtype=torch.bool)}
+    compare(method, model_of(HEADS["linear"]).to(DEVICE), plainly, mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@each_method
+def test_types(method, dtype, plainly):
+    rtol = 1e-4 if dtype == torch.float64 else 0.1
+    compare(method, model_of(HEADS["linear"]).to(DEVICE, dtype), plainly, rtol=rtol, dtype=dtype)
+
+
+@each_method
+def test_accumulation(method, plainly):
+    balancers = []
+    for what in (None, "linear", "all"):
+        if what:
+            plainly(what)
+        model = model_of(HEADS["outputs_differ"]).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"))
+        for i in range(6):
+            taken = step(model, balancer, i, accumulate=i % 3 < 2)
+        balancers.append((balancer.state, taken.weights))
+    for found in balancers[:2]:
+        torch.testing.assert_close(found, balancers[2], rtol=1e-4, atol=1e-5)
+
+
+@each_method
+def test_the_scalar_form(method, plainly):
+    found = []
+    for what in (None, "linear", "all"):
+        if what:
+            plainly(what)
+        model = model_of(HEADS["linear_and_deep"]).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"))
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        balancer({task: head(z).square().mean() for task, head in model["heads"].items()}).backward()
+        found.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[1], found[2], rtol=1e-4, atol=1e-6)
+
+
+def test_hooks_on_the_leaves_of_heads_run(plainly):
+    calls = []
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    for task in "abc":
+        weight = model["heads"][task].weight
+        weight.register_post_accumulate_grad_hook(lambda parameter, task=task: calls.append(task))
+    step(model, UNIFORM.create(model["trunk"], tasks=list("abc")), 0)
+    assert sorted(calls) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("heads", ["linear", "twice"])
+def test_a_hook_on_the_representation_acts_once(heads):
+    model = model_of(HEADS[heads]).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    found = []
+    for factor in (1, 2):
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        z.register_hook(lambda gradient, factor=factor: gradient * factor)
+        model.zero_grad()
+        balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
+        found.append(model["trunk"][0].weight.grad)
+    torch.testing.assert_close(found[1], 2 * found[0])
+
+
+def separate(losses, model):
+    balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
+    return route_module.separate_heads(
+        list(losses.values()), list(model["trunk"].parameters()), balancer._shared.find_cut
+    )
+
+
+def test_graphs_of_another_kind_are_recognised():
+    model = model_of(HEADS["linear"])
+    UNIFORM.create(model["trunk"], tasks=["a"])  # notes the representation from now on
+    x = torch.randn(BATCH, FEATURES)
+    z, heads = model["trunk"](x), model["heads"]
+    a, b = heads["a"](z).mean(), heads["b"](z).mean()
+    assert separate({"a": a, "b": b}, model) is not None
+    assert separate({"a": a, "b": a + b}, model) is None, "a task that uses another's output"
+    assert separate({"a": a, "b": heads["b"](model["trunk"](x)).mean()}, model) is None, "two representations"
+    assert separate({"a": a, "b": heads["a"](z).square().mean()}, model) is None, "a head for two tasks"
+    around = b + model["trunk"][0].weight.mean()
+    assert separate({"a": a, "b": around}, model) is None, "a way around the representation"
+    assert separate({"a": a, "b": heads["b"].weight.mean()}, model) is None, "a task that does not see it"
+
+
+@pytest.mark.parametrize(
+    ("heads", "found"),
+    [
+        ("linear", True),
+        ("without_bias", True),
+        ("outputs_differ", True),
+        ("many_outputs", False),
+        ("deep", True),
+        ("twice", False),
+        ("normalised", False),
+        ("frozen_weight", False),
+    ],
+)
+def test_linear_heads_are_recognised(heads, found):
+    model = model_of(HEADS[heads])
+    UNIFORM.create(model["trunk"], tasks=["a"])
+    z = model["trunk"](torch.randn(BATCH, FEATURES))
+    separated = separate({task: head(z).square().mean() for task, head in model["heads"].items()}, model)
+    assert (linear_heads(separated.cut, separated.entries) is not None) == found
+
+
+def test_products_are_what_they_stand_for():
+    left, right = torch.randn(5, 6), torch.randn(6, 4)
+    products = Products(left.clone(), right.clone(), (1, 0, 3, 2))
+    dense = torch.stack(
+        [left[:, :1] @ right[:1], torch.zeros(5, 4), left[:, 1:4] @ right[1:4], left[:, 4:] @ right[4:]]
+    )
+    weights, matrix = torch.rand(4), torch.randn(4, 3)
+    torch.testing.assert_close(products.tensors, dense)
+    torch.testing.assert_close(products.combined(weights), torch.einsum("m,mbf->bf", weights, dense))
+    torch.testing.assert_close(products.times(matrix), dense @ matrix)
+    products = Products(left.clone(), right.clone(), (1, 0, 3, 2))
+    products.right[2, 1] = torch.nan
+    assert products.sums().isfinite().tolist() == [True, True, False, True]
+    products.keep(-products.sums().isfinite().int())
+    torch.testing.assert_close(products.tensors, dense * torch.tensor([1, 1, 0, 1])[:, None, None])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_rows_keep_shape_and_layout(layout):
+    tensors = [torch.randn(2, 3, 4, 5).to(memory_format=layout) for _ in range(3)]
+    rows = Rows.of(tensors)
+    torch.testing.assert_close(rows.tensors, torch.stack(tensors))
+    combined = rows.combined(torch.tensor([1.0, 0.0, 2.0]))
+    torch.testing.assert_close(combined, tensors[0] + 2 * tensors[2])
+    assert combined.is_contiguous(memory_format=layout)
+    filled = Rows.like(tensors[0], 3)
+    filled.add(0, tensors[0])
+    filled.add(2, tensors[1])
+    filled.add(2, tensors[2])
+    filled.finish()
+    torch.testing.assert_close(
+        filled.tensors, torch.stack([tensors[0], torch.zeros(2, 3, 4, 5), tensors[1] + tensors[2]])
+    )
