@@ -81,6 +81,7 @@ def train(
     redraw_each_epoch: Annotated[bool, typer.Option(help="Draw the noise anew in every epoch.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     precision: Annotated[str, typer.Option(help="32-true, bf16-mixed or 16-mixed.")] = "32-true",
+    replay: Annotated[bool, typer.Option(help="On CUDA, record a step once and replay it where possible.")] = True,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
 ) -> None:
     """Train a benchmark's network with one method and keep everything in a run folder."""
@@ -112,6 +113,7 @@ def train(
         data=data,
         device=device,
         precision=precision,
+        replay=replay,
     )
     run = Run(config, out, resume)
     console.print(

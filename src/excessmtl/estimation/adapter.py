@@ -25,12 +25,12 @@ from excessmtl.gradients.observe import total
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over the labelled samples of each task: of the adapter gradient g_b, of its square, and of 1."""
+    """Sums over the labelled samples of each task: of the adapter gradient g_b, of its squares, and of 1."""
 
     first: Tensor
     """[m, width + 1, width]"""
     second: Tensor
-    """[m, width + 1, width]"""
+    """[m, width + 1]: summed over the second dimension of g_b as well."""
     count: Tensor
     """[m]"""
 
@@ -69,8 +69,8 @@ class Adapter:
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
             first, second, count = (torch.stack(sums) for sums in zip(*tasks, strict=True))
         # The loss is a mean over the labelled samples, so a sample's own gradient is `count` times what arrives.
-        each = count[:, None, None]
-        return Moments(*summed([first * each, second * each.square(), count], seen.pool))
+        first, second = first * count[:, None, None], second * count[:, None].square()
+        return Moments(*summed([first, second, count], seen.pool))
 
     def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
@@ -81,13 +81,13 @@ class Adapter:
         else:
             dz = self._project(batch.dz, 1, lead=1).squeeze(-2)
         count = batch.counts(_enough(len(z)))
-        return z.T @ dz, z.square().T @ dz.square(), count
+        return z.T @ dz, dz.square().sum(-1) @ z.square(), count
 
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         first = like.new_zeros(self.width + 1, self.width)
-        second, count = torch.zeros_like(first), like.new_zeros(())
+        second, count = like.new_zeros(self.width + 1), like.new_zeros(())
         for batch in sorted({sample.batch for sample in samples}):
             parts = [sample for sample in samples if sample.batch == batch]
             factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
@@ -97,10 +97,10 @@ class Adapter:
             count = count + (size if labelled is None else labelled.to(like.device).sum())
             if len(factors) == 1 and factors[0][0].shape[1] == 1:
                 z, dz = (factor.squeeze(1) for factor in factors[0])
-                first, second = first + z.T @ dz, second + z.square().T @ dz.square()
+                first, second = first + z.T @ dz, second + dz.square().sum(1) @ z.square()
             else:
                 per_sample = torch.stack([z.mT @ dz for z, dz in factors]).sum(0)
-                first, second = first + per_sample.sum(0), second + per_sample.square().sum(0)
+                first, second = first + per_sample.sum(0), second + per_sample.square().sum((0, 2))
         return first, second, count
 
     def _factors(
@@ -154,8 +154,8 @@ def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:
 def _enough(size: int) -> int:
     if size < 2:
         warnings.warn(
-            f"the representation has {size} sample along batch_dim; excess risks need two or more, so this batch "
-            "leaves the weights as they are. If the batch is another dimension of it, pass batch_dim",
+            f"the representation has {size} sample along batch_dim; excess risks need two or more, so none is "
+            "estimated from this batch. If the batch is another dimension of it, pass batch_dim",
             stacklevel=2,
         )
     return size

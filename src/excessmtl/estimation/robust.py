@@ -28,18 +28,18 @@ from excessmtl.estimation.adapter import Moments
 
 
 def pair_signal(moments: Moments) -> Tensor:
-    """U, per task and coordinate. Needs two samples; without them the value means nothing."""
-    count = moments.count[:, None, None].clamp(min=2)
-    return (moments.first.square() - moments.second) / (count * (count - 1))
+    """U summed over k: [m, width + 1]. Needs two samples; without them the value means nothing."""
+    count = moments.count[:, None].clamp(min=2)
+    return (moments.first.square().sum(2) - moments.second) / (count * (count - 1))
 
 
 def fisher(moments: Moments) -> Tensor:
-    """F, per task and coordinate."""
-    return moments.second / moments.count[:, None, None].clamp(min=1)
+    """F summed over k: [m, width + 1]."""
+    return moments.second / moments.count[:, None].clamp(min=1)
 
 
 def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
-    """[m] the share of the loss that is excess risk, from averages [m, width + 1] of U and F summed over outputs.
+    """[m] the share of the loss that is excess risk, from averages of U and F, both summed over k.
 
     `damping`: share of the mean of F added to each coordinate. Coordinates that were never used do not count.
     """

@@ -210,8 +210,8 @@ class RobustExcess(Rule):
             "norm": average("norm", norm, self.norm_decay, seen.ok),
             "observed": state["observed"] + seen.ok,
             "paired": state["paired"] + paired,
-            "signal": average("signal", pair_signal(moments).sum(2), self.decay, paired),
-            "noise": average("noise", fisher(moments).sum(2), self.decay, paired),
+            "signal": average("signal", pair_signal(moments), self.decay, paired),
+            "noise": average("noise", fisher(moments), self.decay, paired),
         }
         steps = state["observed"].clamp(min=1)
         # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.

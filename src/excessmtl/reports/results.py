@@ -21,6 +21,9 @@ from excessmtl.studies.figures import RunsFigure, registry
 from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.style import ORDER
 from excessmtl.studies.paper.subjects import TITLES, Subject
+from excessmtl.studies.regret import regret_table
+from excessmtl.studies.regret_summary import verdict as regret_verdict
+from excessmtl.studies.regret_summary import worst_regrets, write_regrets
 
 Commands = Mapping[str, str]
 """Benchmark (or `page`) -> the command that made its runs."""
@@ -63,7 +66,7 @@ def page(runs: Runs, found: Sequence[Verdict], figures: Figures, commands: Comma
     for wanted in TITLES:
         for subject in runs.subjects(wanted):
             parts += _section(subject, figures.get(_key(subject), ()), commands.get(subject.benchmark))
-    return "\n\n".join([*parts, *_claims(found)]) + "\n"
+    return "\n\n".join([*parts, *_regrets(runs.frame), *_claims(found)]) + "\n"
 
 
 def _section(subject: Subject, figures: Sequence[str], command: str | None) -> list[str]:
@@ -138,6 +141,24 @@ def _table(subject: Subject, value: Value, higher: bool | None, factor: float, d
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def _regrets(frame: pd.DataFrame) -> list[str]:
+    """Against whom the default does worst; nothing where it or all its rivals are missing."""
+    if not _judges(frame):
+        return []
+    regrets = regret_table(frame)
+    return [
+        "## Regret of the default",
+        f"How much worse ExcessMTL (ours, robust) is than each other method at the same noise and seed, and than "
+        f"itself at noise 0; positive is worse. {regret_verdict(regrets, 'It')} "
+        "[data/study/regret.csv](data/study/regret.csv) has every comparison.",
+        *(f"**{table.title}**\n\n{table.as_markdown().strip()}" for table in worst_regrets(regrets, "excess")),
+    ]
+
+
+def _judges(frame: pd.DataFrame) -> bool:
+    return "excess" in set(frame.label) and frame.label.nunique() > 1
+
+
 def _claims(found: Sequence[Verdict]) -> list[str]:
     counts = {word: sum(one.verdict == word for one in found) for word in ("holds", "does not hold", "not tried")}
     told = ", ".join(f"{count} {word}" for word, count in counts.items())
@@ -198,6 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out = chosen.out.parent
     figures = _draw(runs, out)
     write_table(runs.frame.drop(columns=["path", "shown"]), out / _NUMBERS / "runs.csv")
+    if _judges(runs.frame):
+        write_regrets(regret_table(runs.frame), out / _NUMBERS / "regret.csv")
     text = page(runs, judge_all(runs), figures, commands)
     with atomic_write(chosen.out) as file:
         file.write(text.encode())

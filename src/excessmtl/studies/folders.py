@@ -12,11 +12,11 @@ from excessmtl.training.config import RunConfig
 
 _LONGEST = 60
 _OF_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
-_OF_THE_MACHINE = ("device",)
+_OF_THE_MACHINE = ("device", "replay")
 
 
 def folder_of(config: RunConfig) -> Path:
-    """`benchmark/method/noise-0.4/seed-0`; two configurations share it only if they differ in nothing but the device.
+    """`benchmark/method/noise-0.4/seed-0`; two configurations share it only if they compute the same.
 
     What these words do not say (the options of the method, a recipe that is not the benchmark's own) is in a short
     hash behind them, so that a changed study makes new runs beside the old ones.

@@ -57,6 +57,7 @@ FIELDS: Mapping[str, Kind] = {
     "data": _TEXT,
     "device": _TEXT,
     "precision": _TEXT,
+    "replay": _FLAG,
 }
 """The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
 
