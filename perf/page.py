@@ -42,7 +42,7 @@ def origin(content: Mapping[str, Any]) -> str:
     where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} thread"
     others = [f"{name} {machine[name]}" for name in ("cuda", "torchjd") if name in machine]
     versions = ", ".join([f"Python {machine['python']}", f"torch {machine['torch']}", *others])
-    return f"`{content['command']}` on {where}; {versions}."
+    return " ".join([f"`{content['command']}` on {where}; {versions}.", content.get("note", "")]).strip()
 
 
 def bench(content: Mapping[str, Any]) -> str:
