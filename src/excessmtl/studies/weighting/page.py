@@ -1,0 +1,51 @@
+"""Tables of a document from the bench's CSV files: `python -m excessmtl.studies.weighting.page docs/estimators.md`.
+
+A table stands between two comments; the first says what it shows and of which file, then names its rows, if not all:
+
+    <!-- by_noise data/estimators/trust.csv
+    uniform
+    1 / r0
+    -->
+    (the table)
+    <!-- end -->
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.files import atomic_write
+from excessmtl.studies.text_table import TextTable
+from excessmtl.studies.weighting import regrets
+
+_VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], TextTable]] = {
+    "by_noise": lambda frame, rows: regrets.by_noise(frame, rows or None),
+    "by_world": regrets.by_world,
+    "scores": lambda frame, rows: regrets.scores(frame, rows or None),
+    "weights": regrets.weights,
+}
+_TABLE = re.compile(rf"(<!-- ({'|'.join(_VIEWS)}) (\S+)\n((?:.+\n)*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str, folder: Path) -> str:
+    """The page with every table as its file has it; files are named relative to `folder`."""
+
+    def fill(found: re.Match[str]) -> str:
+        head, view, file, rows, end = found.groups()
+        return f"{head}{_VIEWS[view](pd.read_csv(folder / file), rows.splitlines()).as_markdown()}{end}"
+
+    return _TABLE.sub(fill, page)
+
+
+def main(path: Path) -> None:
+    """Fill the tables of the document at `path`."""
+    text = filled(path.read_text(), path.parent)
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
