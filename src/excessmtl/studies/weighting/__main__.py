@@ -18,7 +18,9 @@ from excessmtl.studies.weighting.worlds import QUICK, SARCOS, WORLDS, Cases, loa
 
 _FILE = "weighting.csv"
 _QUICK_SEEDS = 3
-console = Console(highlight=False, markup=False)
+_WIDTH = 110
+"""Columns that the table needs; where the terminal has fewer, formulas would be broken over many lines."""
+console = Console(highlight=False, markup=False, width=max(Console().width, _WIDTH))
 
 
 def main(

@@ -1,8 +1,9 @@
 """Tables of a document from the bench's CSV files: `python -m excessmtl.studies.weighting.page docs/estimators.md`.
 
-A table stands between two comments; the first says what it shows and of which file, then names its rows, if not all:
+A table stands between two comments; the first says what it shows, of which file and, if not of all, of which worlds,
+then names its rows, if not all:
 
-    <!-- by_noise data/estimators/trust.csv
+    <!-- by_noise data/estimators/trust.csv sarcos teacher-many
     uniform
     1 / r0
     -->
@@ -27,15 +28,18 @@ _VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], TextTable]] = {
     "scores": lambda frame, rows: regrets.scores(frame, rows or None),
     "weights": regrets.weights,
 }
-_TABLE = re.compile(rf"(<!-- ({'|'.join(_VIEWS)}) (\S+)\n((?:.+\n)*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(rf"(<!-- ({'|'.join(_VIEWS)}) (\S+)(.*)\n((?:.+\n)*?)-->\n)[^<]*(<!-- end -->)")
 
 
 def filled(page: str, folder: Path) -> str:
     """The page with every table as its file has it; files are named relative to `folder`."""
 
     def fill(found: re.Match[str]) -> str:
-        head, view, file, rows, end = found.groups()
-        return f"{head}{_VIEWS[view](pd.read_csv(folder / file), rows.splitlines()).as_markdown()}{end}"
+        head, view, file, worlds, rows, end = found.groups()
+        frame = pd.read_csv(folder / file)
+        if worlds:
+            frame = frame[frame["world"].isin(worlds.split())]
+        return f"{head}{_VIEWS[view](frame, rows.splitlines()).as_markdown()}{end}"
 
     return _TABLE.sub(fill, page)
 

@@ -14,14 +14,20 @@ from excessmtl.studies.weighting.records import RIVAL_NAMES
 _CELL = ["candidate", "world", "noise"]
 
 
-def in_tolerances(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds for every candidate, world and noise level (the index), a column per measure."""
+def in_tolerances(frame: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
+    """For every candidate, world and noise level (the index) a column per measure: the regret's mean over seeds.
+
+    It is against the rival that is better there; with `statistic="sem"` its standard error instead.
+    """
+    cells = frame.groupby(_CELL, sort=False)
+    units = cells["unit"].first()
     regrets = {}
     for measure in MEASURES:
         columns = [f"{measure.name}_against_{rival}" for rival in RIVAL_NAMES]
-        worst = frame.groupby(_CELL, sort=False)[columns].mean().max(axis=1)
-        units = frame.groupby(_CELL, sort=False)["unit"].first()
-        regrets[measure.name] = worst / units.map({"points": measure.points, "percent": measure.percent})
+        worst = cells[columns].mean().idxmax(axis=1)
+        values = cells[columns].agg(statistic)
+        chosen = pd.Series([values[column][cell] for cell, column in worst.items()], index=worst.index)
+        regrets[measure.name] = chosen / units.map({"points": measure.points, "percent": measure.percent})
     return pd.DataFrame(regrets)
 
 
@@ -35,29 +41,29 @@ def by_noise(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Te
     regrets = in_tolerances(frame)
     sums = beyond(regrets)
     largest = regrets.groupby(level=["candidate", "noise"], sort=False).max()
-    levels = sorted(frame["noise"].unique())
-    smallest = frame[frame["noise"] == levels[0]].groupby("candidate")["smallest_weight"].min()
+    levels = _levels(frame)
     rows = []
     for name in sums.sort_values(kind="stable").index if candidates is None else candidates:
         cells = [f"{largest[measure.name][name, level]:.1f}" for measure in MEASURES for level in levels]
-        rows.append([name, *cells, f"{sums[name]:.1f}", f"{smallest[name]:.3f}"])
+        rows.append([name, *cells, f"{sums[name]:.1f}"])
     title = (
-        "Largest regret over the worlds against the better of uniform and IMTL, in tolerances, by noise; "
-        f"what is beyond 1, summed; the smallest weight of a task at noise {levels[0]:g}"
+        "Largest regret over the worlds, by noise, against the better of uniform and IMTL, in tolerances; "
+        "what is beyond 1, summed over worlds and levels"
     )
-    return TextTable(title, ["method", *_heads(levels), "beyond", "smallest"], rows)
+    return TextTable(title, ["method", *_heads(levels), "beyond"], rows)
 
 
 def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
-    """A row per candidate and world."""
-    regrets = in_tolerances(frame)
-    levels = sorted(frame["noise"].unique())
+    """A row per candidate and world: mean regret and, of several seeds, its standard error."""
+    means, errors = in_tolerances(frame), in_tolerances(frame, "sem")
+    levels = _levels(frame)
+
+    def cell(measure: str, place: tuple[str, str, float]) -> str:
+        error = errors[measure][place]
+        return f"{means[measure][place]:.1f}" + ("" if pd.isna(error) else f" ± {error:.1f}")
+
     rows = [
-        [
-            name,
-            world,
-            *(f"{regrets[measure.name][name, world, level]:.1f}" for measure in MEASURES for level in levels),
-        ]
+        [name, world, *(cell(measure.name, (name, world, level)) for measure in MEASURES for level in levels)]
         for name in candidates
         for world in dict.fromkeys(frame["world"])
     ]
@@ -67,7 +73,7 @@ def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
 def scores(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> TextTable:
     """A row per candidate: its mean scores at each noise level, of a table with one world."""
     means = frame.groupby(["candidate", "noise"], sort=False)[[measure.name for measure in MEASURES]].mean()
-    levels = sorted(frame["noise"].unique())
+    levels = _levels(frame)
     rows = [
         [name, *(f"{means[measure.name][name, level]:.4f}" for measure in MEASURES for level in levels)]
         for name in candidates or dict.fromkeys(frame["candidate"])
@@ -76,16 +82,29 @@ def scores(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Text
 
 
 def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
-    """A row per candidate and world: the clean tasks' mean share at each noise level, the smallest weight of a task."""
-    cells = frame.groupby(_CELL, sort=False).agg({"clean_weight": "mean", "smallest_weight": "min"})
-    levels = sorted(frame["noise"].unique())
+    """A row per candidate and world: the clean tasks' share of the weight at each noise level.
+
+    And at the lowest level the smallest weight of a task, its mean over the seeds and its least.
+    """
+    groups = frame.groupby(_CELL, sort=False)
+    shares, smallest = groups["clean_weight"].mean(), groups["smallest_weight"].agg(["mean", "min"])
+    levels = _levels(frame)
     rows = [
-        [name, world, *(f"{cells[column][name, world, level]:.3f}" for column in cells for level in levels)]
+        [
+            name,
+            world,
+            *(f"{shares[name, world, level]:.2f}" for level in levels),
+            *(f"{smallest[which][name, world, levels[0]]:.3f}" for which in smallest),
+        ]
         for name in candidates
         for world in dict.fromkeys(frame["world"])
     ]
-    heads = [f"{what} {level:g}" for what in ("clean share", "smallest") for level in levels]
+    heads = [*(f"clean share {level:g}" for level in levels), f"smallest {levels[0]:g}", "in the worst seed"]
     return TextTable("Weights", ["method", "benchmark", *heads], rows)
+
+
+def _levels(frame: pd.DataFrame) -> list[float]:
+    return sorted(frame["noise"].unique())
 
 
 def _heads(levels: Sequence[float]) -> list[str]:

@@ -1,0 +1,47 @@
+"""docs/estimators.md shows what its files say, and its files hold what the bench can train."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from excessmtl.studies.weighting.page import filled, main
+from excessmtl.studies.weighting.records import COLUMNS
+from excessmtl.studies.weighting.tried import GROUPS, RIVALS
+from excessmtl.studies.weighting.worlds import WORLDS
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "estimators.md"
+
+
+def test_every_table_is_what_its_file_says():
+    page = PAGE.read_text()
+    assert page.count("<!-- end -->") >= 10
+    assert filled(page, DOCS) == page
+
+
+def test_a_wrong_number_does_not_stand(tmp_path):
+    page = PAGE.read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| exp(-2 r/r0) / sqrt(n r0) | teacher-narrow"))
+    wrong = page.replace(row, row.replace("1", "2"))
+    assert wrong != page
+    assert filled(wrong, DOCS) == page
+    (tmp_path / "data").symlink_to(DOCS / "data")
+    (tmp_path / "page.md").write_text(wrong)
+    main(tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == page
+
+
+@pytest.mark.parametrize(("group", "seeds"), [("ablation", 8), ("units", 6), ("trust", 6)])
+def test_the_files_are_whole(group, seeds):
+    frame = pd.read_csv(DOCS / f"data/estimators/{group}.csv")
+    assert list(frame) == list(COLUMNS)
+    assert list(dict.fromkeys(frame["candidate"])) == [candidate.name for candidate in GROUPS[group]]
+    assert list(dict.fromkeys(frame["world"])) == list(WORLDS)
+    assert len(frame) == len(GROUPS[group]) * len(WORLDS) * 3 * seeds
+    assert frame["seed"].min() == 100
+
+
+def test_the_page_counts_the_rules_that_were_tried():
+    names = {candidate.name for group in GROUPS.values() for candidate in group} - {rival.name for rival in RIVALS}
+    assert f"among {len(names)} rules" in PAGE.read_text()
