@@ -45,3 +45,9 @@ def test_the_files_are_whole(group, seeds):
 def test_the_page_counts_the_rules_that_were_tried():
     names = {candidate.name for group in GROUPS.values() for candidate in group} - {rival.name for rival in RIVALS}
     assert f"among {len(names)} rules" in PAGE.read_text()
+
+
+def test_a_row_that_its_file_does_not_have_is_named():
+    page = "<!-- by_noise data/estimators/trust.csv\nmagic\n-->\n<!-- end -->\n"
+    with pytest.raises(ValueError, match="has no row 'magic'"):
+        filled(page, DOCS)

@@ -79,7 +79,9 @@ class Weighing:
         self._trust = column([candidate.trust for candidate in candidates])
         self._threshold = column([candidate.threshold for candidate in candidates])
         self._mix = column([candidate.mix for candidate in candidates])
-        self._balanced = column([float(candidate.equal_projections) for candidate in candidates])[:, 0] > 0
+        # As indices: a mask would have to be read from the device in every step.
+        balanced = torch.tensor([candidate.equal_projections for candidate in candidates]).repeat_interleave(cases)
+        self._balanced = balanced.nonzero()[:, 0].to(device)
 
     def __call__(self, known: dict[str, Tensor], seen: Seen) -> Tensor:
         """[runs, tasks], each row with the sum one."""

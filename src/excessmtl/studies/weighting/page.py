@@ -12,12 +12,14 @@ then names its rows, if not all:
 """
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+import typer
 
+from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
 from excessmtl.studies.text_table import TextTable
 from excessmtl.studies.weighting import regrets
@@ -39,17 +41,20 @@ def filled(page: str, folder: Path) -> str:
         frame = pd.read_csv(folder / file)
         if worlds:
             frame = frame[frame["world"].isin(worlds.split())]
+        unknown = set(rows.splitlines()) - set(frame["candidate"])
+        if unknown:
+            raise ValueError(f"{file} has no row {min(unknown)!r} for the table {view!r}; name a candidate of it")
         return f"{head}{_VIEWS[view](frame, rows.splitlines()).as_markdown()}{end}"
 
     return _TABLE.sub(fill, page)
 
 
-def main(path: Path) -> None:
-    """Fill the tables of the document at `path`."""
+def main(path: Annotated[Path, typer.Argument(metavar="PAGE.md", help="The document.")]) -> None:
+    """Fill the tables of a document from the files that it names."""
     text = filled(path.read_text(), path.parent)
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    typer.run(plain_errors(main, "the document is as it was"))
