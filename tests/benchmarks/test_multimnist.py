@@ -136,3 +136,14 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(to_idx(np.zeros(19, np.uint8)))
     with pytest.raises(ValueError, match="the t10k files hold"):
         load(tmp_path, 0)
+
+
+def test_the_bundled_digits_on_request_whatever_is_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mnist(tmp_path)
+    monkeypatch.setattr("excessmtl.benchmarks.sources.where", lambda name: tmp_path)
+    assert load(None, 0).source.startswith("MNIST")
+    assert load(None, 0, bundled=True).source.startswith("bundled digits")
+    with pytest.raises(ValueError, match="exclude each other"):
+        load(tmp_path, 0, bundled=True)

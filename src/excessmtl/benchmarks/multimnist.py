@@ -20,7 +20,9 @@ _OFFSETS = {28: 6, 36: 8, 56: 28}
 
 
 @benchmark("multimnist", "two digits per picture, top left and bottom right; MNIST or the bundled digits")
-def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = None) -> Benchmark:
+def load(
+    data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = None, bundled: bool = False
+) -> Benchmark:
     """Pictures of two digits.
 
     Args:
@@ -30,10 +32,13 @@ def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = 
             digit six pixels from the first, then resized from 36 to the nearest pixel, as in earlier multi-task work).
         pairs: how many training pairs to make; None makes one per training digit (60,000 of MNIST's). A tenth of
             the digits is held out for as many validation pairs.
+        bundled: take the bundled digits even where MNIST is in the cache.
     """
     if canvas not in _OFFSETS:
         raise ValueError(f"canvas must be 28, 36 or 56, got {canvas!r}.")
-    digits, test_digits, source = _digits(data)
+    if bundled and data is not None:
+        raise ValueError(f"--data {data} and bundled=True exclude each other; leave one of them out.")
+    digits, test_digits, source = _digits(data, bundled)
     pairs = len(digits) if pairs is None else pairs
     if not isinstance(pairs, int) or pairs < 10:
         raise ValueError(f"pairs must be a whole number of at least 10, got {pairs!r}.")
@@ -58,8 +63,8 @@ def load(data: Path | None, seed: int, *, canvas: int = 36, pairs: int | None = 
     )
 
 
-def _digits(data: Path | None) -> tuple[Digits, Digits, str]:
-    folder = sources.where("mnist") if data is None else Path(data)
+def _digits(data: Path | None, bundled: bool) -> tuple[Digits, Digits, str]:
+    folder = None if bundled else sources.where("mnist") if data is None else Path(data)
     if folder is None:
         train, test = load_digits()
         return train, test, f"bundled digits, {len(train):,} + {len(test):,}"
