@@ -49,7 +49,13 @@ class StatefulModule(nn.Module):
         for name, place in places.items():
             current = getattr(self, name)
             if current is not place:
-                setattr(self, name, place.copy_(current))
+                place.copy_(current)
+        self.use(places)
+
+    def use(self, places: dict[str, Tensor]) -> None:
+        """Take these tensors for the buffers of their names."""
+        for name, place in places.items():
+            setattr(self, name, place)
 
     def count_replayed(self) -> None:
         """Count a step that was replayed from a recording, where no line of Python ran."""

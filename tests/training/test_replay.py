@@ -1,6 +1,7 @@
 """Recorded steps: bit for bit what the steps themselves do. Needs a CUDA device, but for what every device can show."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 import excessmtl
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
+from excessmtl.training.replay import Replay
 
 METHODS = ["excess", "uniform", "gradnorm", "mgda", "imtl", "dwa", "nash", "single"]
 
@@ -41,6 +43,37 @@ def test_a_replayed_run_resumes_where_it_stopped(tmp_path):
     first.rows.append({"epoch": 0, **first._train_means(), **first._evaluate()})
     first._save(0)
     assert Run(config, tmp_path / "parts", resume=True).execute()["scores"] == whole["scores"]
+
+
+class _Stub:
+    """Stands in for streams and graphs where there is no CUDA; recording fails as soon as it begins."""
+
+    def __init__(self, *args, **options):
+        pass
+
+    def __enter__(self):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    def __exit__(self, *error):
+        return None
+
+    def wait_stream(self, other):
+        pass
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch):
+    config = RunConfig("teacher-narrow", "excess", epochs=2, limit_batches=6, device="cpu")
+    expected = Run(config, tmp_path / "plain").execute()
+    for name in ("Stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, _Stub)
+    monkeypatch.setattr(torch.cuda, "current_stream", _Stub)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    run = Run(config, tmp_path / "unrecorded")
+    run.replay = Replay(run._plain_step, run.train, run.balancer)
+    with pytest.warns(UserWarning, match="recording one failed .operation not permitted"):
+        summary = run.execute()
+    assert summary["scores"] == expected["scores"]
+    assert run.balancer.get_extra_state()["steps"] == 12
 
 
 def test_settling_puts_values_back_into_their_places():

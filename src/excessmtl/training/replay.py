@@ -5,6 +5,7 @@ it, parameters, gradients, the optimiser's and the balancer's state, and a log w
 does what the step itself would have done, kernel by kernel; the host says "again" and waits for nothing.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -32,6 +33,7 @@ class Replay:
         self.places: dict[str, Tensor] = {}
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
+        self.recordable = True
         self.result: Step
 
     def epoch(self, orders: Orders) -> Iterator[Step]:
@@ -53,7 +55,7 @@ class Replay:
                     self.graph.replay()
                     if self.balancer is not None:
                         self.balancer.count_replayed()
-                elif self.taken < _WARM_UP:
+                elif self.taken < _WARM_UP or not self.recordable:
                     self._once()
                 else:
                     self._record()
@@ -78,9 +80,22 @@ class Replay:
 
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
-        self.places = {} if self.balancer is None else dict(self.balancer.named_buffers())
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+        places = {} if self.balancer is None else dict(self.balancer.named_buffers())
+        counter = None if self.balancer is None else self.balancer.get_extra_state()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                self._once()
+                if self.balancer is not None:
+                    self.balancer.settle(places)
+        except RuntimeError as error:
+            # While recording no kernel runs: what lies on the device is as it was, only Python has gone ahead.
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"steps are not replayed: recording one failed ({reason})", stacklevel=2)
+            self.recordable = False
+            if self.balancer is not None and counter is not None:
+                self.balancer.use(places)
+                self.balancer.set_extra_state(counter)
             self._once()
-            self.settle()
-        self.graph = graph
+            return
+        self.graph, self.places = graph, places
         graph.replay()
