@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
+from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import Linear, linear_heads
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows
@@ -107,7 +108,8 @@ class _Arrival:
 def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products, list[list[Pair]]]:
     """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed."""
     linear = linear_heads(heads.cut, heads.entries)
-    at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
+    with asleep([heads.cut.tensor(), *heads.all_leaves]):
+        at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
     remaining = iter(found)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
     return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]

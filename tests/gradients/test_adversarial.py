@@ -1,0 +1,129 @@
+"""What users do to a graph that the engine did not build: every way to the gradients must do what autograd does."""
+
+import pytest
+import torch
+from torch import nn
+
+from excessmtl.gradients import heads as heads_module
+from excessmtl.gradients import route as route_module
+from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
+
+FEATURES, WIDTH, BATCH = 6, 48, 8
+METHODS = [UNIFORM, ROBUST, PAPER, PAPER_Z, Method("mgda", {"probe": "representation"})]
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+@pytest.fixture(params=["products", "rows", "plain"])
+def way(request, monkeypatch):
+    """Every test here runs on the fast path for linear heads, the one for any heads, and the plain one."""
+    if request.param != "products":
+        monkeypatch.setattr(heads_module, "linear_heads", lambda *_: None)
+    if request.param == "plain":
+        monkeypatch.setattr(route_module, "separate_heads", lambda *_: None)
+    return request.param
+
+
+pytestmark = pytest.mark.usefixtures("way")
+
+
+class Model(nn.Module):
+    """A trunk and three linear heads."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+        self.heads = nn.ModuleDict({task: nn.Linear(WIDTH, 1) for task in "abc"})
+        self.to(DEVICE)
+
+    def losses(self, z):
+        return {task: (head(z) - 0.5).square().mean() for task, head in self.heads.items()}
+
+    def gradients(self):
+        return {name: parameter.grad.clone() for name, parameter in self.named_parameters()}
+
+
+def inputs():
+    return torch.arange(BATCH * FEATURES, device=DEVICE).reshape(BATCH, FEATURES).float().sin()
+
+
+def taken(method, model, z=None, losses=None, **options):
+    """Weights and gradients of one step."""
+    balancer = method.create(model.trunk, tasks=list("abc"), **options)
+    if z is None:
+        z = model.trunk(inputs())
+    step = balancer.backward(model.losses(z) if losses is None else losses(z))
+    return step, model.gradients()
+
+
+def doubled(gradient):
+    return gradient * 2
+
+
+# ------------------------------------------------------------------ hooks
+
+
+@each_method
+def test_hooks_on_parameters_act_once(method):
+    step, plain = taken(method, Model())
+    model = Model()
+    for parameter in model.parameters():
+        parameter.register_hook(doubled)
+    hooked_step, hooked = taken(method, model)
+    torch.testing.assert_close(hooked_step.weights, step.weights)
+    torch.testing.assert_close(hooked, {name: 2 * gradient for name, gradient in plain.items()})
+
+
+@each_method
+def test_hooks_on_parameters_act_once_in_the_scalar_form(method):
+    found = []
+    for factor in (1, 2):
+        model = Model()
+        balancer = method.create(model.trunk, tasks=list("abc"))
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient, factor=factor: gradient * factor)
+        balancer(model.losses(model.trunk(inputs()))).backward()
+        found.append(model.gradients())
+    torch.testing.assert_close(found[1], {name: 2 * gradient for name, gradient in found[0].items()})
+
+
+def test_hooks_on_parameters_act_once_where_no_representation_is_known():
+    found = []
+    for factor in (1, 2):
+        model = Model()
+        balancer = UNIFORM.create(list(model.trunk.parameters()), tasks=list("abc"))
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient, factor=factor: gradient * factor)
+        balancer.backward(model.losses(model.trunk(inputs())))
+        found.append(model.gradients())
+    torch.testing.assert_close(found[1], {name: 2 * gradient for name, gradient in found[0].items()})
+
+
+@each_method
+def test_a_hook_on_the_representation_acts_once(method):
+    _, plain = taken(method, Model())
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))  # before the forward, to see it
+    z = model.trunk(inputs())
+    z.register_hook(doubled)
+    balancer.backward(model.losses(z))
+    if method is not PAPER:  # which looks at the trunk's gradients: other weights follow
+        for name, gradient in plain.items():
+            factor = 2 if name.startswith("trunk") else 1
+            torch.testing.assert_close(model.get_parameter(name).grad, factor * gradient)
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
+def test_a_retained_gradient_of_the_representation_is_the_one_sent_down(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    z = model.trunk(inputs())
+    z.retain_grad()
+    calls = []
+    z.register_hook(calls.append)
+    step = balancer.backward({task: loss + z.square().mean() for task, loss in model.losses(z).items()})
+    again = model.trunk(inputs()).detach().requires_grad_()
+    losses = [loss + again.square().mean() for loss in model.losses(again).values()]
+    (wanted,) = torch.autograd.grad(losses, again, list(step.weights))
+    torch.testing.assert_close(z.grad, wanted)
+    assert len(calls) == 1
