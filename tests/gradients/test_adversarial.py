@@ -127,3 +127,26 @@ def test_a_retained_gradient_of_the_representation_is_the_one_sent_down(method):
     (wanted,) = torch.autograd.grad(losses, again, list(step.weights))
     torch.testing.assert_close(z.grad, wanted)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST, METHODS[-1]], ids=str)  # their weights know no unit
+def test_a_hook_on_the_output_of_a_head_acts_on_all_below(method):
+    def losses(model, factor):
+        def hooked(z):
+            outputs = {task: head(z) for task, head in model.heads.items()}
+            for output in outputs.values():
+                output.register_hook(doubled if factor == 2 else torch.clone)
+            return {task: (output - 0.5).square().mean() for task, output in outputs.items()}
+
+        return hooked
+
+    found = []
+    for factor in (1, 2):
+        model = Model()
+        balancer = method.create(model.trunk, tasks=list("abc"))
+        balancer.backward(losses(model, factor)(model.trunk(inputs())))
+        found.append(model.gradients())
+    heads = [name for name in found[0] if name.startswith("heads")]
+    torch.testing.assert_close({n: found[1][n] for n in heads}, {n: 2 * found[0][n] for n in heads})
+    ratio = found[1]["trunk.0.weight"].norm() / found[0]["trunk.0.weight"].norm()
+    torch.testing.assert_close(ratio.item(), 2.0, rtol=1e-3, atol=0)
