@@ -150,3 +150,54 @@ def test_a_hook_on_the_output_of_a_head_acts_on_all_below(method):
     torch.testing.assert_close({n: found[1][n] for n in heads}, {n: 2 * found[0][n] for n in heads})
     ratio = found[1]["trunk.0.weight"].norm() / found[0]["trunk.0.weight"].norm()
     torch.testing.assert_close(ratio.item(), 2.0, rtol=1e-3, atol=0)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def _steep_head(model, height):
+    """Head b has a weight that cancels out in its output and not in its gradient at z."""
+    with torch.no_grad():
+        model.trunk[0].weight.fill_(0.1)
+        model.trunk[0].bias.zero_()
+        model.heads["b"].weight.fill_(height)
+        model.heads["b"].weight[:, WIDTH // 2 :] = -height
+        model.heads["b"].bias.zero_()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "height", "slope"), [(torch.float32, 1e25, 1e15), (torch.float16, 300.0, 3000.0)], ids=str
+)
+@each_method
+def test_a_gradient_that_overflows_at_the_representation_is_left_out(method, dtype, height, slope):
+    model = Model().to(dtype)
+    _steep_head(model, height)
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    z = model.trunk(inputs().to(dtype))
+    step = balancer.backward({**model.losses(z), "b": (model.heads["b"](z).float() * slope).sum()})
+    assert step.skipped == ("b",)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
+def test_an_unlabelled_sample_that_is_not_finite_leaves_no_mark_on_the_state(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    x = inputs()
+    x[2] = torch.nan
+    labelled = ~x.isnan().any(1)
+    balancer.backward(model.losses(model.trunk(x)[labelled]), mask=dict.fromkeys("abc", labelled))
+    assert balancer.weights.isfinite().all()
+    assert all(value.isfinite().all() for value in balancer.state.values() if value.is_floating_point())
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
+def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    z = model.trunk(inputs())
+    balancer.backward(model.losses(z), accumulate=True)
+    with torch.no_grad():
+        z.zero_()
+    with pytest.raises(ValueError, match="changed in place"):
+        balancer.backward(model.losses(model.trunk(inputs())))

@@ -113,6 +113,8 @@ class Adapter:
         return projected[key], self._project(sample.dz, 2 * index + 1, alone)
 
     def _with_one(self, z: Tensor) -> Tensor:
+        # A sample that is not finite has no label (its dz is zero), or its task would have been left out.
+        z = z.nan_to_num(0, 0, 0)
         return torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
 
     def _project(self, tensor: Tensor, stream: int, alone: bool = True, lead: int = 0) -> Tensor:
