@@ -201,3 +201,35 @@ def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
         z.zero_()
     with pytest.raises(ValueError, match="changed in place"):
         balancer.backward(model.losses(model.trunk(inputs())))
+
+
+# ------------------------------------------------------------------ graphs
+
+
+def _stem_around_the_trunk(model):
+    """A stem outside `shared`, which task b sees through the representation and around it."""
+    model.stem, model.skip = nn.Linear(FEATURES, FEATURES).to(DEVICE), nn.Linear(FEATURES, 1).to(DEVICE)
+    h = model.stem(inputs())
+    z = model.trunk(h)
+    losses = model.losses(z)
+    return {**losses, "b": losses["b"] + model.skip(h).square().mean()}, z, h
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
+def test_a_leaf_below_the_representation_that_is_seen_around_it_is_refused(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    losses, _, _ = _stem_around_the_trunk(model)
+    with pytest.raises(ValueError, match=r"task 'b' reaches a tensor of shape \(6.*around it; pass at="):
+        balancer.backward(losses)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
+def test_it_is_right_when_all_of_the_representation_is_given(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"), heads="weighted")
+    losses, z, h = _stem_around_the_trunk(model)
+    wanted = [torch.autograd.grad(loss, model.stem.weight, retain_graph=True)[0] for loss in losses.values()]
+    step = balancer.backward(losses, at=(z, h))
+    torch.testing.assert_close(model.stem.weight.grad, torch.einsum("m,mij->ij", step.weights, torch.stack(wanted)))
