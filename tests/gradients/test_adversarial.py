@@ -203,6 +203,16 @@ def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
         balancer.backward(model.losses(model.trunk(inputs())))
 
 
+@pytest.mark.filterwarnings("ignore:the representation has 0 sample")
+@each_method
+def test_an_empty_batch_is_left_out(method):
+    model = Model()
+    balancer = method.create(model.trunk, tasks=list("abc"))
+    step = balancer.backward(model.losses(model.trunk(inputs()[:0])))
+    assert step.skipped == ("a", "b", "c")
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
+
+
 # ------------------------------------------------------------------ graphs
 
 

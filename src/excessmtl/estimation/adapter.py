@@ -140,7 +140,8 @@ class Adapter:
         if features is None:
             features = 1 if ndim >= 4 else -1
         tensor = tensor.movedim((lead + self.batch_dim % ndim, lead + features % ndim), (lead, -1))
-        return tensor.reshape(*tensor.shape[: lead + 1], -1, tensor.shape[-1])
+        positions = math.prod(tensor.shape[lead + 1 : -1])  # said, not -1, which an empty batch leaves open
+        return tensor.reshape(*tensor.shape[: lead + 1], positions, tensor.shape[-1])
 
 
 def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:

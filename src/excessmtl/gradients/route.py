@@ -100,7 +100,7 @@ def check_nothing_around(route: Route, tasks: Sequence[str]) -> None:
             if key in below[cut]:
                 raise ValueError(
                     f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} outside shared both "
-                    "through the representation and around it; pass at= with a tuple of the tensors that heads start from"
+                    "through the representation and around it; pass at= with a tuple of all tensors that heads take"
                 )
 
 
