@@ -152,6 +152,23 @@ def test_a_hook_on_the_output_of_a_head_acts_on_all_below(method):
     torch.testing.assert_close(ratio.item(), 2.0, rtol=1e-3, atol=0)
 
 
+def test_hooks_are_still_there_after_an_error():
+    def refuse(gradient):
+        raise KeyError
+
+    model = Model()
+    balancer = UNIFORM.create(model.trunk, tasks=list("abc"))
+    z = model.trunk(inputs())
+    output = model.heads["b"](z)
+    for tensor in (z, model.heads["a"].weight):
+        tensor.register_hook(doubled)
+    output.register_hook(refuse)
+    with pytest.raises(KeyError):
+        balancer.backward({**model.losses(z), "b": output.mean()})
+    assert [*z._backward_hooks.values()] == [*model.heads["a"].weight._backward_hooks.values()] == [doubled]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
 # ------------------------------------------------------------------ numbers
 
 
