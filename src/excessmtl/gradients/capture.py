@@ -25,7 +25,7 @@ class Cut:
     edge: GradientEdge | None
     stored: Tensor
     version: int | None
-    """Of the values when they were taken; None: nobody is going to look at them."""
+    """Of the values when they were taken; None: nobody else can change them, or nobody is going to look."""
     reference: Callable[[], Tensor | None]
 
     @property
@@ -58,6 +58,10 @@ class Cut:
         """The values alone, which must be what they were, and stay so: they are the caller's memory."""
         self.check_unchanged()
         return replace(self, edge=None, reference=_gone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has memory of its own, where nobody else can change the values."""
+        return Cut, (None, self.values, None, _gone)
 
     def forgotten(self) -> "Cut":
         """Nothing that could be walked again."""
