@@ -18,7 +18,7 @@ from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gr
 from excessmtl.gradients.graph import reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe
-from excessmtl.gradients.route import UNREACHED, Route, choose_route, several_owners
+from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
 from excessmtl.gradients.validation import Losses, Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions, defer, write
 from excessmtl.methods.base import Decision, Heads, Rule
@@ -207,6 +207,7 @@ class Balancer(StatefulModule):
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
             if not reaches_any(route.cuts, shared):
                 raise ValueError(UNREACHED)
+            check_nothing_around(route, self.tasks)
             self._reach_checked = True
         separate = route.heads is not None
         outside = [] if self._outside_warned or separate else several_owners(route.reaches)

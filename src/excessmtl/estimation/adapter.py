@@ -113,6 +113,8 @@ class Adapter:
         return projected[key], self._project(sample.dz, 2 * index + 1, alone)
 
     def _with_one(self, z: Tensor) -> Tensor:
+        # A sample that is not finite has no label (its dz is zero), or its task would have been left out.
+        z = z.nan_to_num(0, 0, 0)
         return torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
 
     def _project(self, tensor: Tensor, stream: int, alone: bool = True, lead: int = 0) -> Tensor:
@@ -138,7 +140,8 @@ class Adapter:
         if features is None:
             features = 1 if ndim >= 4 else -1
         tensor = tensor.movedim((lead + self.batch_dim % ndim, lead + features % ndim), (lead, -1))
-        return tensor.reshape(*tensor.shape[: lead + 1], -1, tensor.shape[-1])
+        positions = math.prod(tensor.shape[lead + 1 : -1])  # said, not -1, which an empty batch leaves open
+        return tensor.reshape(*tensor.shape[: lead + 1], positions, tensor.shape[-1])
 
 
 def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:

@@ -7,7 +7,7 @@ one a loss came from, and copies of the model need no care.
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ class Cut:
     edge: GradientEdge | None
     stored: Tensor
     version: int | None
-    """Of the values when they were taken; None: they are ours alone."""
+    """Of the values when they were taken; None: nobody else can change them, or nobody is going to look."""
     reference: Callable[[], Tensor | None]
 
     @property
@@ -55,9 +55,13 @@ class Cut:
         return tensor if tensor.grad_fn in (edge.node, None) else None
 
     def without_graph(self) -> "Cut":
-        """The values alone, which must be what they were."""
+        """The values alone, which must be what they were, and stay so: they are the caller's memory."""
         self.check_unchanged()
-        return self.forgotten()
+        return replace(self, edge=None, reference=_gone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has memory of its own, where nobody else can change the values."""
+        return Cut, (None, self.values, None, _gone)
 
     def forgotten(self) -> "Cut":
         """Nothing that could be walked again."""

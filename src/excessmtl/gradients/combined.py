@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.graph import Reach
+from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.write import Contribution
 
 
@@ -48,6 +49,7 @@ def _walk(
             output = multiplier if scale is None else multiplier * scale
             roots.append(loss)
             outputs.append(output.to(loss.dtype).reshape(loss.shape))
-    gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
+    with asleep(leaves):
+        gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
     # Copies: two leaves may have been given one and the same tensor.
     return [(leaf, g.clone()) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

@@ -9,6 +9,7 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.graph import Reach
+from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import ParameterRows
 
 
@@ -38,7 +39,8 @@ def gather(
         gradients: Sequence[Tensor | None] = [None] * len(targets)
         if loss is not None and targets:
             nested = len(edges) > 1
-            with _stopped_at(edges if nested else []):
+            at_cuts = [cut.tensor() for cut in edges]
+            with asleep([*at_cuts, *leaves, *parameters]), _stopped_at(edges if nested else []):
                 gradients = torch.autograd.grad(
                     loss,
                     targets,  # type: ignore[arg-type]  # tensors and edges may be mixed

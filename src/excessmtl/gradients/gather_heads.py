@@ -9,6 +9,7 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.heads import Heads, walk
+from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import ParameterRows
 from excessmtl.gradients.stacked import stacked
 
@@ -66,5 +67,7 @@ def _fill(probed: ParameterRows, cut: Cut, dz: Tensor, there: Sequence[bool], pa
     for task, given in enumerate(there):
         gradients: Sequence[Tensor | None] = [None] * len(parameters)
         if given:
-            gradients = torch.autograd.grad(edge, parameters, dz[task], retain_graph=task != last, allow_unused=True)
+            retain = task != last
+            with asleep(parameters):
+                gradients = torch.autograd.grad(edge, parameters, dz[task], retain_graph=retain, allow_unused=True)
         probed.fill(task, gradients)

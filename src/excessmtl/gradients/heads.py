@@ -7,14 +7,16 @@ arrives, before it is added to the others', and the engine is started once inste
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node
+from torch.autograd.graph import Node
 
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
+from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import Linear, linear_heads
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows
@@ -107,7 +109,8 @@ class _Arrival:
 def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products, list[list[Pair]]]:
     """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed."""
     linear = linear_heads(heads.cut, heads.entries)
-    at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
+    with asleep([heads.cut.tensor(), *heads.all_leaves]):
+        at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
     remaining = iter(found)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
     return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
@@ -116,16 +119,32 @@ def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products
 def _to_outputs(
     losses: Sequence[Tensor | None], heads: Heads, linear: Sequence[Linear | None]
 ) -> tuple[Products, Sequence[Tensor | None]]:
-    """Down to the outputs of linear heads, which need not be asked for their gradient at z."""
+    """Down to the outputs of linear heads, which need not be asked for their gradient at z.
+
+    What arrives there is taken from the layer as it works, not asked of autograd: that would be the gradient before
+    the hooks which a user may have put on the output.
+    """
     layers = [layer for layer in linear if layer is not None]
-    found = _gradients(losses, [*(GradientEdge(layer.node, 0) for layer in layers), *heads.all_leaves])
+    arrived: dict[int, Tensor] = {}
+    hooks = [layer.node.register_hook(partial(_arrive, arrived, place)) for place, layer in enumerate(layers)]
+    try:
+        found = _gradients(losses, heads.all_leaves)
+    finally:
+        for hook in hooks:
+            hook.remove()
     left = [
-        heads.cut.stored.new_zeros(len(heads.cut.stored), len(layer.weight)) if gradient is None else gradient
-        for layer, gradient in zip(layers, found, strict=False)
+        heads.cut.stored.new_zeros(len(heads.cut.stored), len(layer.weight)) if place not in arrived else arrived[place]
+        for place, layer in enumerate(layers)
     ]
     sizes = tuple(0 if layer is None else len(layer.weight) for layer in linear)
     right = [layer.weight.detach() for layer in layers]
-    return Products(torch.cat(left, dim=1), torch.cat(right), sizes), found[len(layers) :]
+    return Products(torch.cat(left, dim=1), torch.cat(right), sizes), found
+
+
+def _arrive(arrived: dict[int, Tensor], place: int, inputs: object, outputs: tuple[Tensor | None, ...]) -> None:
+    """A hook that keeps the gradient at the output of a layer."""
+    if outputs[0] is not None:
+        arrived[place] = outputs[0]
 
 
 def _to_cut(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, Sequence[Tensor | None]]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -39,7 +40,9 @@ def linear_heads(cut: Cut, entries: Sequence[Mapping[Node, Sequence[int]]]) -> l
     outputs = [len(layer.weight) for layer in found if layer is not None]
     dtypes = {layer.weight.dtype for layer in found if layer is not None}
     few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
-    return found if few and dtypes == {cut.stored.dtype} else None
+    # Half precision overflows where the finite check of the factors, which looks no further than fp32, sees nothing.
+    exact = dtypes == {cut.stored.dtype} and cut.stored.dtype != torch.float16
+    return found if few and exact else None
 
 
 def _layer(above: Mapping[Node, Sequence[int]]) -> Linear | None:

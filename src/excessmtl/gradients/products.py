@@ -33,8 +33,10 @@ class Products:
         return values if set(self.sizes) == {1} else values[self._owners]
 
     def sums(self) -> Tensor:
-        """[m]; finite if and only if all entries of both factors are (or are beyond any use)."""
-        each = self.left.sum(0, dtype=torch.float32) + self.right.sum(1, dtype=torch.float32)
+        """[m]; finite if and only if all entries of both factors and of their product are (or are beyond any use)."""
+        # A product of norms: factors that are finite may still overflow when they are multiplied out.
+        sizes = torch.linalg.vector_norm(self.left, 1, dim=0), torch.linalg.vector_norm(self.right, 1, dim=1)
+        each: Tensor = (sizes[0] * sizes[1]).float()
         if set(self.sizes) == {1}:
             return each
         return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from excessmtl.gradients.capture import Cut, FindCut, no_cut
-from excessmtl.gradients.graph import Reach, explore, leads_to_nothing_but
+from excessmtl.gradients.graph import Reach, explore, leads_to_nothing_but, leaves_below
 from excessmtl.gradients.heads import Heads, separate_heads
 from excessmtl.gradients.observation import Probe
 
@@ -83,6 +83,25 @@ def choose_route(
     if not any(reach.shared for reach in reaches):
         raise ValueError(UNREACHED)
     return Route("combined" if probe is Probe.LOSSES else "direct", reaches, overlap)
+
+
+def check_nothing_around(route: Route, tasks: Sequence[str]) -> None:
+    """A ValueError if a task reaches a leaf both through a single tensor of the representation and around it.
+
+    Walking to that leaf would walk the trunk as well, once before and once with the weights. Of several tensors,
+    each stops what arrives there (see `gather`), so nothing is walked twice.
+    """
+    below = {id(cut): {id(leaf) for leaf in leaves_below([cut])} for cut in route.cuts}
+    for task, reach in zip(tasks, route.reaches, strict=True):
+        if len(reach.cuts) != 1:
+            continue
+        (cut,) = reach.cuts
+        for key, leaf in reach.leaves.items():
+            if key in below[cut]:
+                raise ValueError(
+                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} outside shared both "
+                    "through the representation and around it; pass at= with a tuple of all tensors that heads take"
+                )
 
 
 def several_owners(reaches: Sequence[Reach]) -> list[Tensor]:

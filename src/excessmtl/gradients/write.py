@@ -9,6 +9,7 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.graph import leaves_below
+from excessmtl.gradients.hooks import asleep
 
 Contribution = tuple[Tensor | Cut, Tensor]
 """A leaf or a cut, and the gradient that enters there."""
@@ -129,7 +130,8 @@ def _at_leaves(parts: Sequence[Contribution]) -> list[Contribution]:
     cuts = [(target, gradient) for target, gradient in parts if isinstance(target, Cut)]
     leaves = leaves_below([cut for cut, _ in cuts])
     edges: list[Any] = [cut.edge for cut, _ in cuts]
-    found = torch.autograd.grad(edges, leaves, [gradient for _, gradient in cuts], allow_unused=True)
+    with asleep(leaves):
+        found = torch.autograd.grad(edges, leaves, [gradient for _, gradient in cuts], allow_unused=True)
     walked = [(leaf, gradient) for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
     return [*walked, *(part for part in parts if isinstance(part[0], Tensor))]
 
