@@ -24,8 +24,15 @@ def test_weights_are_the_formula():
 
 
 def test_nobody_is_starved_by_what_is_left_of_the_loss():
-    found = weights(RobustExcess(), [0.0, 1e6], [1.0, 1.0], [1.0, 1.0])
-    assert found[0] / found[1] == pytest.approx(math.exp(4), rel=1e-4)
+    found = weights(RobustExcess(), [0.0, 1.0], [1.0, 1.0], [1.0, 1.0])
+    assert found[0] / found[1] == pytest.approx(math.exp(2), rel=1e-4)
+
+
+def test_a_task_that_is_satisfied_at_first_does_not_crowd_out_the_others():
+    nothing = weights(RobustExcess(), [0.5, 0.0, 0.5], [1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    torch.testing.assert_close(nothing, torch.full((3,), 1 / 3))
+    almost = weights(RobustExcess(), [1.0, 1.0], [1.0, 1e-10], [1.0, 1.0])
+    assert almost[0] / almost[1] == pytest.approx(math.exp(2) * math.sqrt(0.5), rel=1e-4)
 
 
 def test_losses_that_begin_at_zero_or_below_are_weighed_by_their_gradients():

@@ -131,12 +131,13 @@ class RobustExcess(Rule):
 
         w_i  proportional to  exp(-trust * r_i / r0_i) / sqrt(n_i * r0_i)
 
-    r_i is the running loss and r0_i the loss of the first steps, so r_i / r0_i is the share of the task's risk that
-    is left. What is left of a noisy task is mostly what no training can remove; while there is excess risk to remove,
-    all tasks are in the same position. The contrast is bounded (e^trust between a task that is learned and one that
-    is not), so nobody is starved: neither the hard, which cannot be told from the noisy by training losses alone,
-    nor one that starts late. n_i is a running norm of the task's gradient at the representation; the root puts every
-    task half way between equal units of loss and equal gradients. Rescaling a loss changes nothing.
+    r_i is the running loss and r0_i the loss of the first steps (at least half the present one), so r_i / r0_i is the
+    share of the task's risk that is left. What is left of a noisy task is mostly what no training can remove; while
+    there is excess risk to remove, all tasks are in the same position. The contrast is bounded (e^trust between a task
+    that is learned and one that is not), so nobody is starved: neither the hard, which cannot be told from the noisy
+    by training losses alone, nor one that starts late. n_i is a running norm of the task's gradient at the
+    representation; the root puts every task half way between equal units of loss and equal gradients. Rescaling a loss
+    changes nothing.
 
     `docs/estimators.md` has what was tried and measured. Where losses start at zero or below, r_i / r0_i has no
     meaning: such a task is weighed by 1 / n_i, as if nothing had been learned yet.
@@ -223,11 +224,14 @@ class RobustExcess(Rule):
         return Decision(weights, state, torch.where(state["paired"] > 0, risks * share, torch.nan))
 
     def _weights(self, risks: Tensor, initial: Tensor, norms: Tensor, known: Tensor) -> Tensor:
-        """On the simplex; a task nothing is known of yet gets the mean of the others'."""
+        """On the simplex; a task nothing is known of gets the mean of the others'."""
         tiny = torch.finfo(norms.dtype).tiny
+        # A task without a gradient has no say in the trunk, and no unit: it must not crowd out the others.
+        known = known & (norms > 0)
+        # First losses that were next to nothing, by luck or in a warm-up, are no unit for what has grown out of them.
+        initial = torch.maximum(initial, risks / 2)
         positive = initial > 0
-        # A loss that has doubled is as bad as it gets: a task that diverges for a while must find its way back.
-        left = torch.where(positive, (risks / initial).clamp(0, 2), 1)
+        left = torch.where(positive, (risks / initial).clamp(min=0), 1)
         unit = torch.where(positive, initial, norms).clamp(min=tiny)
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
         gradients = (norms / unit).clamp(min=tiny)
