@@ -52,6 +52,7 @@ def test_every_method_is_in_the_readme_table():
         "CONTRIBUTING.md",
         "CHANGELOG.md",
         "docs/theory.md",
+        "docs/results.md",
         "docs/studies.md",
         "docs/reproducing.md",
         "docs/performance.md",

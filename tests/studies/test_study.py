@@ -185,7 +185,9 @@ def test_any_label_makes_a_legal_name(tmp_path, label):
     assert (tmp_path / folder).resolve().is_relative_to(tmp_path.resolve())
 
 
-@pytest.mark.parametrize("name", ["demo", "multimnist", "no-regret"])
+@pytest.mark.parametrize(
+    "name", ["demo", "no-regret", "results/multimnist", "results/sarcos", "results/sarcos-forms", "results/stand-ins"]
+)
 def test_the_studies_of_the_repository_are_well_formed(name):
     study = read_study(ROOT / "studies" / f"{name}.yaml")
     assert study.name == name
