@@ -50,7 +50,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     """`collect`ed runs as a CSV file."""
     plain = frame.copy()
     for column in NESTED:
-        plain[column] = [json.dumps(value) for value in frame[column]]
+        plain[column] = [json.dumps(_shortened(value)) for value in frame[column]]
     with atomic_write(path) as file:
         file.write(plain.to_csv(index=False, float_format="%.7g").encode())
 
@@ -59,6 +59,13 @@ def read_table(path: Path) -> pd.DataFrame:
     """The inverse of `write_table`."""
     # As text up to here: pandas would take the null of a run without weights for a missing number.
     return pd.read_csv(path, converters=dict.fromkeys(NESTED, json.loads))
+
+
+def _shortened(value: Any) -> Any:
+    """With the digits that the other columns have: a table of many tasks is mostly digits nobody reads."""
+    if isinstance(value, dict):
+        return {key: _shortened(own) for key, own in value.items()}
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _row(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
