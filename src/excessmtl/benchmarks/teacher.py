@@ -40,6 +40,10 @@ class Regime:
     separate: bool = False
     """Whether every task has inputs of its own, from a turned and stretched distribution."""
     batch_size: int = 64
+    offset: float = 0.0
+    """Mean of the regression targets, in units of their standard deviation."""
+    waves: tuple[float, ...] | None = None
+    """How fast each target oscillates as the teacher's features change: the higher, the harder; None: not at all."""
 
 
 REGIMES = {
@@ -60,6 +64,22 @@ REGIMES = {
         units=(1.0, 8.0, 1.0, 0.2, 1.0),
     ),
     "teacher-many": Regime("24 tasks, a third of them noisy", ("regression",) * 24, tuple(range(8)), 1_500, 48, 20),
+    "teacher-hard": Regime(
+        "five tasks, the last two of them hard",
+        ("regression",) * 5,
+        (0,),
+        3_000,
+        64,
+        30,
+        waves=(0.5, 0.5, 0.5, 1.5, 2.5),
+    ),
+    "teacher-offset": Regime(
+        "targets whose mean is three times their deviation", ("regression",) * 4, (0,), 2_000, 64, 30, offset=3.0
+    ),
+    "teacher-majority": Regime("six tasks, four of them noisy", ("regression",) * 6, (0, 1, 2, 3), 2_000, 64, 30),
+    "teacher-plenty": Regime(
+        "more data than the trunk can memorise", ("classification",) * 2, (0,), 20_000, 48, 12, batch_size=256
+    ),
 }
 
 
@@ -86,6 +106,8 @@ def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict
             own = torch.randn(rows, _INPUTS, generator=generator) * stretch @ turn
         reading = torch.randn(_FEATURES, outputs, generator=generator)
         values = features(own) @ (_OWN * reading + (1 - _OWN) * common[outputs])
+        if regime.waves is not None:
+            values = torch.sin(regime.waves[position] * values)
         inputs[name] = own
         targets[name] = values.argmax(1) if kind == "classification" else values
     return inputs, targets
@@ -106,7 +128,8 @@ def _loader(name: str, regime: Regime) -> Loader:
             if kind == "regression":
                 task = _name(position)
                 unit = 1.0 if regime.units is None else regime.units[position]
-                targets[task] = unit * torch.cat(standardise(*(targets[task][part] for part in parts)))
+                scaled = torch.cat(standardise(*(targets[task][part] for part in parts)))
+                targets[task] = unit * (scaled + regime.offset)
         first = _name(0)
         splits = [
             Split(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from excessmtl.studies.weighting.statistics import Seen
+from excessmtl.studies.weighting.statistics import CAPS, Seen
 
-SYMBOLS = ("E", "E0", "T", "n", "r", "r_fast", "r0", "n0", "A", "F")
+SYMBOLS = ("E", "E0", "T", "n", *CAPS, "r", "r_fast", "r0", "n0", "A", "F")
 _OFFSET = 0.3
 """Of the soft threshold: a task with less than about this share of its first loss left counts as learned."""
 
@@ -24,6 +24,8 @@ class Candidate:
     """Statistic -> exponent."""
     trust: float = 0.0
     """A factor exp(-trust r/r0)."""
+    trusts: str = "r"
+    """The statistic in place of r."""
     threshold: float = 0.0
     """A factor (r/r0 + 0.3)^-threshold."""
     mix: float = 0.0
@@ -37,7 +39,7 @@ class Candidate:
         if self.equal_projections:
             return "imtl"
         rate = "" if self.trust == 1 else f"{self.trust:g} "
-        above = [f"exp(-{rate}r/r0)"] if self.trust else []
+        above = [f"exp(-{rate}{self.trusts}/r0)"] if self.trust else []
         above += _factors({symbol: power for symbol, power in self.powers.items() if power > 0})
         below = _factors({symbol: -power for symbol, power in self.powers.items() if power < 0})
         below += [f"(r/r0 + {_OFFSET:g})^{self.threshold:g}"] if self.threshold else []
@@ -76,7 +78,10 @@ class Weighing:
             for symbol in SYMBOLS
             if any(symbol in candidate.powers for candidate in candidates)
         ]
-        self._trust = column([candidate.trust for candidate in candidates])
+        self._trusts = [
+            (symbol, column([candidate.trust * (candidate.trusts == symbol) for candidate in candidates]))
+            for symbol in dict.fromkeys(candidate.trusts for candidate in candidates)
+        ]
         self._threshold = column([candidate.threshold for candidate in candidates])
         self._mix = column([candidate.mix for candidate in candidates])
         # As indices: a mask would have to be read from the device in every step.
@@ -86,8 +91,9 @@ class Weighing:
     def __call__(self, known: dict[str, Tensor], seen: Seen) -> Tensor:
         """[runs, tasks], each row with the sum one."""
         first = known["r0"].clamp(min=1e-6)
-        left = known["r"] / first
-        logs = -self._trust * left - self._threshold * (left + _OFFSET).log()
+        logs = -self._threshold * (known["r"] / first + _OFFSET).log()
+        for symbol, trusts in self._trusts:
+            logs = logs - trusts * known[symbol] / first
         for symbol, powers in self._powers:
             logs = logs + powers * known[symbol].clamp(min=1e-30).log()
         weights = (1 - self._mix) * logs.softmax(1) + self._mix * (-first.log()).softmax(1)

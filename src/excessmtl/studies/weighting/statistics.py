@@ -7,8 +7,10 @@ The numbers of `excessmtl.estimation`, batched. The vocabulary of the candidates
     T   as E with one ratio for the whole gradient: 1/2 (sum_k U_k) / (sum_k F_k)
     F   root of the summed per-sample Fisher: the length of one sample's gradient
     n   length of the mini-batch's gradient, averaged over about ten steps;  n0: over the first steps
+    g   n / r0, no less than a hundredth of the largest of the run; g30, g10, g3: a thirtieth, a tenth, a third
     A   root mean square of the mini-batch gradient's length over all steps so far
     r   loss, averaged over about a hundred steps;  r_fast: over about ten;  r0: over the first steps
+    i   the part of r that pairs of samples do not agree on: r minus the excess risk that the library reports
 """
 
 from dataclasses import dataclass
@@ -16,11 +18,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from excessmtl.estimation.robust import reducible_share
+
 _SLOW, _FAST = 0.99, 0.9
 _FIRST_STEPS = 20
 _DAMPING = 1e-3
 _CAP = 100.0
 """How many times smaller than the largest of its run a gradient length may count as."""
+CAPS = {"g": 100.0, "g30": 30.0, "g10": 10.0, "g3": 3.0}
+"""The same for lengths in units of the first loss."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class Statistics:
         self._fisher, self._norm = _Average(_SLOW), _Average(_FAST)
         self._loss, self._fast_loss = _Average(_SLOW), _Average(_FAST)
         self._sum, self._trace = _Score(), _Score()
+        self._row_signal = _Average(_SLOW)
         self._steps = 0
         self._squared_norms: Tensor | float = 0.0
         self._first_losses: Tensor | float = 0.0
@@ -113,18 +120,24 @@ class Statistics:
         floor = _DAMPING * fisher.mean((2, 3), keepdim=True)
         plain, floored = self._sum(0.5 * (seen.signal / (fisher + floor).clamp(min=1e-30)).sum((2, 3)))
         _, trace = self._trace(0.5 * seen.signal.sum((2, 3)) / fisher.sum((2, 3)).clamp(min=1e-30))
-        norm = self._norm(seen.norms)
+        share = reducible_share(
+            self._row_signal(seen.signal.sum(3)).flatten(0, 1), fisher.sum(3).flatten(0, 1), _DAMPING
+        )
+        norm, loss = self._norm(seen.norms), self._loss(seen.losses).clamp(min=1e-6)
         self._squared_norms = self._squared_norms + seen.norms**2
         if self._steps <= _FIRST_STEPS:
             self._first_losses = self._first_losses + seen.losses
             self._first_norms = self._first_norms + seen.norms
         first = min(self._steps, _FIRST_STEPS)
+        lengths = norm / torch.as_tensor(self._first_losses / first).clamp(min=1e-6)
         return {
+            **{symbol: torch.maximum(lengths, lengths.amax(1, keepdim=True) / cap) for symbol, cap in CAPS.items()},
             "E": floored,
             "E0": plain,
             "T": trace,
             "n": torch.maximum(norm, norm.amax(1, keepdim=True) / _CAP),
-            "r": self._loss(seen.losses).clamp(min=1e-6),
+            "r": loss,
+            "i": loss * (1 - share.view_as(loss)),
             "r_fast": self._fast_loss(seen.losses).clamp(min=1e-6),
             "r0": torch.as_tensor(self._first_losses / first),
             "n0": torch.as_tensor(self._first_norms / first),

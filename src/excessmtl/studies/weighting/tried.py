@@ -3,8 +3,10 @@
 from excessmtl.studies.weighting.candidates import Candidate
 
 
-def _rule(trust: float = 0.0, threshold: float = 0.0, mix: float = 0.0, **powers: float) -> Candidate:
-    return Candidate({symbol: power for symbol, power in powers.items() if power}, trust, threshold, mix)
+def _rule(
+    trust: float = 0.0, threshold: float = 0.0, mix: float = 0.0, trusts: str = "r", **powers: float
+) -> Candidate:
+    return Candidate({symbol: power for symbol, power in powers.items() if power}, trust, trusts, threshold, mix)
 
 
 UNIFORM, IMTL = Candidate(), Candidate(equal_projections=True)
@@ -70,10 +72,33 @@ _TRUST = (
     *(_rule(trust=4, T=signal, r0=-1) for signal in (0.25, 0.5)),
 )
 
+# How far apart may the norms set tasks that are learned and tasks that are not?
+_CONTRAST = (
+    _rule(r0=-1),
+    *(_rule(trust=trust, n=-0.5, r0=-0.5) for trust in (1, 2, 3)),
+    *(_rule(trust=trust, r0=-1, **{cap: -0.5}) for trust in (1, 1.5, 2, 2.5, 3) for cap in ("g30", "g10", "g3")),
+    *(_rule(trust=trust, r0=-1, **{cap: -0.25}) for trust in (2, 3) for cap in ("g", "g10")),
+    *(_rule(trust=trust, F=-0.5, r0=-0.5) for trust in (1.5, 2, 3)),
+    *(_rule(trust=trust, n=-0.75, r0=-0.25) for trust in (1, 2)),
+    *(_rule(trust=trust, r0=-1) for trust in (2, 3)),
+    *(_rule(threshold=power, r0=-1, g10=-0.5) for power in (0.5, 1)),
+)
+
+# Should the excess risk be taken off the loss before it is distrusted?
+_IRREDUCIBLE = (
+    SHIPPED,
+    *(_rule(trust=trust, trusts="i", n=-0.5, r0=-0.5) for trust in (1.5, 2, 2.5, 3, 4)),
+    *(_rule(trust=trust, trusts="i", r0=-1) for trust in (2, 3, 4)),
+    *(_rule(trust=trust, trusts="r_fast", n=-0.5, r0=-0.5) for trust in (2,)),
+    *(_rule(trust=trust, trusts="i", n=-0.75, r0=-0.25) for trust in (1, 2)),
+)
+
 GROUPS: dict[str, tuple[Candidate, ...]] = {
     "ablation": (*RIVALS, *_ABLATION),
     "units": (*RIVALS, *_UNITS),
     "trust": (*RIVALS, *_TRUST),
+    "contrast": (*RIVALS, *_CONTRAST),
+    "irreducible": (*RIVALS, *_IRREDUCIBLE),
     "quick": (*RIVALS, _rule(E0=0.5, n=-1), _rule(r0=-1), SHIPPED),
 }
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from excessmtl.benchmarks import registry
 from excessmtl.benchmarks.base import Benchmark, Recipe, Targets, Task
 from excessmtl.benchmarks.noise import Noise, apply
+from excessmtl.benchmarks.teacher import REGIMES
 
 _TEST = 3_000
 """At most so many test samples are scored."""
@@ -31,7 +32,7 @@ class World:
 
 SARCOS = "sarcos"
 WORLDS = {
-    **{name: World(name) for name in ("teacher-narrow", "teacher-memorise", "teacher-mixed", "teacher-many")},
+    **{name: World(name) for name in REGIMES if name != "teacher-separate"},
     "sarcos": World(SARCOS, {"epochs": 60}),
     "sarcos-no-decay": World(SARCOS, {"epochs": 60, "weight_decay": 0.0}),
     "multimnist-mlp": World("multimnist", {"epochs": 20, "batch_size": 64}, {"bundled": True}, hidden=(256, 256)),
