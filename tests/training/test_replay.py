@@ -11,6 +11,7 @@ from torch import nn
 import excessmtl
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
+from excessmtl.training.progress import Silent
 from excessmtl.training.replay import Replay
 
 METHODS = ["excess", "uniform", "gradnorm", "mgda", "imtl", "dwa", "nash", "single"]
@@ -33,7 +34,7 @@ def test_replayed_runs_equal_stepwise_runs(method, tmp_path):
         assert torch.equal(one, two)
 
 
-class _StopsAfterAnEpoch(Watcher):
+class _StopsAfterAnEpoch(Silent):
     def on_epoch(self, epoch, row):
         raise KeyboardInterrupt
 
