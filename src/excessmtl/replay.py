@@ -68,7 +68,6 @@ class Replay:
             return self._as_it_is(moved(batch, device))
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._pool = torch.cuda.graph_pool_handle()
         if self._stepping is not None:
             if not self._stepping.still_recorded():
                 self.reset()
@@ -84,7 +83,7 @@ class Replay:
         """Forget all recordings; needed only where parameters or buffers were replaced by other objects."""
         if self._kinds.any_recorded:
             torch.cuda.synchronize(self.balancer.device)  # one of them may still be running
-        self._kinds = Kinds()
+        self._kinds, self._pool = Kinds(), None
 
     # ------------------------------------------------------------------ a step as it is
 
@@ -150,6 +149,8 @@ class Replay:
     def _record(self, kind: Kind, arguments: Arguments, stream: torch.cuda.Stream, device: torch.device) -> None:
         stepping = self._stepping if self._stepping is not None and self._stepping.inside else None
         places = Places(arguments, device)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
 
         def work() -> Tensor:
             step = self._backward(places.arguments)

@@ -92,7 +92,6 @@ def _plain_replayed(problem: Problem) -> Step:
         _, losses = problem.on(*places.arguments)
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
 
-    places.fill(batch.leaves)
     with beside(stream, device):
         for _ in range(WARM_UP):
             backward()

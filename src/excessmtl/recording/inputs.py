@@ -58,13 +58,13 @@ class Places:
     def __init__(self, like: Arguments, device: torch.device) -> None:
         leaves = [torch.empty_like(leaf, device=device) if isinstance(leaf, Tensor) else leaf for leaf in like.leaves]
         self.arguments: tuple[Any, ...] = tree_unflatten(leaves, like.structure)
-        self._leaves = leaves
         by_type: dict[torch.dtype, list[int]] = {}
         for index, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 by_type.setdefault(leaf.dtype, []).append(index)
         # Copies between tensors of one type are one kernel.
         self._groups = [(indices, [leaves[index] for index in indices]) for indices in by_type.values()]
+        self.fill(like.leaves)
 
     def fill(self, leaves: Sequence[Any]) -> None:
         """Copy a batch into them."""
