@@ -5,6 +5,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from excessmtl.gradients.gathered import _flags
+from excessmtl.gradients.rows import index_of
 from excessmtl.recording.graph import Recording
 from replay_world import World, batches
 
@@ -55,6 +57,17 @@ def test_a_step_taken_in_between_is_brought_to_the_places(world):
     for name, buffer in buffers(world.balancer).items():
         assert buffer is recording.places[name]
         assert torch.equal(buffer, after[name])
+
+
+def test_constants_that_are_forgotten_stay_with_the_recording(world):
+    recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer, None)
+    everyone = _flags((True, True, True), torch.device("cpu"))
+    assert any(constant is everyone for constant in recording.constants)
+    for number in range(300):
+        index_of((number,), torch.device("cpu"))
+        _flags(tuple(digit == "1" for digit in f"{number:010b}"), torch.device("cpu"))
+    assert _flags((True, True, True), torch.device("cpu")) is not everyone
+    assert any(constant is everyone for constant in recording.constants)
 
 
 def test_a_recording_that_fails_after_the_step_leaves_no_trace(world):

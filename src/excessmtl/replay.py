@@ -37,7 +37,8 @@ class Replay:
             they are.
         compute: Called with the batch, its tensors on the balancer's device; runs the model and returns the losses as
             `balancer.backward` takes them, or `(losses, {"at": z, "mask": mask})`. For batches that look alike it must
-            do the same operations: it is called once for all of them.
+            do the same operations: it is called once for all of them. Other tensors it reads must stay where they are;
+            change them in place.
         optimizer: Takes its step with each call. Made with `capturable=True` (Adam and most others have it), its step
             is part of the recording, and its learning rates become tensors, which schedulers fill; any other one steps
             after it. Without one, step yourself, whenever you like.

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from excessmtl.balancer import Balancer
+from excessmtl.constants import held
 
 R = TypeVar("R")
 WARM_UP = 3
@@ -28,7 +29,10 @@ class Recording(Generic[R]):
         counters = None if balancer is None else balancer.get_extra_state()
         torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+                held() as self.constants,
+            ):
                 self.result = work()
                 if balancer is not None:
                     balancer.settle(self.places)
