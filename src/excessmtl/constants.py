@@ -22,6 +22,7 @@ def made_once(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
             holder.append(found)
         return found
 
+    constant.cache_clear = remembered.cache_clear  # type: ignore[attr-defined]
     return constant
 
 
