@@ -82,6 +82,7 @@ def _peak(network: Network, variant: Variant, clock: Clock) -> float | None:
     if clock.device.type != "cuda" or variant.replayed:
         return None
     gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # those of the streams that recordings were made on are not this variant's
     torch.cuda.empty_cache()
     peak = clock.peak_memory(variant.step(network.problem(clock.device)))
     return None if peak is None else round(peak / 2**20, 1)
