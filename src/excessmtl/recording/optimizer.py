@@ -19,8 +19,9 @@ class Stepping:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks  # would run only once
-        self.inside = all(group.get("capturable") for group in optimizer.param_groups) and not hooked
+        hooks = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
+        capturable = all(group.get("capturable") for group in optimizer.param_groups)
+        self.inside = capturable and not any(hooks)  # hooks would run when the step is recorded, and never again
         self._rates: list[Tensor] = []
         self._recorded: tuple[object, object, list[dict[str, Any]]] | None = None
 
