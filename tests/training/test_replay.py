@@ -39,8 +39,9 @@ def test_a_replayed_run_resumes_where_it_stopped(tmp_path):
     whole = Run(config, tmp_path / "whole").execute()
     first = Run(config, tmp_path / "parts")
     first._restore()
-    first._epoch(0)
-    first.rows.append({"epoch": 0, **first._train_means(), **first._evaluate()})
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):  # as `execute` does
+        first._epoch(0)
+        first.rows.append({"epoch": 0, **first._train_means(), **first._evaluate()})
     first._save(0)
     assert Run(config, tmp_path / "parts", resume=True).execute()["scores"] == whole["scores"]
 
