@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from excessmtl.bench.tables import as_markdown, cells, title
+from excessmtl.bench.tables import TO_REPLAYED, as_markdown, cells, title, to_replayed
 from excessmtl.files import atomic_write
 
 ROOT = Path(__file__).parent.parent
@@ -49,8 +49,13 @@ def bench(content: Mapping[str, Any]) -> str:
     """One table per network."""
     parts = [origin(content)]
     for result in content["results"]:
-        rows = [[*cells(row), goal(content["device"], result["network"], row)] for row in result["rows"]]
-        parts += [f"**{title(result)}**", as_markdown(HEADER, rows)]
+        more = to_replayed(result)
+        header = (*HEADER[:-1], *([TO_REPLAYED] if any(more) else []), HEADER[-1])
+        rows = [
+            [*cells(row), *cell, goal(content["device"], result["network"], row)]
+            for row, cell in zip(result["rows"], more, strict=True)
+        ]
+        parts += [f"**{title(result)}**", as_markdown(header, rows)]
     return "\n\n".join(parts)
 
 

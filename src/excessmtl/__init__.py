@@ -3,11 +3,13 @@
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
+from excessmtl.replay import Replay
 from excessmtl.step import Step
 
 __all__ = [
     "Balancer",
     "ExcessMTL",
+    "Replay",
     "Step",
     "create",
     "dominates",

@@ -167,6 +167,28 @@ class Balancer(StatefulModule):
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
         self._pending = []
 
+    @property
+    def accumulating(self) -> bool:
+        """Whether micro-batches wait for the last one of their step."""
+        return bool(self._pending)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the shared parameters are; the state follows them at the next step."""
+        return self._shared.device
+
+    @property
+    def shared_parameters(self) -> list[Tensor]:
+        """All shared parameters, frozen ones included."""
+        return self._shared.parameters
+
+    @property
+    def situation(self) -> tuple[Any, ...]:
+        """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
+        module = self._shared.module
+        training = module is not None and module.training
+        return training, self.heads, self.scale, self._steps % self.every == 0
+
     # ------------------------------------------------------------------ one step, in order
 
     def _open(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
@@ -63,6 +64,13 @@ class Shared:
         """All shared parameters, frozen ones included."""
         module = self.module
         return list(self._target if module is None else module.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first of them is."""
+        module = self.module
+        first: Tensor = next(iter(self._target if module is None else module.parameters()))
+        return first.device
 
     @property
     def trainable(self) -> dict[int, Tensor]:

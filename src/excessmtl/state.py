@@ -47,10 +47,10 @@ class StatefulModule(nn.Module):
     def settle(self, places: dict[str, Tensor]) -> None:
         """Copy every buffer into the tensor it once was, and use that again: a recorded CUDA graph knows no other."""
         for name, place in places.items():
-            current = getattr(self, name)
-            if current is not place:
+            current = self._buffers[name]
+            if current is not None and current is not place:
                 place.copy_(current)
-        self.use(places)
+                self._buffers[name] = place
 
     def use(self, places: dict[str, Tensor]) -> None:
         """Take these tensors for the buffers of their names."""

@@ -1,6 +1,7 @@
 """The bench command measures what it says, refuses what it does not know, and writes whole files."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from typer.testing import CliRunner
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.measure import measure
 from excessmtl.bench.networks import NETWORKS, perceptron_of_size
-from excessmtl.bench.variants import BASELINE, USUAL, VARIANTS, Variant, chosen
+from excessmtl.bench.tables import to_replayed
+from excessmtl.bench.variants import BASELINE, REPLAYED_BASELINE, USUAL, VARIANTS, Variant, chosen
 from excessmtl.cli.app import app
 
 CPU = torch.device("cpu")
@@ -94,14 +96,26 @@ def test_too_little_memory_is_said_in_a_sentence():
 
 
 def test_all_methods_on_request_and_the_usual_ones_without():
-    assert [variant.name for variant in chosen([])] == [name for name in USUAL if VARIANTS[name].at_hand]
+    usual = [VARIANTS[name] for name in USUAL if VARIANTS[name].at_hand]
+    assert chosen([], "cuda") == usual
+    assert chosen([]) == [variant for variant in usual if not variant.replayed]
     assert "nash" in [variant.name for variant in chosen(["all"])]
+
+
+def test_what_recordings_cost_over_a_plain_recording_has_a_column_of_its_own():
+    variants = [VARIANTS[name] for name in (BASELINE, "excess", REPLAYED_BASELINE, "excess-replayed")]
+    rows = measure(TINY, variants, CPU, seconds=0.01).rows  # steps as they are, on a CPU
+    assert [row.to_replayed is not None for row in rows] == [False, False, True, True]
+    assert rows[2].to_replayed == (1.0, 1.0, 1.0)
+    assert [len(cell) for cell in to_replayed({"rows": [asdict(row) for row in rows]})] == [1] * 4
+    assert to_replayed({"rows": [asdict(row) for row in rows[:2]]}) == [[], []]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--methods", "excess,nothing"], "nothing"),
+        (["--methods", "excess-replayed"], "--device cuda"),
         (["--networks", "alexnet"], "alexnet"),
         (["--device", "tpu"], "tpu"),
         (["--seconds", "0"], "seconds"),

@@ -49,7 +49,7 @@ class Settings:
             raise ValueError(f"networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}")
         torch.set_num_threads(threads)
         chosen_networks = [NETWORKS[name] for name in networks or USUAL[device]]
-        return cls(torch.device(device), chosen_networks, chosen(methods), 0.5 if quick else seconds, quick)
+        return cls(torch.device(device), chosen_networks, chosen(methods, device), 0.5 if quick else seconds, quick)
 
 
 def table(settings: Settings, path: Path | None, console: Console) -> None:
@@ -74,7 +74,7 @@ def growth(settings: Settings, path: Path | None, console: Console) -> None:
 
 def profile(settings: Settings, method: str, console: Console) -> None:
     """The costliest operators of one method beside those of plain PyTorch."""
-    variant = chosen([method])[-1]
+    variant = chosen([method], settings.device.type)[-1]
     for network in settings.networks:
         console.print(f"{network.name} ({network.summary}, {network.tasks} tasks), {variant.summary}")
         console.print(costliest(network, variant, settings.device), soft_wrap=True, markup=False)

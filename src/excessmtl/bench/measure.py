@@ -10,7 +10,7 @@ import torch
 
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.networks import Network
-from excessmtl.bench.variants import BASELINE, Variant
+from excessmtl.bench.variants import BASELINE, REPLAYED_BASELINE, Variant
 
 Quartiles = tuple[float, float, float]
 
@@ -24,8 +24,10 @@ class Row:
     ratio: Quartiles
     """To plain PyTorch in the same round."""
     peak_mb: float | None
-    """None on the CPU."""
+    """None on the CPU, and for recordings, into which the allocator does not see."""
     rounds: int
+    to_replayed: Quartiles | None = None
+    """Of a recording: the ratio to plain PyTorch recorded too, where that was measured."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,27 @@ def _measure(network: Network, variants: Sequence[Variant], device: torch.device
     rows = []
     for variant in variants:
         mine = times[variant.name]
-        ratios = [one / plain for one, plain in zip(mine, times[BASELINE], strict=True)]
+        to_replayed = None
+        if variant.replayed and REPLAYED_BASELINE in times:
+            to_replayed = _ratios(mine, times[REPLAYED_BASELINE])
         peak = _peak(network, variant, clock)
-        rows.append(Row(variant.name, _quartiles(mine), _quartiles(ratios), peak, len(mine)))
+        ratios = _ratios(mine, times[BASELINE])
+        rows.append(Row(variant.name, _quartiles(mine), ratios, peak, len(mine), to_replayed))
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
 
 
 def _peak(network: Network, variant: Variant, clock: Clock) -> float | None:
-    if clock.device.type != "cuda":
+    if clock.device.type != "cuda" or variant.replayed:
         return None
     gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # those of the streams that recordings were made on are not this variant's
     torch.cuda.empty_cache()
     peak = clock.peak_memory(variant.step(network.problem(clock.device)))
     return None if peak is None else round(peak / 2**20, 1)
+
+
+def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
+    return _quartiles([one / other for one, other in zip(times, baseline, strict=True)])
 
 
 def _quartiles(values: Sequence[float]) -> Quartiles:

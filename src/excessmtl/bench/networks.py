@@ -1,7 +1,7 @@
 """The networks that are measured: a trunk, a head per task, one batch of random data."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +31,12 @@ class Problem(nn.Module):
 
     def forward(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The shared representation, and the loss of each task."""
-        z = self.trunk(self.inputs)
-        return z, {task: _loss(head(z), self.targets[task]) for task, head in self.heads.items()}
+        return self.on(self.inputs, self.targets)
+
+    def on(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same for a batch that lies elsewhere."""
+        z = self.trunk(inputs)
+        return z, {task: _loss(head(z), targets[task]) for task, head in self.heads.items()}
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:

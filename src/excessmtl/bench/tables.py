@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 HEADER = ("method", "ms", "quartiles", "ratio", "quartiles", "peak MB")
+TO_REPLAYED = "ratio to plain-replayed"
 
 
 def title(result: Mapping[str, Any]) -> str:
@@ -31,13 +32,21 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def to_replayed(result: Mapping[str, Any]) -> list[list[str]]:
+    """One more cell for each row: what a recording costs over plain PyTorch recorded too; none without recordings."""
+    found = [row.get("to_replayed") for row in result["rows"]]
+    if not any(found):
+        return [[] for _ in found]
+    return [[""] if ratio is None else [f"x{ratio[1]:.2f}"] for ratio in found]
+
+
 def as_rich(result: Mapping[str, Any]) -> Table:
     """One network, for the terminal."""
-    table = Table(title=title(result))
-    for column in HEADER:
+    table, more = Table(title=title(result)), to_replayed(result)
+    for column in (*HEADER, *([TO_REPLAYED] if any(more) else [])):
         table.add_column(column, justify="left" if column == "method" else "right")
-    for row in result["rows"]:
-        table.add_row(*cells(row))
+    for row, cell in zip(result["rows"], more, strict=True):
+        table.add_row(*cells(row), *cell)
     return table
 
 

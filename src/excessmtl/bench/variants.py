@@ -11,9 +11,12 @@ from torch import Tensor
 import excessmtl
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.networks import Problem
+from excessmtl.recording.graph import WARM_UP, Recording, beside
+from excessmtl.recording.inputs import Arguments, Places
 
 Step = Callable[[], object]
 BASELINE = "plain"
+REPLAYED_BASELINE = "plain-replayed"
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Variant:
     prepare: Callable[[Problem], Step]
     needs: str | None = None
     """A package that may be missing."""
+    replayed: bool = False
+    """Whether the step is a recording: on CUDA devices only."""
 
     @property
     def at_hand(self) -> bool:
@@ -57,8 +62,49 @@ class _Ours:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, problem: Problem) -> Step:
-        balancer = excessmtl.create(self.method, tasks=problem.tasks, shared=problem.trunk, **self.options)
+        balancer = self.balancer(problem)
         return lambda: balancer.backward(problem()[1])
+
+    def balancer(self, problem: Problem) -> excessmtl.Balancer:
+        """Fresh, for the problem."""
+        return excessmtl.create(self.method, tasks=problem.tasks, shared=problem.trunk, **self.options)
+
+    def replayed(self, problem: Problem) -> Step:
+        """The same step from a recording, the copy of the batch to where it is read included."""
+        replay = excessmtl.Replay(self.balancer(problem), lambda *batch: problem.on(*batch)[1])
+        batch = problem.inputs, problem.targets
+        for _ in range(WARM_UP + 1):
+            replay(*batch)
+        return lambda: replay(*batch)
+
+
+def _plain_replayed(problem: Problem) -> Step:
+    device = problem.inputs.device
+    if device.type != "cuda":
+        return _plain(problem)
+    batch = Arguments((problem.inputs, problem.targets))
+    places, parameters = Places(batch, device), list(problem.parameters())
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def backward() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        _, losses = problem.on(*places.arguments)
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+
+    with beside(stream, device):
+        for _ in range(WARM_UP):
+            backward()
+        recording = Recording(backward, None, stream)
+    gradients = [parameter.grad for parameter in parameters]
+
+    def step() -> None:
+        places.fill(batch.leaves)
+        recording.replay()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    return step
 
 
 def _official(problem: Problem) -> Step:
@@ -109,21 +155,28 @@ def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
 
 
 _AT_Z = {"estimator": "paper", "probe": "representation"}
+_UNIFORM, _EXCESS, _PAPER = _Ours("uniform"), _Ours("excess"), _Ours("excess", {"estimator": "paper"})
 _NAMED = (
     Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
-    Variant("uniform", "our uniform weighting", _Ours("uniform")),
-    Variant("excess", "ExcessMTL, robust (default)", _Ours("excess")),
+    Variant("uniform", "our uniform weighting", _UNIFORM),
+    Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
     Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", _Ours("excess", _AT_Z)),
-    Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _Ours("excess", {"estimator": "paper"})),
+    Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
     Variant("official", "the published recipe: m walks through the trunk and one more", _official),
+    Variant(REPLAYED_BASELINE, "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
+    Variant("uniform-replayed", "our uniform weighting, replayed", _UNIFORM.replayed, replayed=True),
+    Variant("excess-replayed", "ExcessMTL, robust (default), replayed", _EXCESS.replayed, replayed=True),
+    Variant(
+        "paper-replayed", "ExcessMTL, Algorithm 1 on all shared parameters, replayed", _PAPER.replayed, replayed=True
+    ),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
 _OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
 VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS)}
 
 
-def chosen(names: Sequence[str]) -> list[Variant]:
+def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:
     """The variants of these names (none: the usual ones; "all": every one), the baseline first."""
     wanted = list(VARIANTS) if "all" in names else list(names) or list(USUAL)
     unknown = [name for name in wanted if name not in VARIANTS]
@@ -132,5 +185,8 @@ def chosen(names: Sequence[str]) -> list[Variant]:
     missing = [name for name in names if name in VARIANTS and not VARIANTS[name].at_hand]
     if missing:
         raise ValueError(f"methods has {missing[0]!r}, which needs {VARIANTS[missing[0]].needs}; install it first")
-    ordered = dict.fromkeys([BASELINE, *wanted])
-    return [VARIANTS[name] for name in ordered if VARIANTS[name].at_hand]
+    elsewhere = [name for name in names if name in VARIANTS and VARIANTS[name].replayed and device != "cuda"]
+    if elsewhere:
+        raise ValueError(f"methods has {elsewhere[0]!r}, which is recorded on CUDA devices only; add --device cuda")
+    ordered = [VARIANTS[name] for name in dict.fromkeys([BASELINE, *wanted])]
+    return [variant for variant in ordered if variant.at_hand and (device == "cuda" or not variant.replayed)]

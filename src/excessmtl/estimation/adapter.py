@@ -12,12 +12,12 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from excessmtl.constants import made_once
 from excessmtl.gradients.distributed import summed
 from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
 from excessmtl.gradients.observe import total
@@ -164,7 +164,7 @@ def _enough(size: int) -> int:
     return size
 
 
-@lru_cache(maxsize=64)
+@made_once
 def _gaussian(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(features, width, generator=generator) / math.sqrt(width)).to(device)

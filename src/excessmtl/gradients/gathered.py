@@ -5,11 +5,12 @@ Nothing here reads a device value: which tasks are finite is known as a tensor o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.observation import Sample, Samples
 from excessmtl.gradients.rows import is_finite, keep_bits
@@ -140,7 +141,7 @@ def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], 
     return given & torch.stack([true if mask is None else mask.to(device).any() for mask in masks])
 
 
-@lru_cache(maxsize=256)
+@made_once
 def _flags(values: tuple[bool, ...], device: torch.device) -> Tensor:
     # Kept, because a copy from the host in every step is one that a CUDA graph cannot record.
     return torch.tensor(values, device="cpu").to(device)

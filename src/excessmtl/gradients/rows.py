@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from excessmtl.constants import made_once
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -119,7 +121,7 @@ def is_finite(values: Tensor) -> Tensor:
     return (values - values) == 0
 
 
-@lru_cache(maxsize=256)
+@made_once
 def index_of(places: tuple[int, ...], device: torch.device) -> Tensor:
     """To pick these places from a tensor; kept, because a CUDA graph cannot record a copy from the host."""
     return torch.tensor(places, device="cpu").to(device)

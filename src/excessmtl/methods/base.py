@@ -7,12 +7,12 @@ resume bit for bit, and test a rule with four numbers on paper.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from excessmtl.constants import made_once
 from excessmtl.gradients.observation import Observation, Probe
 
 State = dict[str, Tensor]
@@ -160,7 +160,7 @@ def constant(values: Sequence[float], like: Tensor) -> Tensor:
     return _copied(tuple(values), like.device)
 
 
-@lru_cache(maxsize=256)
+@made_once
 def _copied(values: tuple[float, ...], device: torch.device) -> Tensor:
     # A blocking copy would make the host wait for the device; a copy in every step could not be recorded.
     return torch.as_tensor(values, dtype=torch.float32, device="cpu").to(device, non_blocking=True)

@@ -153,8 +153,6 @@ class Run:
         log = self._stepwise(epoch, steps) if self.replay is None else self._replayed(self.replay, epoch, steps)
         if self.balancer is not None:
             self.balancer.end_epoch()
-        if self.replay is not None:
-            self.replay.settle()
         if self.balancer is not None:
             log[:, LOGGED.index("weights")] /= self.balancer.scale  # tables and plots show weights before it
         for name, part in zip(LOGGED, log.unbind(1), strict=True):

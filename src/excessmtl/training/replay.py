@@ -9,15 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
 
 from excessmtl.balancer import Balancer
+from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
 from excessmtl.step import Step
 from excessmtl.training.batches import Batch, Batches, Orders
 
 TrainStep = Callable[[Batch], Step]
-_WARM_UP = 3
-"""Steps taken before the recording: libraries choose their kernels and workspaces in the first ones."""
 LOGGED = ("weights", "losses", "excess_risks")
 
 
@@ -30,8 +28,7 @@ class Replay:
         self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)
         self.orders: Orders = {}
         self.log = torch.empty(0)
-        self.places: dict[str, Tensor] = {}
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.recording: Recording[None] | None = None
         self.taken = 0
         self.recordable = True
         self.result: Step
@@ -42,31 +39,22 @@ class Replay:
         Yields what a step returns. It is one object with one set of tensors, which the next replay fills anew.
         """
         steps = len(next(iter(orders.values())))
-        if self.graph is None:
+        if self.recording is None:
             self.orders = orders
         else:
             for task, order in self.orders.items():
                 order.copy_(orders[task])
         self.cursor.zero_()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with beside(self.stream, self.batches.device):
             for _ in range(steps):
-                if self.graph is not None:
-                    self.graph.replay()
-                    if self.balancer is not None:
-                        self.balancer.count_replayed()
-                elif self.taken < _WARM_UP or not self.recordable:
+                if self.recording is not None:
+                    self.recording.replay()
+                elif self.taken < WARM_UP or not self.recordable:
                     self._once()
                 else:
                     self._record()
                 self.taken += 1
                 yield self.result
-        torch.cuda.current_stream().wait_stream(self.stream)
-
-    def settle(self) -> None:
-        """Call where the balancer's state was replaced between two steps: the recording knows the old places only."""
-        if self.balancer is not None and self.places:
-            self.balancer.settle(self.places)
 
     def _once(self) -> None:
         rows = {task: order.index_select(0, self.cursor).squeeze(0) for task, order in self.orders.items()}
@@ -79,23 +67,11 @@ class Replay:
         self.cursor += 1
 
     def _record(self) -> None:
-        graph = torch.cuda.CUDAGraph()
-        places = {} if self.balancer is None else dict(self.balancer.named_buffers())
-        counter = None if self.balancer is None else self.balancer.get_extra_state()
         try:
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self._once()
-                if self.balancer is not None:
-                    self.balancer.settle(places)
+            self.recording = Recording(self._once, self.balancer, self.stream)
         except RuntimeError as error:
-            # While recording no kernel runs: what lies on the device is as it was, only Python has gone ahead.
-            reason = str(error).partition("\n")[0]
-            warnings.warn(f"steps are not replayed: recording one failed ({reason})", stacklevel=2)
+            warnings.warn(f"steps are not replayed: {failure(error)}", stacklevel=2)
             self.recordable = False
-            if self.balancer is not None and counter is not None:
-                self.balancer.use(places)
-                self.balancer.set_extra_state(counter)
             self._once()
             return
-        self.graph, self.places = graph, places
-        graph.replay()
+        self.recording.replay()

@@ -1,0 +1,72 @@
+"""Work on a device recorded once as a CUDA graph, with a balancer's state kept where the graph looks for it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from excessmtl.balancer import Balancer
+from excessmtl.constants import held
+
+R = TypeVar("R")
+WARM_UP = 3
+"""Steps taken before the recording: libraries choose their kernels and workspaces in the first ones."""
+
+
+class Recording(Generic[R]):
+    """The kernels that `work` launches, to be launched again at once; making one runs none of them.
+
+    Whatever goes wrong, the balancer is afterwards as it was, and the error goes on to the caller.
+    """
+
+    def __init__(
+        self, work: Callable[[], R], balancer: Balancer | None, stream: torch.cuda.Stream, pool: Any = None
+    ) -> None:
+        self.balancer = balancer
+        self.places = {} if balancer is None else dict(balancer.named_buffers())
+        self.graph = torch.cuda.CUDAGraph()
+        counters = None if balancer is None else balancer.get_extra_state()
+        torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
+        try:
+            with (
+                torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+                held() as self.constants,
+            ):
+                self.result = work()
+                if balancer is not None:
+                    balancer.settle(self.places)
+        finally:
+            torch.clear_autocast_cache()
+            # What lies on the device is as it was: only Python has gone ahead.
+            if balancer is not None and counters is not None:
+                balancer.use(self.places)
+                balancer.set_extra_state(counters)
+
+    def replay(self) -> None:
+        """Do the work once more, on the current stream; `result` is filled anew."""
+        if self.balancer is None:
+            self.graph.replay()
+            return
+        self.balancer.settle(self.places)  # `end_epoch` or steps in between may have put the state elsewhere
+        self.graph.replay()
+        self.balancer.count_replayed()
+
+
+@contextmanager
+def beside(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
+    """Inside, work goes to `stream`: after all that was asked of the current one, and before all that will be.
+
+    Steps that are going to be recorded have to run there too: autograd remembers on which stream it met a parameter.
+    """
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+
+def failure(error: Exception) -> str:
+    """Why recording a step failed, in a line."""
+    return f"recording one failed ({str(error).partition(chr(10))[0]})"

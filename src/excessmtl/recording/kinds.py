@@ -1,0 +1,64 @@
+"""Kinds of batches: those that look alike share a recording; a few kinds have one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from excessmtl.recording.graph import Recording
+from excessmtl.recording.inputs import Places
+
+MOST = 4
+"""A whole batch, the last of an epoch, and a few with labels missing."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded step, and what it was made with."""
+
+    recording: Recording[Tensor]
+    places: Places
+    gradients: dict[int, Tensor | None]
+    """What every replay leaves in `.grad`, by the id of the leaf."""
+    leaves: list[tuple[Tensor, int, bool]]
+    """Each leaf, its place in memory, and whether it wants a gradient."""
+
+    def fits(self) -> bool:
+        """Whether the parameters are still where the recording looks for them, and want what they wanted."""
+        return all(leaf.data_ptr() == at and leaf.requires_grad is wanted for leaf, at, wanted in self.leaves)
+
+
+@dataclass
+class Kind:
+    """Batches that one recording serves."""
+
+    key: tuple[Any, ...]
+    taken: int = 0
+    """Steps so far."""
+    recorded: Recorded | None = None
+
+
+class Kinds:
+    """The kinds that are recorded or may be soon; one seen long ago and never recorded makes room for a new one."""
+
+    def __init__(self) -> None:
+        self._latest_last: list[Kind] = []
+
+    @property
+    def any_recorded(self) -> bool:
+        """Whether there is a recording."""
+        return any(kind.recorded is not None for kind in self._latest_last)
+
+    def of(self, key: tuple[Any, ...]) -> Kind | None:
+        """The kind with this key; None where all that there may be are recorded, and this is none of them."""
+        kinds = self._latest_last
+        found = next((kind for kind in kinds if kind.key == key), None)
+        if found is not None:
+            kinds.remove(found)
+        elif len(kinds) == MOST:
+            dispensable = next((kind for kind in kinds if kind.recorded is None), None)
+            if dispensable is None:
+                return None
+            kinds.remove(dispensable)
+        kinds.append(found or Kind(key))
+        return kinds[-1]

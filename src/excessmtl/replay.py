@@ -1,0 +1,199 @@
+"""Replay: training steps recorded once as CUDA graphs and launched as a whole, for networks that a GPU outruns."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from excessmtl.balancer import Balancer
+from excessmtl.gradients.distributed import processes
+from excessmtl.gradients.graph import leaves_of
+from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
+from excessmtl.recording.inputs import Arguments, Places, moved
+from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded
+from excessmtl.recording.optimizer import Stepping
+from excessmtl.recording.steps import pack, unpack
+from excessmtl.step import Step
+
+Losses = Mapping[str, Tensor | None]
+_OPTIONS = frozenset({"at", "mask"})
+"""Of `balancer.backward`; those left out hold numbers from the host, which a recording would repeat."""
+
+
+class Replay:
+    """A whole training step in one call; on a CUDA device, after the first few, in one launch.
+
+    A call does what these lines would: gradients to None, `compute`, `balancer.backward`, and, with an optimiser,
+    its `step`. Gradients are those of this call alone, in `.grad` as usual. The first three calls with a kind of batch
+    run as they are and the next is recorded; from then on the batch is copied to where the recording reads it, and no
+    line of Python in `compute` runs. Whatever cannot be recorded runs as it is: on a CPU everything; see `reason`.
+
+    Args:
+        balancer: Any; methods that draw random numbers on the host (`rlw`, `graddrop`, `pcgrad`) and `moml` run as
+            they are.
+        compute: Called with the batch, its tensors on the balancer's device; runs the model and returns the losses as
+            `balancer.backward` takes them, or `(losses, {"at": z, "mask": mask})`. For batches that look alike it must
+            do the same operations: it is called once for all of them. Other tensors it reads must stay where they are;
+            change them in place.
+        optimizer: Takes its step with each call. Made with `capturable=True` (Adam and most others have it), its step
+            is part of the recording, and its learning rates become tensors, which schedulers fill; any other one steps
+            after it. Without one, step yourself, whenever you like.
+    """
+
+    def __init__(
+        self,
+        balancer: Balancer,
+        compute: Callable[..., Losses | tuple[Losses, Mapping[str, Any]]],
+        optimizer: Optimizer | None = None,
+    ) -> None:
+        _check(balancer, compute, optimizer)
+        self.balancer, self.compute = balancer, compute
+        self.reason: str | None = None
+        """Why the last call ran as it is and others like it are going to; None where it was replayed, or will be."""
+        self._stepping = None if optimizer is None else Stepping(optimizer)
+        self._failed: str | None = None
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None
+        self._kinds = Kinds()
+        self._leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
+    def __call__(self, *batch: Any) -> Step:
+        """Train on a batch; tensors may be nested in tuples, lists and dicts."""
+        device = self.balancer.device
+        self.reason = self._failed or self._obstacle(device)
+        if self.reason is not None:
+            return self._as_it_is(moved(batch, device))
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        if self._stepping is not None:
+            if not self._stepping.still_recorded():
+                self.reset()
+            self._stepping.settle(device)
+        arguments = Arguments(batch)
+        recorded = self._recorded(arguments, self._stream, device)
+        if recorded is not None:
+            return self._replayed(recorded, arguments)
+        with beside(self._stream, device):
+            return self._as_it_is(moved(batch, device))
+
+    def reset(self) -> None:
+        """Forget all recordings; needed only where parameters or buffers were replaced by other objects."""
+        if self._kinds.any_recorded:
+            torch.cuda.synchronize(self.balancer.device)  # one of them may still be running
+        self._kinds, self._pool = Kinds(), None
+
+    # ------------------------------------------------------------------ a step as it is
+
+    def _as_it_is(self, batch: tuple[Any, ...]) -> Step:
+        step = self._backward(batch)
+        if self._stepping is not None:
+            self._stepping.step()
+        return step
+
+    def _backward(self, batch: tuple[Any, ...]) -> Step:
+        """Forward and backward, from gradients that are None: of all that this or an earlier call has reached."""
+        for leaf in self._known():
+            leaf.grad = None
+        found = self.compute(*batch)
+        losses, options = found if isinstance(found, tuple) else (found, {})
+        if unknown := set(options) - _OPTIONS:
+            raise ValueError(f"compute returned the option {min(unknown)!r}; it may return {sorted(_OPTIONS)}")
+        for leaf in leaves_of(losses.values() if isinstance(losses, Mapping) else ()):
+            if id(leaf) not in self._leaves:
+                leaf.grad, self._leaves[id(leaf)] = None, leaf
+        return self.balancer.backward(losses, **options)
+
+    def _known(self) -> list[Tensor]:
+        if not self._leaves:
+            stepped = () if self._stepping is None else self._stepping.parameters
+            self._leaves.update({id(leaf): leaf for leaf in (*self.balancer.shared_parameters, *stepped)})
+        return list(self._leaves.values())
+
+    # ------------------------------------------------------------------ recordings
+
+    def _obstacle(self, device: torch.device) -> str | None:
+        """Why no step can be recorded now, if none can."""
+        rule = self.balancer.rule
+        if device.type != "cuda":
+            return f"the model is on device {device}; steps are recorded on CUDA devices"
+        if not rule.replayable:
+            return f"method {rule.name!r} decides on the host, in every step anew"
+        if processes() > 1:
+            return "several processes train together"
+        if self.balancer.accumulating:
+            return "micro-batches wait for the last one of their step"
+        return None
+
+    def _recorded(self, arguments: Arguments, stream: torch.cuda.Stream, device: torch.device) -> Recorded | None:
+        """The recording for a batch like this one, made now if it is time; None where the step runs as it is."""
+        self.reason = arguments.obstacle
+        if self.reason is not None:
+            return None
+        autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        kind = self._kinds.of((self.balancer.situation, torch.is_grad_enabled(), autocast, arguments.kind))
+        if kind is None:
+            self.reason = f"{MOST} kinds of batches are recorded already, the most there may be"
+            return None
+        if kind.recorded is None and kind.taken >= WARM_UP:
+            with beside(stream, device):
+                self._record(kind, arguments, stream, device)
+        if kind.recorded is not None and not kind.recorded.fits():
+            self.reset()
+            return None
+        kind.taken += 1
+        return kind.recorded
+
+    def _record(self, kind: Kind, arguments: Arguments, stream: torch.cuda.Stream, device: torch.device) -> None:
+        stepping = self._stepping if self._stepping is not None and self._stepping.inside else None
+        places = Places(arguments, device)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+
+        def work() -> Tensor:
+            step = self._backward(places.arguments)
+            if stepping is not None:
+                stepping.step()
+            return pack(step)
+
+        try:
+            recording = Recording(work, self.balancer, stream, self._pool)
+        except Exception as error:  # if the step itself is to blame, taking it as it is will say so
+            self.reset()
+            if stepping is not None:
+                stepping.inside = False  # perhaps it was the optimiser: the next attempt goes without
+                return
+            self.reason = self._failed = failure(error)
+            warnings.warn(f"steps are not replayed: {self._failed}", stacklevel=4)
+            return
+        leaves = self._known()
+        if stepping is not None:
+            stepping.note_recorded()
+        kind.recorded = Recorded(
+            recording,
+            places,
+            {id(leaf): leaf.grad for leaf in leaves},
+            [(leaf, leaf.data_ptr(), leaf.requires_grad) for leaf in leaves],
+        )
+
+    def _replayed(self, recorded: Recorded, arguments: Arguments) -> Step:
+        recorded.places.fill(arguments.leaves)
+        recorded.recording.replay()
+        for leaf in self._known():
+            leaf.grad = recorded.gradients.get(id(leaf))
+        if self._stepping is not None and not self._stepping.inside:
+            self._stepping.step()
+        return unpack(recorded.recording.result.clone(), self.balancer.tasks)
+
+
+def _check(balancer: Any, compute: Any, optimizer: Any) -> None:
+    if not isinstance(balancer, Balancer):
+        found = type(balancer).__name__
+        raise ValueError(f"balancer must be a Balancer, found {found}; make one with excessmtl.create")
+    if not callable(compute):
+        raise ValueError(f"compute must be a function from a batch to losses, found {type(compute).__name__}")
+    if optimizer is not None and not (hasattr(optimizer, "step") and hasattr(optimizer, "param_groups")):
+        raise ValueError(f"optimizer must be a torch optimiser, found {type(optimizer).__name__}; or leave it out")

@@ -1,0 +1,405 @@
+"""Replay: a call is a training step, recorded or not. What a CUDA device alone can show: test_replayed_on_cuda.py."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl import replay as replay_module
+from excessmtl.recording.graph import WARM_UP
+from excessmtl.recording.inputs import Arguments
+from excessmtl.recording.kinds import MOST, Kinds
+from excessmtl.recording.optimizer import Stepping
+from excessmtl.recording.steps import pack, unpack
+from replay_world import TASKS, World, assert_same, batches
+
+# ------------------------------------------------------------------ on a CPU
+
+
+def test_on_a_cpu_calls_are_plain_steps():
+    plain, ours = World("excess"), World("excess")
+    replay = ours.replay()
+    for batch in batches(6):
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert_same(plain, ours)
+    assert "device cpu" in replay.reason
+    assert ours.calls == 6
+
+
+def test_with_an_optimizer_a_call_is_all_there_is_to_do():
+    plain, ours = World("excess"), World("excess")
+    replay = excessmtl.Replay(ours.balancer, ours.compute, ours.optimizer)
+    for batch in batches(4):
+        plain.step(*batch)
+        replay(*batch)
+    assert_same(plain, ours)
+
+
+def test_gradients_are_those_of_the_call_alone_even_of_heads_it_does_not_reach():
+    world = World("uniform")
+    replay = excessmtl.Replay(world.balancer, world.compute)
+    x, targets = batches(1)[0]
+    replay(x, targets)
+    once = {name: p.grad.clone() for name, p in world.model.named_parameters()}
+    replay(x, targets)
+    assert all(torch.equal(p.grad, once[name]) for name, p in world.model.named_parameters())
+    replay(x, {**targets, "b": None})
+    assert world.model.heads["b"].weight.grad is None
+    assert world.model.heads["a"].weight.grad is not None
+
+
+def test_compute_may_name_the_representation_and_the_masks():
+    world = World("excess", parameters=True)
+
+    def compute(x, targets):
+        z = world.model.trunk(x)
+        return world.losses(z, targets), {"at": z, "mask": {"a": torch.ones(len(x), dtype=torch.bool)}}
+
+    step = excessmtl.Replay(world.balancer, compute)(*batches(1)[0])
+    assert step.excess_risks.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (lambda w: (w.model, w.compute), "balancer must be a Balancer, found MultiTask"),
+        (lambda w: (w.balancer, 3), "compute must be a function"),
+        (lambda w: (w.balancer, w.compute, 0.1), "optimizer must be a torch optimiser, found float"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        excessmtl.Replay(*arguments(World("uniform")))
+
+
+def test_numbers_from_the_host_are_refused():
+    world = World("dtp")
+    replay = excessmtl.Replay(world.balancer, lambda x, y: (world.compute(x, y), {"metrics": {"a": 0.5}}))
+    with pytest.raises(ValueError, match="compute returned the option 'metrics'"):
+        replay(*batches(1)[0])
+
+
+@pytest.mark.parametrize("method", ["rlw", "graddrop", "pcgrad", "moml"])
+def test_methods_that_decide_on_the_host_say_so(method):
+    world = World(method)
+    assert method in world.replay()._obstacle(torch.device("cuda"))
+
+
+def test_nothing_is_recorded_between_micro_batches(monkeypatch):
+    world = World("excess")
+    cuda = torch.device("cuda")
+    assert world.replay()._obstacle(cuda) is None
+    world.balancer.backward(world.compute(*batches(1)[0]), accumulate=True)
+    assert "micro-batches" in world.replay()._obstacle(cuda)
+    monkeypatch.setattr(replay_module, "processes", lambda: 2)
+    assert "several processes" in world.replay()._obstacle(cuda)
+
+
+# ------------------------------------------------------------------ with a stand-in for the graph
+
+
+class Again:
+    """Stands in for a recording: runs the work anew, into the tensors it left the first time."""
+
+    parameters = ()
+
+    def __init__(self, work, balancer, stream, pool=None):
+        self.work, self.balancer, self.replays = work, balancer, 0
+        self.places, counters = dict(balancer.named_buffers()), balancer.get_extra_state()
+        self.result = work()
+        self.gradients = [(p, p.grad) for p in Again.parameters if p.grad is not None]
+        balancer.use(self.places)
+        balancer.set_extra_state(counters)
+
+    def replay(self):
+        self.replays += 1
+        self.balancer.settle(self.places)
+        self.result.copy_(self.work())
+        for parameter, gradient in self.gradients:
+            gradient.copy_(parameter.grad)
+            parameter.grad = None  # as if no line of Python had run
+        self.balancer.settle(self.places)
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Recordings on a CPU; the list of those that were made."""
+    made = []
+
+    def record(*arguments):
+        made.append(Again(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(replay_module, "Recording", record)
+    monkeypatch.setattr(replay_module, "beside", lambda stream, device: nullcontext())
+    monkeypatch.setattr(excessmtl.Replay, "_obstacle", lambda self, device: None)
+    for name in ("Stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    return made
+
+
+def both(method="excess", **options):
+    plain, ours = World(method, **options), World(method, **options)
+    Again.parameters = list(ours.model.parameters())
+    return plain, ours, ours.replay()
+
+
+def test_a_step_is_recorded_after_the_first_ones(recorder):
+    plain, ours, replay = both()
+    for number, batch in enumerate(batches(9)):
+        plain.step(*batch)
+        ours.take(replay, *batch)
+        assert len(recorder) == (number >= WARM_UP)
+        assert replay.reason is None
+    assert_same(plain, ours)
+    assert ours.balancer.get_extra_state()["steps"] == 9
+
+
+def test_steps_that_were_kept_stay_what_they_were(recorder):
+    plain, ours, replay = both()
+    pairs = [(plain.step(*batch), ours.take(replay, *batch)) for batch in batches(8)]
+    for expected, found in pairs:
+        for name in ("weights", "losses", "excess_risks", "left_out"):
+            assert torch.equal(getattr(expected, name), getattr(found, name))
+
+
+def test_a_smaller_batch_in_between_runs_as_it_is_with_the_same_state(recorder):
+    plain, ours, replay = both()
+    given = batches(10)
+    x, targets = given[6]
+    given[6] = (x[:3], {task: target[:3] for task, target in targets.items()})
+    for batch in given:
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert len(recorder) == 1
+    assert_same(plain, ours)
+
+
+def test_batches_with_other_labels_have_a_recording_of_their_own(recorder):
+    plain, ours, replay = both()
+    for number, (x, targets) in enumerate(batches(14)):
+        present = targets if number % 2 else {**targets, "b": None}
+        plain.step(x, present)
+        ours.take(replay, x, present)
+    assert len(recorder) == 2
+    assert_same(plain, ours)
+
+
+def test_other_numbers_among_the_arguments_are_another_kind(recorder):
+    _, ours, _ = both()
+    seen = []
+
+    def compute(x, targets, factor):
+        seen.append(factor)
+        return {task: factor * loss for task, loss in ours.compute(x, targets).items()}
+
+    replay = excessmtl.Replay(ours.balancer, compute)
+    for factor in (1, 1, 1, 1, 1, 2, True):
+        replay(*batches(1)[0], factor)
+    assert len(recorder) == 1
+    assert seen[-2:] == [2, True]
+
+
+def test_more_kinds_than_there_may_be_run_as_they_are(recorder):
+    plain, ours, replay = both()
+    for size in range(2, 2 + MOST + 1):
+        for batch in batches(WARM_UP + 2, size):
+            plain.step(*batch)
+            ours.take(replay, *batch)
+    assert len(recorder) == MOST
+    assert "kinds of batches" in replay.reason
+    assert_same(plain, ours)
+
+
+def test_arguments_that_cannot_be_compared_run_as_they_are(recorder):
+    _, ours, _ = both()
+    replay = excessmtl.Replay(ours.balancer, lambda batch: ours.compute(*batch.pair))
+    for pair in batches(5):
+        holder = type("Holder", (), {"pair": pair})()
+        replay(holder)
+    assert not recorder
+    assert "Holder" in replay.reason
+
+
+def test_an_input_that_wants_its_gradient_gets_it(recorder):
+    _, _, replay = both()
+    for x, targets in batches(6):
+        x.requires_grad_()
+        replay(x, targets)
+        assert x.grad is not None
+    assert not recorder
+
+
+def test_freezing_or_moving_a_parameter_ends_the_recordings(recorder):
+    plain, ours, replay = both()
+    for number, batch in enumerate(batches(18)):
+        for world in (plain, ours):
+            weight = world.model.heads["a"].weight
+            if number == 6:
+                weight.requires_grad_(False)
+            if number == 12:
+                weight.data = weight.data.clone()
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert len(recorder) == 3
+    assert_same(plain, ours)
+
+
+def test_the_end_of_an_epoch_reaches_the_recording(recorder):
+    plain, ours, replay = both("dwa")
+    for number, batch in enumerate(batches(12)):
+        plain.step(*batch)
+        ours.take(replay, *batch)
+        if number % 3 == 2:
+            plain.balancer.end_epoch()
+            ours.balancer.end_epoch()
+    assert_same(plain, ours)
+
+
+def test_estimating_every_other_step_makes_two_recordings(recorder):
+    plain, ours, replay = both(every=2)
+    for batch in batches(12):
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert len(recorder) == 2
+    assert_same(plain, ours)
+
+
+def test_evaluation_mode_and_scale_are_part_of_the_kind(recorder):
+    _, ours, replay = both()
+    for batch in batches(5):
+        ours.take(replay, *batch)
+    (recording,) = recorder
+    assert recording.replays == 2
+    ours.model.eval()
+    ours.take(replay, *batches(1)[0])
+    ours.model.train()
+    ours.balancer.scale = 2.0
+    ours.take(replay, *batches(1)[0])
+    assert recording.replays == 2
+    ours.balancer.scale = 1.0
+    ours.take(replay, *batches(1)[0])
+    assert recording.replays == 3
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(recorder, monkeypatch):
+    def fail(work, balancer, stream, pool):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(replay_module, "Recording", fail)
+    plain, ours, replay = both()
+    given = batches(8)
+    for batch in given[:WARM_UP]:
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    with pytest.warns(UserWarning, match="not replayed: recording one failed .operation not permitted"):
+        ours.take(replay, *given[WARM_UP])
+    plain.step(*given[WARM_UP])
+    for batch in given[WARM_UP + 1 :]:  # no second warning
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert "operation not permitted" in replay.reason
+    assert_same(plain, ours)
+
+
+def test_an_error_of_the_step_itself_is_raised_by_it(recorder, monkeypatch):
+    _, ours, replay = both()
+    for batch in batches(WARM_UP):
+        replay(*batch)
+    monkeypatch.setattr(ours, "fault", "no such file")
+    with pytest.warns(UserWarning, match="not replayed"), pytest.raises(OSError, match="no such file"):
+        replay(*batches(1)[0])
+
+
+def test_reset_starts_anew(recorder):
+    _, ours, replay = both()
+    for number, batch in enumerate(batches(10)):
+        if number == 5:
+            replay.reset()
+        ours.take(replay, *batch)
+    assert len(recorder) == 2
+
+
+# ------------------------------------------------------------------ parts
+
+
+def test_a_step_survives_packing_bit_for_bit():
+    values = [torch.tensor([0.1, torch.nan, 3.0]), torch.tensor([1e-30, -2.0, torch.inf]), torch.full((3,), torch.nan)]
+    step = excessmtl.Step(tuple(TASKS), *values, torch.tensor([False, True, False]))
+    found = unpack(pack(step).clone(), step.tasks)
+    for name in ("weights", "losses", "excess_risks", "left_out"):
+        assert torch.equal(getattr(found, name).view(torch.uint8), getattr(step, name).view(torch.uint8))
+    assert found.skipped == ("b",)
+
+
+def test_kinds_tell_shapes_types_and_values_apart():
+    x = torch.zeros(2, 3)
+    kinds = [
+        Arguments(arguments).kind
+        for arguments in [(x,), (x.double(),), (x.T,), (x, None), (x, 1), (x, 1.0), (x, True), ({"a": x},), ([x],)]
+    ]
+    for index, kind in enumerate(kinds):
+        assert [kind == other for other in kinds].count(True) == 1, index
+    assert Arguments((torch.ones(2, 3),)).kind == kinds[0]
+    assert Arguments((x.to_sparse(),)).obstacle is not None
+
+
+def test_a_kind_that_was_never_recorded_makes_room():
+    kinds = Kinds()
+    kinds.of(("kept",)).recorded = object()
+    for number in range(20):
+        assert kinds.of((number,)).taken == 0
+        assert kinds.of(("kept",)).recorded is not None
+    waiting = kinds.of(("waiting",))
+    for number in range(20):  # as long as it is seen now and then, it stays
+        kinds.of((number,))
+        assert kinds.of(("waiting",)) is waiting
+
+
+class TestStepping:
+    def adam(self, **options):
+        return torch.optim.Adam([nn.Parameter(torch.ones(2))], lr=0.1, capturable=True, **options)
+
+    def test_only_capturable_optimisers_are_recorded(self):
+        sgd = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+        assert Stepping(self.adam()).inside
+        assert not Stepping(sgd).inside
+        hooked = self.adam()
+        hooked.register_step_post_hook(lambda *arguments: None)
+        assert not Stepping(hooked).inside
+
+    def test_learning_rates_stay_in_their_place_whoever_changes_them(self):
+        adam = self.adam()
+        scheduler = torch.optim.lr_scheduler.LambdaLR(adam, lambda epoch: 0.5**epoch)
+        stepping = Stepping(adam)
+        stepping.settle(torch.device("cpu"))
+        place = adam.param_groups[0]["lr"]
+        assert place.item() == pytest.approx(0.1)
+        adam._opt_called = True  # or the scheduler wonders why nothing was stepped
+        scheduler.step()
+        assert adam.param_groups[0]["lr"] is place
+        assert place.item() == pytest.approx(0.05)
+        for value in (0.3, torch.tensor([0.4]), torch.tensor(0.5)):
+            adam.param_groups[0]["lr"] = value
+            stepping.settle(torch.device("cpu"))
+            assert adam.param_groups[0]["lr"] is place
+            assert place.item() == pytest.approx(float(value))
+
+    def test_a_loaded_state_and_other_settings_end_the_recordings(self):
+        adam = self.adam()
+        stepping = Stepping(adam)
+        stepping.settle(torch.device("cpu"))
+        stepping.note_recorded()
+        assert stepping.still_recorded()
+        adam.load_state_dict(adam.state_dict())
+        assert not stepping.still_recorded()
+        assert stepping.inside
+        stepping.note_recorded()
+        adam.param_groups[0]["weight_decay"] = 0.5
+        assert not stepping.still_recorded()
+        assert not stepping.inside
+        assert stepping.still_recorded()
