@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from excessmtl.gradients.graph import reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe
 from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
+from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.validation import Losses, Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions, defer, write
 from excessmtl.methods.base import Decision, Heads, Rule
@@ -62,6 +64,9 @@ class Balancer(StatefulModule):
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
             batches say. Turn it off for processes that train different models.
+        tasks_at_once: For methods that look at all shared parameters: how many tasks are walked through the trunk
+            together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, 1 on a CPU. Graphs
+            that do not allow it are walked task by task.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Balancer(StatefulModule):
         scale: float = 1.0,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
+        tasks_at_once: int | None = None,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):
             raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -86,11 +92,18 @@ class Balancer(StatefulModule):
             raise ValueError(f"scale must be a positive number, found {scale!r}")
         if layer is not None and rule.probe is not Probe.LAYER:
             raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
+        if tasks_at_once is not None and rule.probe is not Probe.SHARED:
+            raise ValueError(f"tasks_at_once is not used by {rule.name!r} as it is set up here; leave it out")
+        if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
+            raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
         names, reference = inputs.task_names(tasks), Shared(shared, layer)
-        super().__init__(rule.bind(names), names, [parameter.shape for parameter in reference.parameters])
+        shapes = [parameter.shape for parameter in reference.parameters]
+        super().__init__(rule.bind(names), names, shapes)
+        self._offsets = tuple(accumulate((shape.numel() for shape in shapes), initial=0))
         self._shared = reference
         self.heads: Heads = heads or rule.heads
         self.every, self.scale, self.pool = every, float(scale), pool
+        self._trunk = TrunkWalk(tasks_at_once)
         self._pending: list[Gathered] = []
         self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
@@ -243,7 +256,9 @@ class Balancer(StatefulModule):
         direct = route.mode == "direct"
         if route.heads is not None and call.scale is None:
             below = list(call.shared.values()) if direct else ()
-            return gather_heads(call.losses, route.heads, call.masks, parameters=below)
+            return gather_heads(
+                call.losses, route.heads, call.masks, parameters=below, trunk=self._trunk, kinds=route.kinds
+            )
         probed: Sequence[Tensor] = ()
         if direct:
             probed = list(call.shared.values())
@@ -279,6 +294,7 @@ class Balancer(StatefulModule):
                 per_sample=self.rule.per_sample,
                 layer=self._shared.layer if call.probe is Probe.LAYER else (),
                 positions=tuple(call.shared),
+                offsets=tuple(self._offsets[position] for position in call.shared),
                 metrics=call.metrics,
                 cross=cross,
                 generator=self._generator,
@@ -337,6 +353,8 @@ class Balancer(StatefulModule):
             left_out = left_out & (~batch.overflow | ~batch.values.isfinite())
         self.skipped = self.skipped + left_out
         if decision is not None:
+            if decision.finish is not None:
+                decision.finish()
             self.remember(decision.state)
             self.weights = decision.weights
         if call.accumulate and not self.rule.gated:

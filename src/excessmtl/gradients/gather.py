@@ -55,7 +55,7 @@ def gather(
         probed.fill(task, gradients[len(edges) + len(leaves) :])
         finite.append(all_finite([gradient for _, gradient in reached], values))
     labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
-    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
+    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.flat, parameters, final)
 
 
 @contextmanager

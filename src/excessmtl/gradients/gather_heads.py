@@ -1,7 +1,6 @@
 """Per-task gradients of one batch where the heads can be walked together: the fast way, for the usual model."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +8,9 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.heads import Heads, walk
-from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import ParameterRows
 from excessmtl.gradients.stacked import stacked
+from excessmtl.gradients.trunk import TrunkWalk
 
 
 def gather_heads(
@@ -20,10 +19,13 @@ def gather_heads(
     masks: Sequence[Tensor | None],
     *,
     parameters: Sequence[Tensor] = (),
+    trunk: TrunkWalk,
+    kinds: frozenset[str] = frozenset(),
 ) -> Gathered:
     """What `gather` says, by one walk for all heads and with the results in one tensor.
 
-    Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task.
+    Down to `parameters`, all there is below the tensor where the heads meet, it is what `trunk` makes of it; `kinds`
+    are those of the nodes on that way.
     """
     values = loss_values(losses)
     there = tuple(loss is not None for loss in losses)
@@ -39,7 +41,7 @@ def gather_heads(
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
     probed = ParameterRows(parameters, len(losses))
     if parameters:
-        _fill(probed, heads.cut, at_cut.tensors, there, parameters)
+        trunk.fill(probed, heads.cut, kinds, at_cut.tensors, there, parameters)
         finite = finite & probed.finite(values)
         one_by_one = [[] for _ in losses]  # what has been walked to the end is not sent down again
     found = Gathered(
@@ -50,7 +52,7 @@ def gather_heads(
         masks,
         own,
         one_by_one,
-        probed.rows,
+        probed.flat,
         parameters,
         final=bool(parameters),
         stacked=together,
@@ -58,16 +60,3 @@ def gather_heads(
     if together is not None:
         together.zero_unless(found.ok)
     return found
-
-
-def _fill(probed: ParameterRows, cut: Cut, dz: Tensor, there: Sequence[bool], parameters: Sequence[Tensor]) -> None:
-    """From the cut down to the parameters, task by task; the last walk frees the graph."""
-    edge: Any = cut.edge
-    last = max(task for task, given in enumerate(there) if given)
-    for task, given in enumerate(there):
-        gradients: Sequence[Tensor | None] = [None] * len(parameters)
-        if given:
-            retain = task != last
-            with asleep(parameters):
-                gradients = torch.autograd.grad(edge, parameters, dz[task], retain_graph=retain, allow_unused=True)
-        probed.fill(task, gradients)

@@ -30,6 +30,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    finish: Callable[[], None] | None = None
+    """Brings state that is too large to exist twice up to date in place; called when the step can no longer fail."""
 
 
 @dataclass(frozen=True)
