@@ -14,6 +14,7 @@ from excessmtl.estimation.paper import chunks, excess_risks
 from excessmtl.gradients.observation import Observation
 
 State = dict[str, Tensor]
+_ODD, _GOLDEN = 0x3C6EF35F, 0x9E3779B9 - 2**32
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,11 @@ class Rounded:
 
 def _rounded(values: Tensor, gradient: Tensor, counter: Tensor) -> Tensor:
     """In place: the positive fp32 values as numbers that bf16 has. What it has already stays."""
-    # Two odd constants spread the bits (Knuth's, and one for the counter so that neighbouring steps are far apart).
-    chance = (gradient.view(torch.int32) * -1640531535).add_(counter * -2048144789)
+    # Any odd number carries the last bits of the gradient to the first ones. The counter's is 2^32 over the golden
+    # ratio: its multiples fill the range more evenly than those of any other.
+    chance = (gradient.view(torch.int32) * _ODD).add_(counter * _GOLDEN)
     # bf16 is the upper half of fp32: add a chance 16-bit number to the lower half, and cut that off.
-    values.view(torch.int32).add_(chance.bitwise_and_(0xFFFF)).bitwise_and_(-0x10000)
+    values.view(torch.int32).add_(chance.bitwise_right_shift_(16).bitwise_and_(0xFFFF)).bitwise_and_(-0x10000)
     return values
 
 

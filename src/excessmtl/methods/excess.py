@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from excessmtl.estimation.accumulators import ACCUMULATORS
+from excessmtl.estimation.accumulators import ACCUMULATORS, Accumulators
 from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.paper import accumulate_and_estimate
 from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
@@ -93,13 +93,17 @@ class PaperExcess(PaperWeights):
         if self.accumulators not in ACCUMULATORS:
             raise ValueError(f"accumulators must be one of {list(ACCUMULATORS)}, found {self.accumulators!r}")
 
+    @property
+    def _kept(self) -> Accumulators:
+        return ACCUMULATORS[self.accumulators]
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The accumulators too."""
-        return {**ACCUMULATORS[self.accumulators].init(tasks, shared), **super().init(tasks, shared)}
+        return {**self._kept.init(tasks, shared), **super().init(tasks, shared)}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """One pass of the outer loop of Algorithm 1."""
-        estimate = ACCUMULATORS[self.accumulators].estimate(state, seen)
+        estimate = self._kept.estimate(state, seen)
         risks = torch.where(seen.ok, estimate.risks, 0)
         return replace(self._reweigh({**state, **estimate.state}, risks, seen.ok), finish=estimate.finish)
 
