@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -15,9 +16,9 @@ from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gather import gather
 from excessmtl.gradients.gather_heads import gather_heads
-from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gradients
+from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, without_gradients
 from excessmtl.gradients.graph import reaches_any
-from excessmtl.gradients.observation import Probe
+from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
 from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
 from excessmtl.gradients.trunk import TrunkWalk
@@ -67,6 +68,9 @@ class Balancer(StatefulModule):
         tasks_at_once: For methods that look at all shared parameters: how many tasks are walked through the trunk
             together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, 1 on a CPU. Graphs
             that do not allow it are walked task by task.
+        streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
+            excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
+            as tasks are walked together, not one per task.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Balancer(StatefulModule):
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
         tasks_at_once: int | None = None,
+        streaming: bool = False,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):
             raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -96,6 +101,8 @@ class Balancer(StatefulModule):
             raise ValueError(f"tasks_at_once is not used by {rule.name!r} as it is set up here; leave it out")
         if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
             raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
+        if streaming and not rule.streams:
+            raise ValueError(f"streaming is not used by {rule.name!r} as it is set up here; leave it out")
         names, reference = inputs.task_names(tasks), Shared(shared, layer)
         shapes = [parameter.shape for parameter in reference.parameters]
         super().__init__(rule.bind(names), names, shapes)
@@ -103,7 +110,7 @@ class Balancer(StatefulModule):
         self._shared = reference
         self.heads: Heads = heads or rule.heads
         self.every, self.scale, self.pool = every, float(scale), pool
-        self._trunk = TrunkWalk(tasks_at_once)
+        self.streaming, self._trunk = streaming, TrunkWalk(tasks_at_once)
         self._pending: list[Gathered] = []
         self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
@@ -192,6 +199,8 @@ class Balancer(StatefulModule):
                 raise ValueError(
                     f"{argument} is used with the last micro-batch only; leave it out with accumulate=True"
                 )
+        if self.streaming:
+            self._check_streaming(scaler, accumulate)
         ordered = inputs.ordered_losses(losses, self.tasks)
         tensors = None if at is None else inputs.representation(at, self.tasks)
         masks = inputs.label_masks(mask, self.tasks)
@@ -204,6 +213,16 @@ class Balancer(StatefulModule):
         trainable = self._shared.trainable
         return _Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, trainable)
 
+    def _check_streaming(self, scaler: Any, accumulate: bool) -> None:
+        """A ValueError for what needs the gradients that streaming lets go."""
+        for what, asked in (
+            ("scaler", scaler is not None),
+            ("accumulate=True", accumulate),
+            ("several processes that decide together", self._together() is not alone),
+        ):
+            if asked:
+                raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
+
     def _route(self, call: _Call, stacklevel: int = 3) -> Route:
         shared = list(call.shared.values())
         route = choose_route(
@@ -214,6 +233,11 @@ class Balancer(StatefulModule):
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
         )
+        if self.streaming and call.probe is Probe.SHARED and route.heads is None:
+            raise ValueError(
+                "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
+                "module that computes it as shared, or make the balancer with streaming=False"
+            )
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()
@@ -257,7 +281,13 @@ class Balancer(StatefulModule):
         if route.heads is not None and call.scale is None:
             below = list(call.shared.values()) if direct else ()
             return gather_heads(
-                call.losses, route.heads, call.masks, parameters=below, trunk=self._trunk, kinds=route.kinds
+                call.losses,
+                route.heads,
+                call.masks,
+                parameters=below,
+                trunk=self._trunk,
+                kinds=route.kinds,
+                reduce=partial(self._reduce, call) if self.streaming and direct else None,
             )
         probed: Sequence[Tensor] = ()
         if direct:
@@ -274,6 +304,19 @@ class Balancer(StatefulModule):
             keep=bool(probed) and not direct,
             final=direct,
         )
+
+    def _reduce(self, call: _Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
+        """What the rule makes of the gradients of some tasks, which are not going to be kept."""
+        with exact(rows):
+            seen = Observation(
+                losses=rows.new_zeros(len(rows)),
+                ok=ok,
+                rows=beside(rows, list(call.shared.values())),
+                matrix=rows,
+                positions=tuple(call.shared),
+                offsets=tuple(self._offsets[position] for position in call.shared),
+            )
+            return self.rule.reduce(self.state, tasks, seen)
 
     def _decide(self, call: _Call, batch: Gathered) -> tuple[Decision | None, Tensor]:
         """What the rule says, and the weights to apply to this batch."""

@@ -37,11 +37,20 @@ class ExcessMTL(Balancer):
         scale: float = 1.0,
         pool: bool = True,
         tasks_at_once: int | None = None,
+        streaming: bool = False,
         **options: Any,
     ) -> None:
         rule = excess(estimator, probe, **options)
         super().__init__(
-            rule, tasks, shared, heads=heads, every=every, scale=scale, pool=pool, tasks_at_once=tasks_at_once
+            rule,
+            tasks,
+            shared,
+            heads=heads,
+            every=every,
+            scale=scale,
+            pool=pool,
+            tasks_at_once=tasks_at_once,
+            streaming=streaming,
         )
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.heads import Heads, walk
-from excessmtl.gradients.rows import ParameterRows
+from excessmtl.gradients.reduced import Reduce, ReducedRows
+from excessmtl.gradients.rows import ParameterRows, is_finite
 from excessmtl.gradients.stacked import stacked
 from excessmtl.gradients.trunk import TrunkWalk
 
@@ -21,16 +22,19 @@ def gather_heads(
     parameters: Sequence[Tensor] = (),
     trunk: TrunkWalk,
     kinds: frozenset[str] = frozenset(),
+    reduce: Reduce | None = None,
 ) -> Gathered:
     """What `gather` says, by one walk for all heads and with the results in one tensor.
 
     Down to `parameters`, all there is below the tensor where the heads meet, it is what `trunk` makes of it; `kinds`
-    are those of the nodes on that way.
+    are those of the nodes on that way. With `reduce` the gradients there are reduced and let go, and the trunk has to
+    be walked once more.
     """
     values = loss_values(losses)
     there = tuple(loss is not None for loss in losses)
     at_cut, own = walk(losses, heads)
-    cut = heads.cut.forgotten() if parameters else heads.cut
+    final = bool(parameters) and reduce is None
+    cut = heads.cut.forgotten() if final else heads.cut
     together = stacked(cut, at_cut, there, own)
     one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
     if together is not None:
@@ -39,14 +43,22 @@ def gather_heads(
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
-    probed = ParameterRows(parameters, len(losses))
-    if parameters:
-        trunk.fill(probed, heads.cut, kinds, at_cut.tensors, there, parameters)
+    labelled = has_labels(losses, masks, values.device)
+    probed, numbers = ParameterRows(parameters if final else (), len(losses)), None
+    given = [task for task, here in enumerate(there) if here]
+    if final:
+        for task in set(range(len(losses))) - set(given):
+            probed.nothing_of(task)
+        trunk.walk(heads.cut, kinds, at_cut.tensors, given, parameters, probed.take, keep=False)
         finite = finite & probed.finite(values)
         one_by_one = [[] for _ in losses]  # what has been walked to the end is not sent down again
+    elif reduce is not None:
+        reduced = ReducedRows(parameters, reduce, labelled & is_finite(values) & finite)
+        trunk.walk(heads.cut, kinds, at_cut.tensors, given, parameters, reduced.take, keep=True)
+        finite, numbers = reduced.ok, reduced.numbers
     found = Gathered(
         values,
-        has_labels(losses, masks, values.device),
+        labelled,
         finite,
         None,
         masks,
@@ -54,8 +66,9 @@ def gather_heads(
         one_by_one,
         probed.flat,
         parameters,
-        final=bool(parameters),
+        final=final,
         stacked=together,
+        reduced=numbers,
     )
     if together is not None:
         together.zero_unless(found.ok)

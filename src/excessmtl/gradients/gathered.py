@@ -41,6 +41,8 @@ class Gathered:
     """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
     stacked: Stacked | None = None
     """The gradients of `own` and at the representation in one, zero where not ok, where they can be."""
+    reduced: Tensor | None = None
+    """[m] what the rule made of each probed gradient before it was let go."""
 
     @cached_property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:

@@ -118,6 +118,8 @@ class Observation:
     """Representation probe only: the batches of one task, gradients zero where not ok."""
     together: Sequence[Samples] = ()
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
+    reduced: Tensor | None = None
+    """Shared probe, streaming: [m] what the rule's `reduce` made of each task's gradient; there are no rows then."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None

@@ -33,7 +33,7 @@ def observe(
     matrix: Tensor | None = None
     if local and not per_sample:
         rows = tuple(row for batch in batches for row in batch.cut_rows)
-    elif probe in (Probe.SHARED, Probe.LAYER):
+    elif probe in (Probe.SHARED, Probe.LAYER) and batches[-1].reduced is None:
         matrix = total([batch.matrix for batch in batches if batch.matrix is not None]).float()
         matrix = matrix if pool is alone else over_processes(matrix) / processes()
         rows = beside(matrix, batches[-1].parameters)
@@ -57,6 +57,7 @@ def observe(
         offsets=offsets if probe is Probe.SHARED else (),
         samples=lambda task: [one for i, batch in enumerate(batches) for one in batch.samples(task, i)],
         together=_together(batches) if local and per_sample else (),
+        reduced=batches[-1].reduced,
         metrics=metrics,
         cross=cross,
         generator=generator,

@@ -91,18 +91,19 @@ class ParameterRows:
             wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
             self.flat = parameters[0].new_empty(tasks, sum(self._sizes), dtype=wide, requires_grad=False)
 
-    def fill(self, task: int, gradients: Sequence[Tensor | None]) -> None:
-        """One task; zero where there is no gradient."""
-        self._fill(slice(task, task + 1), gradients)
-
-    def fill_several(self, tasks: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
-        """Several tasks, from gradients [k, ...]."""
+    def take(self, tasks: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
+        """Copy the gradients [k, ...] of these tasks; zero where there is none."""
         first, end = tasks[0], tasks[-1] + 1
         if end - first == len(tasks):
             self._fill(slice(first, end), gradients)
             return
         for row, task in enumerate(tasks):
-            self.fill(task, [None if gradient is None else gradient[row] for gradient in gradients])
+            self._fill(slice(task, task + 1), [None if gradient is None else gradient[row] for gradient in gradients])
+
+    def nothing_of(self, task: int) -> None:
+        """Zero for a task without gradients."""
+        if self.flat is not None:
+            self.flat[task].zero_()
 
     def _fill(self, tasks: slice, gradients: Sequence[Tensor | None]) -> None:
         if self.flat is None:

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.rows import ParameterRows, index_of
+from excessmtl.gradients.rows import index_of
 
+Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
+"""What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
 _AT_ONCE = {"cuda": 8}
 """A GPU is filled by a few tasks, and memory grows with every one; a CPU is faster task by task."""
 _LOOPED = "There is a performance drop because we have not yet implemented the batching rule"
@@ -34,72 +36,55 @@ class TrunkWalk:
         """Whether several tasks at once are still thought to work."""
         self._known: frozenset[str] = frozenset()
 
-    def fill(
+    def walk(
         self,
-        rows: ParameterRows,
         cut: Cut,
         kinds: frozenset[str],
         dz: Tensor,
-        there: Sequence[bool],
+        tasks: Sequence[int],
         parameters: Sequence[Tensor],
+        take: Take,
+        keep: bool,
     ) -> None:
-        """From `dz` [m, ...] at the cut to the rows of all tasks; zeros for those not `there`. Frees the graph.
+        """From `dz` [m, ...] at the cut down to the parameters, for these tasks; the graph is freed unless `keep`.
 
         `kinds`: of the nodes below the cut. The first graph with a new kind is kept until the caller lets go of it,
         because what turns out not to work has to be walked again.
         """
-        tasks = [task for task, given in enumerate(there) if given]
-        for task in set(range(len(there))) - set(tasks):
-            rows.fill(task, [None] * len(parameters))
         at_once = self.tasks_at_once or _AT_ONCE.get(dz.device.type, 1)
         with asleep(parameters):
             if self.possible and min(at_once, len(tasks)) > 1:
-                self.possible = self._several(rows, cut, kinds, dz, _even_parts(tasks, at_once), parameters)
-                if self.possible:
-                    return
+                tasks = self._several(cut, kinds, dz, _even_parts(tasks, at_once), parameters, take, keep)
             for task in tasks:
-                rows.fill(task, _gradients(cut, parameters, dz[task], retain=task != tasks[-1]))
+                found = _gradients(cut, parameters, dz[task], retain=keep or task != tasks[-1])
+                take([task], [None if gradient is None else gradient[None] for gradient in found])
 
     def _several(
         self,
-        rows: ParameterRows,
         cut: Cut,
         kinds: frozenset[str],
         dz: Tensor,
         parts: Sequence[Sequence[int]],
         parameters: Sequence[Tensor],
-    ) -> bool:
-        """Whether it worked. If not, the graph is still there."""
-        if kinds <= self._known:
-            return self._several_of_known_kinds(rows, cut, dz, parts, parameters)
-        try:
-            with _looping_refused():
-                for part in parts:
-                    rows.fill_several(part, _gradients_of_several(cut, parameters, _picked(dz, part), retain=True))
-        except Exception:  # whatever a hook or a function of the user's may raise; if it is a bug, it will again
-            return False
-        self._known |= kinds
-        return True
-
-    def _several_of_known_kinds(
-        self,
-        rows: ParameterRows,
-        cut: Cut,
-        dz: Tensor,
-        parts: Sequence[Sequence[int]],
-        parameters: Sequence[Tensor],
-    ) -> bool:
-        for part in parts:
-            retain = part is not parts[-1]
+        take: Take,
+        keep: bool,
+    ) -> Sequence[int]:
+        """The tasks that are left to be walked one by one: none where all goes well."""
+        known = kinds <= self._known
+        for number, part in enumerate(parts):
+            retain = keep or not known or part is not parts[-1]
             try:
-                rows.fill_several(part, _gradients_of_several(cut, parameters, _picked(dz, part), retain))
-            except Exception as error:
-                if retain:
-                    return False
+                with nullcontext() if known else _looping_refused():
+                    found = _gradients_of_several(cut, parameters, _picked(dz, part), retain)
+            except Exception as error:  # whatever a hook or a function of the user's may raise
                 self.possible = False
+                if retain:  # if the error is a bug and not ours, it will come again
+                    return [task for left in parts[number:] for task in left]
                 error.add_note("Walking the trunk for several tasks at once has worked before. Pass tasks_at_once=1.")
                 raise
-        return True
+            take(part, found)
+        self._known |= kinds
+        return []
 
 
 def _gradients(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, retain: bool) -> Sequence[Tensor | None]:

@@ -84,6 +84,7 @@ class PaperExcess(PaperWeights):
     """Algorithm 1 of the paper, on all shared parameters."""
 
     probe: ClassVar[Probe] = Probe.SHARED
+    streams: ClassVar[bool] = True
 
     accumulators: Literal["fp32", "bf16", "factored"] = "fp32"
     """How the sums of squared gradients are kept: to the letter, in half the memory, or in next to none."""
@@ -101,8 +102,20 @@ class PaperExcess(PaperWeights):
         """The accumulators too."""
         return {**self._kept.init(tasks, shared), **super().init(tasks, shared)}
 
+    def reduce(self, state: State, tasks: slice, seen: Observation) -> Tensor:
+        """E of these tasks."""
+        own = {name: tensor[tasks] if tensor.ndim else tensor for name, tensor in state.items()}
+        estimate = self._kept.estimate(own, seen)
+        if estimate.finish is not None:
+            estimate.finish()
+        for name, new in estimate.state.items():
+            own[name].copy_(new)
+        return estimate.risks
+
     def update(self, state: State, seen: Observation) -> Decision:
         """One pass of the outer loop of Algorithm 1."""
+        if seen.reduced is not None:
+            return self._reweigh(state, torch.where(seen.ok, seen.reduced, 0), seen.ok)
         estimate = self._kept.estimate(state, seen)
         risks = torch.where(seen.ok, estimate.risks, 0)
         return replace(self._reweigh({**state, **estimate.state}, risks, seen.ok), finish=estimate.finish)
