@@ -66,8 +66,8 @@ class Balancer(StatefulModule):
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
             batches say. Turn it off for processes that train different models.
         tasks_at_once: For methods that look at all shared parameters: how many tasks are walked through the trunk
-            together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, 1 on a CPU. Graphs
-            that do not allow it are walked task by task.
+            together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where that
+            tensor is large; 1 on a CPU. Graphs that do not allow it are walked task by task.
         streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
             excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
             as tasks are walked together, not one per task.

@@ -1,6 +1,8 @@
 """The trunk walked for several tasks at once gives what it gives task by task, or is walked task by task."""
 
 import copy
+import gc
+import warnings
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl.gradients.trunk import _even_parts
+from excessmtl.gradients.trunk import _even_parts, _usual
 from models import DEVICE, HOLDING, PAPER, assert_same
 
 TASKS = list("abcde")
@@ -236,6 +238,23 @@ def test_what_cannot_be_walked_together_is_walked_one_by_one(trunk):
     assert not compare(*ONE_BY_ONE[trunk])._trunk.possible
 
 
+@pytest.mark.parametrize("trunk", ONE_BY_ONE)
+def test_nothing_of_a_try_that_failed_is_left(trunk):
+    def tensors():
+        gc.collect()
+        return sum(type(one) is torch.Tensor for one in gc.get_objects())
+
+    model, inputs = model_of(*ONE_BY_ONE[trunk]), ONE_BY_ONE[trunk][1]
+    balancers = [PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=n) for n in (1, 5)]
+    counts = []
+    for balancer in balancers:
+        before = tensors()
+        balancer.backward(losses_of(model, inputs))
+        model.zero_grad()
+        counts.append(tensors() - before)
+    assert counts[1] <= counts[0]
+
+
 @pytest.mark.parametrize("method", [one for one in HOLDING if one.name != "moml"], ids=str)
 def test_every_method(method):  # MOML's Adam makes steps of one length of anything, rounding errors too
     compare(perceptron, vectors, method, counts=(2, 5), rtol=1e-3)  # solvers amplify rounding
@@ -388,6 +407,26 @@ def test_a_hook_that_cannot_be_and_comes_late(at_once, says_so):
         assert_same(dict(balancer.state_dict()), dict(state))
     balancer.backward(losses_of(model, vectors, 1))
     assert not balancer._trunk.possible
+
+
+def test_other_warnings_are_passed_on():
+    def warning(gradient):
+        warnings.warn("mine", UserWarning, stacklevel=2)
+
+    model = model_of(lambda: Applied(lambda h: h), vectors)
+    model["trunk"].what = hooked(warning)
+    balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=5)
+    with pytest.warns(UserWarning, match="mine"):
+        balancer.backward(losses_of(model, vectors))
+    assert together(balancer)
+
+
+def test_the_usual_number_of_tasks():
+    assert _usual(torch.empty(40, 64, 512)) == 1
+    assert _usual(torch.empty(40, 64, 512, device="meta")) == 8
+    assert _usual(torch.empty(3, 8, 64, 288, 384, device="meta")) == 1
+    assert _usual(torch.empty(40, 2**22, device="meta")) == 4
+    assert _usual(torch.empty(2, 0, device="meta")) == 8
 
 
 def test_an_error_in_the_model_is_reported_as_it_is():

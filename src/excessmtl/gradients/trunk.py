@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +16,8 @@ from excessmtl.gradients.rows import index_of
 
 Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
 """What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
-_AT_ONCE = {"cuda": 8}
-"""A GPU is filled by a few tasks, and memory grows with every one; a CPU is faster task by task."""
+_AT_ONCE, _FILLED = 8, 2**24
+"""On a GPU: a few tasks fill it, and memory grows with every one; so many numbers at z fill it too."""
 _LOOPED = "There is a performance drop because we have not yet implemented the batching rule"
 """How torch begins to say that it will call an operator for one task after the other all the same."""
 
@@ -27,7 +27,7 @@ class TrunkWalk:
 
     In such a pass every operator works on the gradients of several tasks (`torch.vmap`). Some cannot: those with
     sparse gradients, functions and hooks that look at values, operators that torch would loop over. What has failed
-    once is not tried again: from then on the walk goes task by task, which works for every graph.
+    once, or was looped over, is not tried again: from then on the walk goes task by task, which works for every graph.
     """
 
     def __init__(self, tasks_at_once: int | None = None) -> None:
@@ -51,7 +51,7 @@ class TrunkWalk:
         `kinds`: of the nodes below the cut. The first graph with a new kind is kept until the caller lets go of it,
         because what turns out not to work has to be walked again.
         """
-        at_once = self.tasks_at_once or _AT_ONCE.get(dz.device.type, 1)
+        at_once = self.tasks_at_once or _usual(dz)
         with asleep(parameters):
             if self.possible and min(at_once, len(tasks)) > 1:
                 tasks = self._several(cut, kinds, dz, _even_parts(tasks, at_once), parameters, take, keep)
@@ -70,21 +70,24 @@ class TrunkWalk:
         keep: bool,
     ) -> Sequence[int]:
         """The tasks that are left to be walked one by one: none where all goes well."""
-        known = kinds <= self._known
-        for number, part in enumerate(parts):
-            retain = keep or not known or part is not parts[-1]
+        known, left = kinds <= self._known, list(parts)
+        while left and self.possible:
+            retain = keep or not known or len(left) > 1
             try:
-                with nullcontext() if known else _looping_refused():
-                    found = _gradients_of_several(cut, parameters, _picked(dz, part), retain)
+                watched: AbstractContextManager[list[str]] = nullcontext([]) if known else _loops_noted()
+                with watched as loops:
+                    found = _gradients_of_several(cut, parameters, _picked(dz, left[0]), retain)
             except Exception as error:  # whatever a hook or a function of the user's may raise
                 self.possible = False
                 if retain:  # if the error is a bug and not ours, it will come again
-                    return [task for left in parts[number:] for task in left]
+                    break
                 error.add_note("Walking the trunk for several tasks at once has worked before. Pass tasks_at_once=1.")
                 raise
-            take(part, found)
-        self._known |= kinds
-        return []
+            take(left.pop(0), found)
+            self.possible = not loops
+        if self.possible:
+            self._known |= kinds
+        return [task for part in left for task in part]
 
 
 def _gradients(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, retain: bool) -> Sequence[Tensor | None]:
@@ -106,11 +109,23 @@ def _gradients_of_several(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, re
 
 
 @contextmanager
-def _looping_refused() -> Iterator[None]:
-    """Inside, an operator that torch can only call for one task after the other is an error."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", _LOOPED)
-        yield
+def _loops_noted() -> Iterator[list[str]]:
+    """Afterwards, the warnings that torch has called an operator for one task after the other. Others are passed on."""
+    # Noted, not turned into errors: autograd would keep the gradients that it has got by then, for ever.
+    loops: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield loops
+    for one in caught:
+        if str(one.message).startswith(_LOOPED):
+            loops.append(str(one.message))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, source=one.source)
+
+
+def _usual(dz: Tensor) -> int:
+    """How many tasks at once, for gradients `dz` [m, ...]; a CPU is faster task by task."""
+    return 1 if dz.device.type == "cpu" else max(1, min(_AT_ONCE, _FILLED * len(dz) // max(dz.numel(), 1)))
 
 
 def _even_parts(tasks: Sequence[int], most: int) -> list[Sequence[int]]:
