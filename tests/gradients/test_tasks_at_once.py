@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
 
 class FusedAttention(nn.Module):
-    """An operator of which torch says that it loops over it."""
+    """An operator that torch loops over, with a warning."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,9 @@ TOGETHER = {
     "maps": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU()), images),
     "attention": (Attention, sequences),
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), sequences),
+    "fused_attention": (FusedAttention, sequences),
     "gru": (lambda: Recurrent(nn.GRU), sequences),
+    "lstm": (lambda: Recurrent(nn.LSTM), sequences),
     "embedding": (lambda: Lookup(sparse=False), indices),
     "checkpoint": (lambda: Checkpointed(use_reentrant=False), vectors),
     "function": (lambda: Applied(Square.apply), vectors),
@@ -157,16 +159,11 @@ TOGETHER = {
     "a_number_as_parameter": (lambda: Scaled(), vectors),
 }
 ONE_BY_ONE = {
-    "fused_attention": (FusedAttention, sequences),
-    "lstm": (lambda: Recurrent(nn.LSTM), sequences),
     "sparse_embedding": (lambda: Lookup(sparse=True), indices),
     "checkpoint_dropout": (lambda: Checkpointed(0.5, use_reentrant=False), vectors),
     "function_by_value": (lambda: Applied(SquareByValue.apply), vectors),
     "hook_by_value": (lambda: Applied(hooked(lambda g: g * (2 if g.norm() > 0 else 1))), vectors),
 }
-if DEVICE.type != "cpu":  # other operators there
-    for name in ("gru", "lstm", "encoder", "attention", "fused_attention"):
-        TOGETHER.pop(name, None), ONE_BY_ONE.pop(name, None)
 
 
 class Scaled(nn.Module):
@@ -273,10 +270,9 @@ def test_a_bad_task_harms_nobody(trunk):
     def bad(losses):
         return {**losses, "b": losses["b"] * torch.nan, "d": losses["d"] * torch.inf}
 
-    if trunk in TOGETHER:
-        balancer = compare(*TOGETHER[trunk], change=bad)
-        assert together(balancer)
-        assert balancer.skipped.tolist() == [0, 3, 0, 3, 0]
+    balancer = compare(*TOGETHER[trunk], change=bad)
+    assert together(balancer)
+    assert balancer.skipped.tolist() == [0, 3, 0, 3, 0]
 
 
 def test_a_gradient_that_turns_bad_in_the_trunk():
@@ -409,7 +405,7 @@ def test_a_hook_that_cannot_be_and_comes_late(at_once, says_so):
     assert not balancer._trunk.possible
 
 
-def test_other_warnings_are_passed_on():
+def test_warnings_of_the_user_are_shown():
     def warning(gradient):
         warnings.warn("mine", UserWarning, stacklevel=2)
 

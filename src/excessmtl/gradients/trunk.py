@@ -1,9 +1,8 @@
 """The way from z down to the shared parameters, for each task: several at a time where that is faster and works."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -18,16 +17,14 @@ Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
 """What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
 _AT_ONCE, _FILLED = 8, 2**24
 """On a GPU: a few tasks fill it, and memory grows with every one; so many numbers at z fill it too."""
-_LOOPED = "There is a performance drop because we have not yet implemented the batching rule"
-"""How torch begins to say that it will call an operator for one task after the other all the same."""
 
 
 class TrunkWalk:
     """Walks the trunk for all tasks, `tasks_at_once` in one pass of the autograd engine (None: by the device).
 
     In such a pass every operator works on the gradients of several tasks (`torch.vmap`). Some cannot: those with
-    sparse gradients, functions and hooks that look at values, operators that torch would loop over. What has failed
-    once, or was looped over, is not tried again: from then on the walk goes task by task, which works for every graph.
+    sparse gradients, functions and hooks that look at values. What has failed once is not tried again: from then on the
+    walk goes task by task, which works for every graph.
     """
 
     def __init__(self, tasks_at_once: int | None = None) -> None:
@@ -58,6 +55,7 @@ class TrunkWalk:
             for task in tasks:
                 found = _gradients(cut, parameters, dz[task], retain=keep or task != tasks[-1])
                 take([task], [None if gradient is None else gradient[None] for gradient in found])
+                del found  # before the next walk, not after it
 
     def _several(
         self,
@@ -74,9 +72,7 @@ class TrunkWalk:
         while left and self.possible:
             retain = keep or not known or len(left) > 1
             try:
-                watched: AbstractContextManager[list[str]] = nullcontext([]) if known else _loops_noted()
-                with watched as loops:
-                    found = _gradients_of_several(cut, parameters, _picked(dz, left[0]), retain)
+                found = _gradients_of_several(cut, parameters, _picked(dz, left[0]), retain)
             except Exception as error:  # whatever a hook or a function of the user's may raise
                 self.possible = False
                 if retain:  # if the error is a bug and not ours, it will come again
@@ -84,7 +80,7 @@ class TrunkWalk:
                 error.add_note("Walking the trunk for several tasks at once has worked before. Pass tasks_at_once=1.")
                 raise
             take(left.pop(0), found)
-            self.possible = not loops
+            del found  # before the next walk, not after it
         if self.possible:
             self._known |= kinds
         return [task for part in left for task in part]
@@ -104,23 +100,24 @@ def _gradients_of_several(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, re
         reached.extend(gradient is not None for gradient in found)
         return tuple(gradient for gradient in found if gradient is not None)
 
-    several = iter(torch.vmap(of_one)(dz))
+    with _quietly():
+        several = iter(torch.vmap(of_one)(dz))
     return [next(several) if there else None for there in reached]
 
 
 @contextmanager
-def _loops_noted() -> Iterator[list[str]]:
-    """Afterwards, the warnings that torch has called an operator for one task after the other. Others are passed on."""
-    # Noted, not turned into errors: autograd would keep the gradients that it has got by then, for ever.
-    loops: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield loops
-    for one in caught:
-        if str(one.message).startswith(_LOOPED):
-            loops.append(str(one.message))
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, source=one.source)
+def _quietly() -> Iterator[None]:
+    """Inside, torch does not warn that it calls some operator for one task after the other.
+
+    A walk in which one operator is looped over (fused attention is) is still faster than a walk per task. A filter for
+    warnings would do as well, but setting one makes Python show all warnings again that it has shown once.
+    """
+    warn: Callable[[bool], None] = torch._C._functorch._set_vmap_fallback_warning_enabled  # type: ignore[attr-defined]
+    warn(False)
+    try:
+        yield
+    finally:
+        warn(True)
 
 
 def _usual(dz: Tensor) -> int:
