@@ -1,7 +1,7 @@
 """Write the measured tables into docs/performance.md, from the JSON in perf/results."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +73,37 @@ def growth(content: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def accumulators(content: Mapping[str, Any]) -> str:
+    """One table: what every form takes and loses on each problem."""
+    header = ("accumulators", "problem", "bytes per task", "error of E", "error of the weights")
+    rows = []
+    for result in content["forms"]:
+        problem = f"{result['problem']}, {result['parameters']:,} shared parameters, {result['tasks']} tasks"
+        for row in result["rows"]:
+            size = f"{row['bytes'] / result['tasks']:,.0f}"
+            rows.append([row["accumulators"], problem, size, f"{row['risk_error']:.2%}", f"{row['weight_error']:.4f}"])
+    return f"{origin(content)}\n\n{as_markdown(header, rows)}"
+
+
+PARTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "bench_cpu": bench,
+    "bench_cuda": bench,
+    "growth_cpu": growth,
+    "growth_cuda": growth,
+    "accumulators": accumulators,
+}
+
+
 def render(page: str) -> str:
     """The page with every generated part replaced by what its file says now."""
-    for name in ("bench_cpu", "bench_cuda", "growth_cpu", "growth_cuda"):
+    for name, shown in PARTS.items():
         start, end = f"<!-- {name}.json -->", f"<!-- /{name}.json -->"
         before, rest = page.split(start)
         _, after = rest.split(end)
         path = RESULTS / f"{name}.json"
         text = "Not measured yet."
         if path.exists():
-            content = json.loads(path.read_text())
-            text = bench(content) if "results" in content else growth(content)
+            text = shown(json.loads(path.read_text()))
         page = f"{before}{start}\n\n{text}\n\n{end}{after}"
     return page
 

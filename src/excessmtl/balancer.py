@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,11 +16,12 @@ from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gather import gather
 from excessmtl.gradients.gather_heads import gather_heads
-from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gradients
+from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, without_gradients
 from excessmtl.gradients.graph import reaches_any
-from excessmtl.gradients.observation import Probe
+from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
 from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
+from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.validation import Losses, Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions, defer, write
 from excessmtl.methods.base import Decision, Heads, Rule
@@ -62,6 +65,12 @@ class Balancer(StatefulModule):
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
             batches say. Turn it off for processes that train different models.
+        tasks_at_once: For methods that look at all shared parameters: how many tasks are walked through the trunk
+            together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where that
+            tensor is large; 1 on a CPU. Graphs that do not allow it are walked task by task.
+        streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
+            excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
+            as tasks are walked together, not one per task.
     """
 
     def __init__(
@@ -75,6 +84,8 @@ class Balancer(StatefulModule):
         scale: float = 1.0,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
+        tasks_at_once: int | None = None,
+        streaming: bool = False,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):
             raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -86,11 +97,20 @@ class Balancer(StatefulModule):
             raise ValueError(f"scale must be a positive number, found {scale!r}")
         if layer is not None and rule.probe is not Probe.LAYER:
             raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
+        if tasks_at_once is not None and rule.probe is not Probe.SHARED:
+            raise ValueError(f"tasks_at_once is not used by {rule.name!r} as it is set up here; leave it out")
+        if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
+            raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
+        if streaming and not rule.streams:
+            raise ValueError(f"streaming is not used by {rule.name!r} as it is set up here; leave it out")
         names, reference = inputs.task_names(tasks), Shared(shared, layer)
-        super().__init__(rule.bind(names), names, [parameter.shape for parameter in reference.parameters])
+        shapes = [parameter.shape for parameter in reference.parameters]
+        super().__init__(rule.bind(names), names, shapes)
+        self._offsets = tuple(accumulate((shape.numel() for shape in shapes), initial=0))
         self._shared = reference
         self.heads: Heads = heads or rule.heads
         self.every, self.scale, self.pool = every, float(scale), pool
+        self.streaming, self._trunk = streaming, TrunkWalk(tasks_at_once)
         self._pending: list[Gathered] = []
         self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
@@ -201,6 +221,8 @@ class Balancer(StatefulModule):
                 raise ValueError(
                     f"{argument} is used with the last micro-batch only; leave it out with accumulate=True"
                 )
+        if self.streaming:
+            self._check_streaming(scaler, accumulate)
         ordered = inputs.ordered_losses(losses, self.tasks)
         tensors = None if at is None else inputs.representation(at, self.tasks)
         masks = inputs.label_masks(mask, self.tasks)
@@ -213,6 +235,16 @@ class Balancer(StatefulModule):
         trainable = self._shared.trainable
         return _Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, trainable)
 
+    def _check_streaming(self, scaler: Any, accumulate: bool) -> None:
+        """A ValueError for what needs the gradients that streaming lets go."""
+        for what, asked in (
+            ("scaler", scaler is not None),
+            ("accumulate=True", accumulate),
+            ("several processes that decide together", self._together() is not alone),
+        ):
+            if asked:
+                raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
+
     def _route(self, call: _Call, stacklevel: int = 3) -> Route:
         shared = list(call.shared.values())
         route = choose_route(
@@ -223,6 +255,11 @@ class Balancer(StatefulModule):
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
         )
+        if self.streaming and call.probe is Probe.SHARED and route.heads is None:
+            raise ValueError(
+                "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
+                "module that computes it as shared, or make the balancer with streaming=False"
+            )
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()
@@ -265,7 +302,15 @@ class Balancer(StatefulModule):
         direct = route.mode == "direct"
         if route.heads is not None and call.scale is None:
             below = list(call.shared.values()) if direct else ()
-            return gather_heads(call.losses, route.heads, call.masks, parameters=below)
+            return gather_heads(
+                call.losses,
+                route.heads,
+                call.masks,
+                parameters=below,
+                trunk=self._trunk,
+                kinds=route.kinds,
+                reduce=partial(self._reduce, call) if self.streaming and direct else None,
+            )
         probed: Sequence[Tensor] = ()
         if direct:
             probed = list(call.shared.values())
@@ -281,6 +326,19 @@ class Balancer(StatefulModule):
             keep=bool(probed) and not direct,
             final=direct,
         )
+
+    def _reduce(self, call: _Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
+        """What the rule makes of the gradients of some tasks, which are not going to be kept."""
+        with exact(rows):
+            seen = Observation(
+                losses=rows.new_zeros(len(rows)),
+                ok=ok,
+                rows=beside(rows, list(call.shared.values())),
+                matrix=rows,
+                positions=tuple(call.shared),
+                offsets=tuple(self._offsets[position] for position in call.shared),
+            )
+            return self.rule.reduce(self.state, tasks, seen)
 
     def _decide(self, call: _Call, batch: Gathered) -> tuple[Decision | None, Tensor]:
         """What the rule says, and the weights to apply to this batch."""
@@ -301,6 +359,7 @@ class Balancer(StatefulModule):
                 per_sample=self.rule.per_sample,
                 layer=self._shared.layer if call.probe is Probe.LAYER else (),
                 positions=tuple(call.shared),
+                offsets=tuple(self._offsets[position] for position in call.shared),
                 metrics=call.metrics,
                 cross=cross,
                 generator=self._generator,
@@ -359,6 +418,8 @@ class Balancer(StatefulModule):
             left_out = left_out & (~batch.overflow | ~batch.values.isfinite())
         self.skipped = self.skipped + left_out
         if decision is not None:
+            if decision.finish is not None:
+                decision.finish()
             self.remember(decision.state)
             self.weights = decision.weights
         if call.accumulate and not self.rule.gated:

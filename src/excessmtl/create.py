@@ -36,10 +36,22 @@ class ExcessMTL(Balancer):
         every: int = 1,
         scale: float = 1.0,
         pool: bool = True,
+        tasks_at_once: int | None = None,
+        streaming: bool = False,
         **options: Any,
     ) -> None:
         rule = excess(estimator, probe, **options)
-        super().__init__(rule, tasks, shared, heads=heads, every=every, scale=scale, pool=pool)
+        super().__init__(
+            rule,
+            tasks,
+            shared,
+            heads=heads,
+            every=every,
+            scale=scale,
+            pool=pool,
+            tasks_at_once=tasks_at_once,
+            streaming=streaming,
+        )
 
 
 def list_methods() -> list[str]:

@@ -42,7 +42,8 @@ class StatefulModule(nn.Module):
     def remember(self, state: State) -> None:
         """Replace the rule's state."""
         for name in self._state_names:  # past `__setattr__` of a module, which takes longer than the rule's operations
-            self._buffers[_PREFIX + name] = state[name].detach()
+            if state[name] is not self._buffers[_PREFIX + name]:  # else changed in place, or not at all
+                self._buffers[_PREFIX + name] = state[name].detach()
 
     def settle(self, places: dict[str, Tensor]) -> None:
         """Copy every buffer into the tensor it once was, and use that again: a recorded CUDA graph knows no other."""
@@ -79,6 +80,11 @@ class StatefulModule(nn.Module):
 
     def discard(self) -> None:
         """Forget what has been accumulated towards a step that is not going to be finished."""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self._state_names:  # some are changed in place; what was saved stays as it was
+            destination[prefix + _PREFIX + name] = destination[prefix + _PREFIX + name].clone()
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, *rest: Any
@@ -118,6 +124,11 @@ class StatefulModule(nn.Module):
             if not isinstance(found[name], Tensor):
                 raise ValueError(
                     f"state has {name} of type {type(found[name]).__name__}, expected a tensor; it is damaged"
+                )
+            if found[name].dtype != buffer.dtype:
+                raise ValueError(
+                    f"state has {name} of type {found[name].dtype}, expected {buffer.dtype}; make the balancer with "
+                    "the options it was saved with"
                 )
             if found[name].shape != buffer.shape:
                 raise ValueError(

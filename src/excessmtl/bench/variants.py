@@ -173,7 +173,18 @@ _NAMED = (
 )
 USUAL = tuple(variant.name for variant in _NAMED)
 _OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
-VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS)}
+_EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "paper-1": ("the trunk walked task by task", {"tasks_at_once": 1}),
+    "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
+    "paper-factored": ("accumulators factored", {"accumulators": "factored"}),
+    "paper-streaming": ("gradients let go one after the other", {"streaming": True}),
+    "paper-least": ("the least memory", {"streaming": True, "tasks_at_once": 1, "accumulators": "factored"}),
+}
+_FORMS = (
+    Variant(name, f"paper, {summary}", _Ours("excess", {"estimator": "paper", **options}))
+    for name, (summary, options) in _EXACT.items()
+)
+VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS, *_FORMS)}
 
 
 def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:

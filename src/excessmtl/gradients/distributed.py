@@ -40,14 +40,6 @@ def processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def mean_rows(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
-    """The mean of each matrix over the processes, in one sum for all of them."""
-    if not rows:
-        return rows
-    total = over_processes(torch.cat([row.float() for row in rows], dim=1)) / count
-    return tuple(torch.split(total, [row.shape[1] for row in rows], dim=1))
-
-
 def mean_where(values: Tensor, valid: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
     """Mean of `values` [m] over the processes where they are valid, and whether there is one."""
     sums = pool(torch.stack([torch.where(valid, values, 0), valid.to(values)]))

@@ -52,10 +52,10 @@ def gather(
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
         own.append([(target, g) for target, g in reached if isinstance(target, Tensor)])
-        probed.fill(task, gradients[len(edges) + len(leaves) :])
+        probed.take([task], gradients[len(edges) + len(leaves) :])
         finite.append(all_finite([gradient for _, gradient in reached], values))
     labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
-    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
+    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.flat, parameters, final)
 
 
 @contextmanager

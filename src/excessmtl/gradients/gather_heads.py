@@ -1,7 +1,6 @@
 """Per-task gradients of one batch where the heads can be walked together: the fast way, for the usual model."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +8,10 @@ from torch import Tensor
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.heads import Heads, walk
-from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.rows import ParameterRows
+from excessmtl.gradients.reduced import Reduce, ReducedRows
+from excessmtl.gradients.rows import ParameterRows, is_finite
 from excessmtl.gradients.stacked import stacked
+from excessmtl.gradients.trunk import TrunkWalk
 
 
 def gather_heads(
@@ -20,15 +20,21 @@ def gather_heads(
     masks: Sequence[Tensor | None],
     *,
     parameters: Sequence[Tensor] = (),
+    trunk: TrunkWalk,
+    kinds: frozenset[str] = frozenset(),
+    reduce: Reduce | None = None,
 ) -> Gathered:
     """What `gather` says, by one walk for all heads and with the results in one tensor.
 
-    Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task.
+    Down to `parameters`, all there is below the tensor where the heads meet, it is what `trunk` makes of it; `kinds`
+    are those of the nodes on that way. With `reduce` the gradients there are reduced and let go, and the trunk has to
+    be walked once more.
     """
     values = loss_values(losses)
     there = tuple(loss is not None for loss in losses)
     at_cut, own = walk(losses, heads)
-    cut = heads.cut.forgotten() if parameters else heads.cut
+    final = bool(parameters) and reduce is None
+    cut = heads.cut.forgotten() if final else heads.cut
     together = stacked(cut, at_cut, there, own)
     one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
     if together is not None:
@@ -37,37 +43,33 @@ def gather_heads(
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
-    probed = ParameterRows(parameters, len(losses))
-    if parameters:
-        _fill(probed, heads.cut, at_cut.tensors, there, parameters)
+    labelled = has_labels(losses, masks, values.device)
+    probed, numbers = ParameterRows(parameters if final else (), len(losses)), None
+    given = [task for task, here in enumerate(there) if here]
+    if final:
+        for task in set(range(len(losses))) - set(given):
+            probed.nothing_of(task)
+        trunk.walk(heads.cut, kinds, at_cut.tensors, given, parameters, probed.take, keep=False)
         finite = finite & probed.finite(values)
         one_by_one = [[] for _ in losses]  # what has been walked to the end is not sent down again
+    elif reduce is not None:
+        reduced = ReducedRows(parameters, reduce, labelled & is_finite(values) & finite)
+        trunk.walk(heads.cut, kinds, at_cut.tensors, given, parameters, reduced.take, keep=True)
+        finite, numbers = reduced.ok, reduced.numbers
     found = Gathered(
         values,
-        has_labels(losses, masks, values.device),
+        labelled,
         finite,
         None,
         masks,
         own,
         one_by_one,
-        probed.rows,
+        probed.flat,
         parameters,
-        final=bool(parameters),
+        final=final,
         stacked=together,
+        reduced=numbers,
     )
     if together is not None:
         together.zero_unless(found.ok)
     return found
-
-
-def _fill(probed: ParameterRows, cut: Cut, dz: Tensor, there: Sequence[bool], parameters: Sequence[Tensor]) -> None:
-    """From the cut down to the parameters, task by task; the last walk frees the graph."""
-    edge: Any = cut.edge
-    last = max(task for task, given in enumerate(there) if given)
-    for task, given in enumerate(there):
-        gradients: Sequence[Tensor | None] = [None] * len(parameters)
-        if given:
-            retain = task != last
-            with asleep(parameters):
-                gradients = torch.autograd.grad(edge, parameters, dz[task], retain_graph=retain, allow_unused=True)
-        probed.fill(task, gradients)

@@ -35,13 +35,15 @@ class Gathered:
     """Per task: (leaf, gradient) for the leaves outside `shared`."""
     one_by_one: list[list[tuple[Cut, Tensor]]]
     """Per task: gradients at the representation, where they are not stacked."""
-    probed: Sequence[Tensor]
-    """[m, n] gradients at each probed parameter, as they came."""
+    probed: Tensor | None
+    """[m, n] gradients at the probed parameters side by side, as they came; None where nothing is probed."""
     parameters: Sequence[Tensor] = ()
     final: bool = False
     """Whether the probed gradients are all there is of the shared ones (the trunk is not walked again)."""
     stacked: Stacked | None = None
     """The gradients of `own` and at the representation in one, zero where not ok, where they can be."""
+    reduced: Tensor | None = None
+    """[m] what the rule made of each probed gradient before it was let go."""
 
     @cached_property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
@@ -66,12 +68,17 @@ class Gathered:
         return (self.labelled & self.values.isfinite() & ~self.finite).any() & (self.scale > 1)
 
     @cached_property
+    def matrix(self) -> Tensor | None:
+        """`probed` (fp32 or wider) without the loss scale; zero rows where not ok."""
+        if self.probed is None:
+            return None
+        keep_bits(self.probed, -self.ok[:, None].to(torch.int32))  # all bits or none
+        return self.probed if self.scale is None else self.probed / self.scale
+
+    @cached_property
     def rows(self) -> tuple[Tensor, ...]:
-        """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
-        kept = -self.ok[:, None].to(torch.int32)  # all bits or none
-        for rows in self.probed:
-            keep_bits(rows, kept)
-        return tuple(self.probed if self.scale is None else (rows / self.scale for rows in self.probed))
+        """The same parameter by parameter."""
+        return () if self.matrix is None else beside(self.matrix, self.parameters)
 
     @cached_property
     def cut_rows(self) -> tuple[Tensor, ...]:
@@ -122,7 +129,12 @@ def without_gradients(
     labelled = has_labels(losses, masks, values.device)
     nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in losses]
     no_cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
-    return Gathered(values, labelled, torch.ones_like(labelled), scale, masks, nothing, no_cuts, [])
+    return Gathered(values, labelled, torch.ones_like(labelled), scale, masks, nothing, no_cuts, None)
+
+
+def beside(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The columns of each parameter in a matrix, or the entries in a vector, that has them side by side."""
+    return tuple(torch.split(matrix, [parameter.numel() for parameter in parameters], dim=-1))
 
 
 def loss_values(losses: Sequence[Tensor | None]) -> Tensor:

@@ -114,10 +114,14 @@ def leaves_of(losses: Iterable[Tensor | None]) -> list[Tensor]:
     return [leaf for node in _nodes_from(roots) if (leaf := leaf_of(node)) is not None]
 
 
-def leads_to_nothing_but(cut: Cut, parameters: Iterable[Tensor]) -> bool:
-    """Whether the graph below the cut ends in `parameters` alone, and in one of them at least."""
-    below = {id(leaf) for leaf in leaves_below([cut])}
-    return bool(below) and below <= {id(parameter) for parameter in parameters}
+def kinds_below(cut: Cut, parameters: Iterable[Tensor]) -> frozenset[str] | None:
+    """The kinds of nodes below the cut if they lead to `parameters` alone, and to one of them at least; else None."""
+    kinds, below = set(), set()
+    for node in _nodes_below([cut]):
+        kinds.add(type(node).__name__)
+        if (leaf := leaf_of(node)) is not None:
+            below.add(id(leaf))
+    return frozenset(kinds) if below and below <= {id(parameter) for parameter in parameters} else None
 
 
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:

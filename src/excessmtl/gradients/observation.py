@@ -11,6 +11,8 @@ from torch import Generator, Tensor
 
 from excessmtl.gradients.distributed import Pool, alone
 
+_BLOCK = 2**15
+
 
 class Probe(Enum):
     """Where a method looks at the tasks' gradients; the engine gathers no more than that."""
@@ -82,6 +84,16 @@ def check_mask(labelled: Tensor | None, size: int) -> None:
         raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample")
 
 
+def _gram(rows: Tensor) -> Tensor:
+    """rows @ rows.T in blocks: a few very long rows as one product would keep most of a GPU waiting."""
+    whole = rows.shape[1] // _BLOCK * _BLOCK
+    rest = rows[:, whole:] @ rows[:, whole:].T
+    if not whole:
+        return rest
+    blocks = rows[:, :whole].reshape(len(rows), -1, _BLOCK).transpose(0, 1)
+    return (blocks @ blocks.mT).sum(0) + rest
+
+
 @dataclass(frozen=True)
 class Observation:
     """Everything a rule may look at in one step. Tensors are fp32, unscaled, in task order.
@@ -96,12 +108,18 @@ class Observation:
     """[m] bool: labelled in this batch, and finite."""
     rows: tuple[Tensor, ...] = ()
     """Per-task gradients at the probe: one [m, n] matrix per probed tensor (zero rows where not ok)."""
+    matrix: Tensor | None = None
+    """Shared probe only: the rows of all parameters side by side, [m, n]; `rows` are its columns."""
     positions: tuple[int, ...] = ()
     """Shared probe only: which shared parameter each row matrix belongs to (frozen ones have none)."""
+    offsets: tuple[int, ...] = ()
+    """Shared probe only: where each row matrix would start if all shared parameters stood side by side."""
     samples: Callable[[int], Sequence[Sample]] = lambda task: ()
     """Representation probe only: the batches of one task, gradients zero where not ok."""
     together: Sequence[Samples] = ()
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
+    reduced: Tensor | None = None
+    """Shared probe, streaming: [m] what the rule's `reduce` made of each task's gradient; there are no rows then."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None
@@ -121,9 +139,11 @@ class Observation:
     @cached_property
     def gram(self) -> Tensor:
         """[m, m] Gram matrix of the per-task gradients, summed over the probed tensors."""
+        if self.matrix is not None:
+            return _gram(self.matrix)
         gram = self.losses.new_zeros(self.tasks, self.tasks)
         for row in self.rows:
-            gram = gram + row @ row.T
+            gram = gram + _gram(row)
         return self.pool(gram) if self.local_rows else gram
 
     def mean_over_ok(self, values: Tensor) -> Tensor:

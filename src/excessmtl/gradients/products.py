@@ -54,6 +54,8 @@ class Products:
     @property
     def tensors(self) -> Tensor:
         """[m, samples, features]"""
+        if set(self.sizes) == {1}:  # a product of matrices takes several times as long for vectors
+            return self.left.T.contiguous()[:, :, None] * self.right[:, None]
         lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
         if len(set(self.sizes)) == 1:
             return torch.stack(lefts) @ torch.stack(rights)

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from excessmtl.gradients.capture import Cut, FindCut, no_cut
-from excessmtl.gradients.graph import Reach, explore, leads_to_nothing_but, leaves_below
+from excessmtl.gradients.graph import Reach, explore, kinds_below, leaves_below
 from excessmtl.gradients.heads import Heads, separate_heads
 from excessmtl.gradients.observation import Probe
 
@@ -24,7 +24,7 @@ _NOT_CALLED = (
 class Route:
     """How the gradients are going to be computed.
 
-    "cut": heads down to the representation, then the trunk once. "direct": down to the shared parameters, task by
+    "cut": heads down to the representation, then the trunk once. "direct": down to the shared parameters, for every
     task. "combined": one backward for the weighted sum of the losses.
     """
 
@@ -34,6 +34,8 @@ class Route:
     """Whether walks from different losses meet on the way."""
     heads: Heads | None = None
     """The way down to the cut, where it can be walked for all tasks at once."""
+    kinds: frozenset[str] = frozenset()
+    """Of the nodes below the cut, where the way goes on there."""
 
     @property
     def cuts(self) -> list[Cut]:
@@ -57,9 +59,9 @@ def choose_route(
     if probe is not Probe.LAYER and (heads := separate_heads(losses, shared, find_cut)) is not None:
         if probe is not Probe.SHARED:
             return Route("cut", heads.reaches, overlap=False, heads=heads)
-        if leads_to_nothing_but(heads.cut, shared):
+        if (kinds := kinds_below(heads.cut, shared)) is not None:
             leaves = [replace(reach, cuts={}) for reach in heads.reaches]
-            return Route("direct", leaves, overlap=True, heads=heads)
+            return Route("direct", leaves, overlap=True, heads=heads, kinds=kinds)
     problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
     if find_cut is not None and (explicit or probe is not Probe.SHARED):
         reaches, overlap = explore(losses, shared, find_cut)

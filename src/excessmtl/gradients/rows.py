@@ -80,33 +80,52 @@ class Rows:
 
 
 class ParameterRows:
-    """One [m, n] matrix (fp32 or wider) per parameter, filled task by task.
+    """The gradients of all tasks at all parameters, side by side in one [m, n] matrix (fp32 or wider).
 
-    A gradient is copied as soon as it is there, so that one task's gradients are alive beside the matrices, not all.
+    A gradient is copied as soon as it is there, so that those of one walk are alive beside the matrix, not all. What
+    follows (checks, masks, weights, products) is an operation on one matrix, however many parameters there are.
     """
 
     def __init__(self, parameters: Sequence[Tensor], tasks: int) -> None:
-        self.rows = [p.new_empty(tasks, p.numel(), dtype=_wide(p.dtype), requires_grad=False) for p in parameters]
-        shaped = [rows.view(tasks, *p.shape) for rows, p in zip(self.rows, parameters, strict=True)]
-        self._places = list(zip(*(rows.unbind() for rows in shaped), strict=True)) or [()] * tasks
+        self.flat: Tensor | None = None
+        self._sizes = [parameter.numel() for parameter in parameters]
+        if parameters:
+            wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+            self.flat = parameters[0].new_empty(tasks, sum(self._sizes), dtype=wide, requires_grad=False)
 
-    def fill(self, task: int, gradients: Sequence[Tensor | None]) -> None:
-        """Zero where there is no gradient."""
-        found = [(place, g.to_dense()) for place, g in zip(self._places[task], gradients, strict=True) if g is not None]
-        if found:
-            torch._foreach_copy_([place for place, _ in found], [gradient for _, gradient in found])
-        for place, gradient in zip(self._places[task], gradients, strict=True):
-            if gradient is None:
-                place.zero_()
+    def take(self, tasks: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
+        """Copy the gradients [k, ...] of these tasks; zero where there is none."""
+        first, end = tasks[0], tasks[-1] + 1
+        if end - first == len(tasks):
+            self._fill(slice(first, end), gradients)
+            return
+        for row, task in enumerate(tasks):
+            self._fill(slice(task, task + 1), [None if gradient is None else gradient[row] for gradient in gradients])
+
+    def nothing_of(self, task: int) -> None:
+        """Zero for a task without gradients."""
+        if self.flat is not None:
+            self.flat[task].zero_()
+
+    def _fill(self, tasks: slice, gradients: Sequence[Tensor | None]) -> None:
+        if self.flat is None:
+            return
+        rows = self.flat[tasks]
+        parts = [
+            rows.new_zeros(1).expand(len(rows), size) if gradient is None else _dense(gradient).reshape(len(rows), -1)
+            for size, gradient in zip(self._sizes, gradients, strict=True)
+        ]
+        torch.cat(parts, dim=1, out=rows)
 
     def finite(self, like: Tensor) -> Tensor:
         """[m] bool: whether everything a task filled in is."""
-        sums = [rows.sum(1, dtype=torch.float32) for rows in self.rows]
-        return is_finite(torch.stack(sums).sum(0)) if sums else torch.ones_like(like, dtype=torch.bool)
+        if self.flat is None:
+            return torch.ones_like(like, dtype=torch.bool)
+        return is_finite(self.flat.sum(1, dtype=torch.float32))
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype == torch.float64 else torch.float32
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def keep_bits(values: Tensor, kept: Tensor) -> None:

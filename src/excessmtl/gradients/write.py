@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gathered import Gathered
+from excessmtl.gradients.gathered import Gathered, beside
 from excessmtl.gradients.graph import leaves_below
 from excessmtl.gradients.hooks import asleep
 
@@ -30,9 +30,11 @@ def contributions(
         parts = stacked.at_leaves(heads)
         if not gathered.final:
             parts.append((stacked.cut, stacked.at_cut.combined(weights)))
-    for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
-        combined = (weights.to(rows.dtype) @ rows).reshape(parameter.shape).to(parameter.dtype)
-        parts.append((parameter, combined if gathered.scale is None else combined * gathered.scale))
+    if gathered.final and gathered.matrix is not None:
+        combined = weights.to(gathered.matrix.dtype) @ gathered.matrix
+        combined = combined if gathered.scale is None else combined * gathered.scale
+        for parameter, part in zip(gathered.parameters, beside(combined, gathered.parameters), strict=True):
+            parts.append((parameter, part.view(parameter.shape).to(parameter.dtype)))
     if (overflow := gathered.overflow) is not None:
         parts = [(target, g * torch.where(overflow, torch.nan, 1.0).to(g.dtype)) for target, g in parts]
     return parts

@@ -30,6 +30,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    finish: Callable[[], None] | None = None
+    """Brings state that is too large to exist twice up to date in place; called when the step can no longer fail."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Rule:
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     replayable: ClassVar[bool] = True
     """Whether a step is the same kernels every time, so that it can be recorded in a CUDA graph."""
+    streams: ClassVar[bool] = False
+    """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
+
+    It then has a `reduce`."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
 
@@ -74,6 +80,13 @@ class Rule:
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Weights for this step and the state after it. Must not modify its arguments."""
+        raise NotImplementedError
+
+    def reduce(self, state: State, tasks: slice, seen: Observation) -> Tensor:
+        """[k] what `update` has to know of the gradients of these tasks, which nobody will see again.
+
+        `seen` is of these tasks alone. What the state keeps of them is brought up to date in place, now.
+        """
         raise NotImplementedError
 
     def lookahead(self, state: State) -> Tensor:

@@ -9,12 +9,13 @@ an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from excessmtl.estimation.accumulators import ACCUMULATORS, Accumulators
 from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.paper import accumulate_and_estimate
 from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
@@ -24,8 +25,8 @@ from excessmtl.solvers.multiplicative import ascend
 
 
 @dataclass(frozen=True)
-class PaperExcess(Rule):
-    """Algorithm 1 of the paper.
+class PaperWeights(Rule):
+    """The multiplicative weights of the paper, whatever the estimate E.
 
         E_i = g_i' diag(sum over steps of g_i g_i')^(-1/2) g_i               (Eq. 6, 7)
         alpha_i <- alpha_i exp(eta R_i) / sum_j alpha_j exp(eta R_j)         (Eq. 9)
@@ -42,7 +43,6 @@ class PaperExcess(Rule):
     """
 
     name: ClassVar[str] = "excess"
-    probe: ClassVar[Probe] = Probe.SHARED
     heads: ClassVar[Heads] = "unweighted"
 
     step_size: float = 0.01
@@ -60,21 +60,8 @@ class PaperExcess(Rule):
             raise ValueError(f"warmup_steps={self.warmup_steps} needs normalize='initial'; there is nothing to warm up")
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Accumulators of squared gradients; scores (log alpha up to a constant); sum and number of initial risks."""
-        state = {f"squares_{i}": torch.zeros(tasks, shape.numel()) for i, shape in enumerate(shared)}
-        return {**state, **self._multiplicative_state(tasks)}
-
-    def _multiplicative_state(self, tasks: int) -> State:
+        """Scores (log alpha up to a constant); sum and number of initial risks."""
         return {"scores": torch.zeros(tasks), "initial": torch.zeros(tasks), "observed": torch.zeros(tasks)}
-
-    def update(self, state: State, seen: Observation) -> Decision:
-        """One pass of the outer loop of Algorithm 1."""
-        risks, squares = torch.zeros_like(seen.losses), {}
-        for position, rows in zip(seen.positions, seen.rows, strict=True):
-            key = f"squares_{position}"
-            share, squares[key] = accumulate_and_estimate(rows, state[key], seen.ok)
-            risks = risks + share
-        return self._reweigh({**state, **squares}, risks, seen.ok)
 
     def _reweigh(self, state: State, risks: Tensor, ok: Tensor) -> Decision:
         observed = state["observed"] + ok
@@ -93,7 +80,49 @@ class PaperExcess(Rule):
 
 
 @dataclass(frozen=True)
-class PaperExcessAtRepresentation(PaperExcess):
+class PaperExcess(PaperWeights):
+    """Algorithm 1 of the paper, on all shared parameters."""
+
+    probe: ClassVar[Probe] = Probe.SHARED
+    streams: ClassVar[bool] = True
+
+    accumulators: Literal["fp32", "bf16", "factored"] = "fp32"
+    """How the sums of squared gradients are kept: to the letter, in half the memory, or in next to none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accumulators not in ACCUMULATORS:
+            raise ValueError(f"accumulators must be one of {list(ACCUMULATORS)}, found {self.accumulators!r}")
+
+    @property
+    def _kept(self) -> Accumulators:
+        return ACCUMULATORS[self.accumulators]
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """The accumulators too."""
+        return {**self._kept.init(tasks, shared), **super().init(tasks, shared)}
+
+    def reduce(self, state: State, tasks: slice, seen: Observation) -> Tensor:
+        """E of these tasks."""
+        own = {name: tensor[tasks] if tensor.ndim else tensor for name, tensor in state.items()}
+        estimate = self._kept.estimate(own, seen)
+        if estimate.finish is not None:
+            estimate.finish()
+        for name, new in estimate.state.items():
+            own[name].copy_(new)
+        return estimate.risks
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """One pass of the outer loop of Algorithm 1."""
+        if seen.reduced is not None:
+            return self._reweigh(state, torch.where(seen.ok, seen.reduced, 0), seen.ok)
+        estimate = self._kept.estimate(state, seen)
+        risks = torch.where(seen.ok, estimate.risks, 0)
+        return replace(self._reweigh({**state, **estimate.state}, risks, seen.ok), finish=estimate.finish)
+
+
+@dataclass(frozen=True)
+class PaperExcessAtRepresentation(PaperWeights):
     """The same formula on the adapter gradient at the representation: ours, for the price of uniform weighting."""
 
     probe: ClassVar[Probe] = Probe.REPRESENTATION
@@ -114,8 +143,7 @@ class PaperExcessAtRepresentation(PaperExcess):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """As in the paper's rule, with one small accumulator whatever the trunk."""
-        squares = torch.zeros(tasks, (self.width + 1) * self.width)
-        return {"squares": squares, **self._multiplicative_state(tasks)}
+        return {"squares": torch.zeros(tasks, (self.width + 1) * self.width), **super().init(tasks, shared)}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Algorithm 1 with the mean adapter gradient for g."""

@@ -76,8 +76,8 @@ _TRUST = (
 _CONTRAST = (
     _rule(r0=-1),
     *(_rule(trust=trust, n=-0.5, r0=-0.5) for trust in (1, 2, 3)),
-    *(_rule(trust=trust, r0=-1, **{cap: -0.5}) for trust in (1, 1.5, 2, 2.5, 3) for cap in ("g30", "g10", "g3")),
-    *(_rule(trust=trust, r0=-1, **{cap: -0.25}) for trust in (2, 3) for cap in ("g", "g10")),
+    *(Candidate({"r0": -1, cap: -0.5}, trust) for trust in (1, 1.5, 2, 2.5, 3) for cap in ("g30", "g10", "g3")),
+    *(Candidate({"r0": -1, cap: -0.25}, trust) for trust in (2, 3) for cap in ("g", "g10")),
     *(_rule(trust=trust, F=-0.5, r0=-0.5) for trust in (1.5, 2, 3)),
     *(_rule(trust=trust, n=-0.75, r0=-0.25) for trust in (1, 2)),
     *(_rule(trust=trust, r0=-1) for trust in (2, 3)),

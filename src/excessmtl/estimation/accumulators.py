@@ -1,0 +1,150 @@
+"""Where the paper's estimate keeps its sums of squared gradients s, as many numbers per task as the trunk has.
+
+They are brought up to date in place, when the step can no longer fail: they are too large to exist twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from excessmtl.estimation.paper import chunks, excess_risks
+from excessmtl.gradients.observation import Observation
+
+State = dict[str, Tensor]
+_ODD, _GOLDEN = 0x3C6EF35F, 0x9E3779B9 - 2**32
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step makes of the accumulators."""
+
+    risks: Tensor
+    """E [m], this step included; zero for tasks that are not ok."""
+    state: State = field(default_factory=dict)
+    """What is replaced."""
+    finish: Callable[[], None] | None = None
+    """Brings the rest up to date in place."""
+
+
+class Accumulators(Protocol):
+    """One way to keep s."""
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """s = 0."""
+
+    def estimate(self, state: State, seen: Observation) -> Estimate:
+        """E, and how s changes."""
+
+
+class Whole:
+    """Every number of s in fp32: Algorithm 1 to the letter."""
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """[m, n], the parameters side by side."""
+        return {"squares": torch.zeros(tasks, sum(shape.numel() for shape in shared))}
+
+    def estimate(self, state: State, seen: Observation) -> Estimate:
+        """As in the paper."""
+        pairs = list(_pairs(state["squares"], seen))
+
+        def finish() -> None:
+            for rows, squares in pairs:
+                squares.addcmul_(rows, rows)
+
+        return Estimate(_total(excess_risks(rows, squares) for rows, squares in pairs), finish=finish)
+
+
+class Rounded:
+    """Every number of s in bf16: half the memory.
+
+    With 8 bits a sum of squares stops growing as soon as a square is less than 1/256 of it. So sums are rounded up or
+    down by chance, up the more often the closer they are to it, and are right on average. Chance is the last bits of
+    the gradient and a counter, which walks evenly through all values should the gradient stand still: no random
+    stream is touched, and a resumed run goes on bit for bit.
+    """
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """As before, and the counter."""
+        (squares,) = Whole().init(tasks, shared).values()
+        return {"squares": squares.bfloat16(), "roundings": torch.zeros((), dtype=torch.int32)}
+
+    def estimate(self, state: State, seen: Observation) -> Estimate:
+        """E before rounding."""
+        pairs = list(_pairs(state["squares"], seen))
+        counter = state["roundings"] + 1
+
+        def finish() -> None:
+            for rows, squares in pairs:
+                for gradient, old in chunks(rows, squares):
+                    old.copy_(_rounded(torch.addcmul(old.float(), gradient, gradient), gradient, counter))
+
+        risks = _total(excess_risks(rows, squares) for rows, squares in pairs)
+        return Estimate(risks, {"roundings": counter}, finish)
+
+
+def _rounded(values: Tensor, gradient: Tensor, counter: Tensor) -> Tensor:
+    """In place: the positive fp32 values as numbers that bf16 has. What it has already stays."""
+    # Any odd number carries the last bits of the gradient to the first ones. The counter's is 2^32 over the golden
+    # ratio: its multiples fill the range more evenly than those of any other.
+    chance = (gradient.view(torch.int32) * _ODD).add_(counter * _GOLDEN)
+    # bf16 is the upper half of fp32: add a chance 16-bit number to the lower half, and cut that off.
+    values.view(torch.int32).add_(chance.bitwise_right_shift_(16).bitwise_and_(0xFFFF)).bitwise_and_(-0x10000)
+    return values
+
+
+class Factored:
+    """Sums over the rows and over the columns of a matrix, as in Adafactor: next to no memory.
+
+    s_jk is taken as r_j c_k / sum(r), which is right where the squares of a layer's gradient are products of something
+    of its outputs and something of its inputs. Parameters of more dimensions are matrices of the first and all others;
+    vectors are kept whole.
+    """
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """Per parameter: one vector for each task, or two."""
+        state = {}
+        for i, shape in enumerate(shared):
+            outputs = shape[0] if len(shape) > 1 else 0
+            if outputs:
+                state[f"outputs_{i}"] = torch.zeros(tasks, outputs)
+            state[f"inputs_{i}"] = torch.zeros(tasks, shape.numel() // max(outputs, 1))
+        return state
+
+    def estimate(self, state: State, seen: Observation) -> Estimate:
+        """Parameter by parameter."""
+        new: State = {}
+        shares = []
+        for i, rows in zip(seen.positions, seen.rows, strict=True):
+            outputs, inputs = state.get(f"outputs_{i}"), state[f"inputs_{i}"]
+            if outputs is None:
+                shares.append(excess_risks(rows, inputs))
+                new[f"inputs_{i}"] = torch.addcmul(inputs, rows, rows)
+                continue
+            power = rows.square().view(len(rows), outputs.shape[1], inputs.shape[1])
+            outputs, inputs = outputs + power.sum(2), inputs + power.sum(1)
+            new[f"outputs_{i}"], new[f"inputs_{i}"] = outputs, inputs
+            # Where nothing has ever arrived the sum is zero, and so is the power it divides.
+            tiny = torch.finfo(power.dtype).tiny
+            per_output = (power @ inputs.clamp(min=tiny).rsqrt()[:, :, None]).squeeze(2)
+            total = outputs.sum(1).sqrt()
+            shares.append((per_output * outputs.clamp(min=tiny).rsqrt()).sum(1) * total)
+        return Estimate(_total(shares), new)
+
+
+ACCUMULATORS: Mapping[str, Accumulators] = {"fp32": Whole(), "bf16": Rounded(), "factored": Factored()}
+
+
+def _pairs(squares: Tensor, seen: Observation) -> Iterator[tuple[Tensor, Tensor]]:
+    """The gradients beside their accumulators: all parameters in one, unless some are frozen."""
+    if seen.matrix is not None and seen.matrix.shape == squares.shape:
+        yield seen.matrix, squares
+        return
+    for rows, offset in zip(seen.rows, seen.offsets, strict=True):
+        yield rows, squares[:, offset : offset + rows.shape[1]]
+
+
+def _total(shares: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(shares)).sum(0)

@@ -1,0 +1,210 @@
+"""Accumulators that take less memory: what they promise, by hand."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl.estimation.accumulators import ACCUMULATORS, Factored, Rounded, Whole
+from excessmtl.gradients.observation import Observation
+from models import PAPER, assert_same, batch, losses_of, mlp, trained
+
+SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]
+SIZE = 12 + 5 + 12 + 1
+each = pytest.mark.parametrize("name", ACCUMULATORS)
+
+
+def seen(matrix, ok=None, positions=(0, 1, 2, 3)):
+    """Gradients [m, n] of the shapes above, or of some of them."""
+    starts = [0, 12, 17, 29]
+    sizes = [SHAPES[i].numel() for i in positions]
+    return Observation(
+        losses=torch.ones(len(matrix)),
+        ok=torch.ones(len(matrix), dtype=torch.bool) if ok is None else ok,
+        rows=tuple(torch.split(matrix, sizes, dim=1)),
+        matrix=matrix,
+        positions=positions,
+        offsets=tuple(starts[i] for i in positions),
+    )
+
+
+def after(accumulators, state, observation):
+    """The state after a step."""
+    estimate = accumulators.estimate(state, observation)
+    if estimate.finish is not None:
+        estimate.finish()
+    return {**state, **estimate.state}
+
+
+def gradients(tasks=3, size=SIZE, seed=0):
+    return torch.randn(tasks, size, generator=torch.Generator().manual_seed(seed))
+
+
+@each
+def test_nothing_changes_before_the_step_is_finished(name):
+    accumulators = ACCUMULATORS[name]
+    state = accumulators.init(3, SHAPES)
+    before = copy.deepcopy(state)
+    observation = seen(gradients())
+    estimate = accumulators.estimate(state, observation)
+    assert_same(state, before)
+    if estimate.finish is not None:
+        estimate.finish()
+    changed = {**state, **estimate.state}
+    assert all(not torch.equal(changed[key], before[key]) for key in before)
+    assert torch.equal(observation.matrix, gradients())
+
+
+@each
+def test_a_task_left_out_keeps_its_sums_bit_for_bit(name):
+    accumulators, ok = ACCUMULATORS[name], torch.tensor([True, False, True])
+    state = accumulators.init(3, SHAPES)
+    for seed in range(3):
+        state = after(accumulators, state, seen(gradients(seed=seed)))
+    before = copy.deepcopy(state)
+    state = after(accumulators, state, seen(torch.where(ok[:, None], gradients(seed=9), 0), ok))
+    for key in before:
+        if before[key].ndim:
+            assert torch.equal(state[key][1], before[key][1]), key
+            assert not torch.equal(state[key][0], before[key][0]), key
+
+
+@each
+def test_frozen_parameters_keep_theirs(name):
+    accumulators = ACCUMULATORS[name]
+    full = gradients()
+    state = after(accumulators, accumulators.init(3, SHAPES), seen(full))
+    before = copy.deepcopy(state)
+    some = torch.cat([full[:, :12], full[:, 17:29]], dim=1)
+    estimate = accumulators.estimate(state, seen(some, positions=(0, 2)))
+    if estimate.finish is not None:
+        estimate.finish()
+    state = {**state, **estimate.state}
+    if "squares" in state:
+        assert torch.equal(state["squares"][:, 12:17], before["squares"][:, 12:17])
+        torch.testing.assert_close(state["squares"][:, 17:29].float(), 2 * full[:, 17:29].square(), rtol=0.02, atol=0)
+    else:
+        assert torch.equal(state["inputs_1"], before["inputs_1"])
+        torch.testing.assert_close(state["inputs_2"], 2 * before["inputs_2"])
+
+
+def test_in_bf16_small_squares_add_up():
+    rounded, state = Rounded(), Rounded().init(1, [torch.Size([200])])
+    still = torch.linspace(0.5, 1.5, 200)[None]
+    observation = Observation(torch.ones(1), torch.ones(1, dtype=torch.bool), rows=(still,), matrix=still)
+    nearest = torch.zeros(200, dtype=torch.bfloat16)
+    for _ in range(5000):
+        state = after(rounded, state, observation)
+        nearest += still[0].square().bfloat16()
+    right = 5000 * still[0].square()
+    assert nearest.float().max() < 0.2 * right.max(), "ordinary rounding would do as well; there is nothing to test"
+    torch.testing.assert_close(state["squares"][0].float(), right, rtol=0.02, atol=0)
+
+
+def test_in_bf16_sums_are_right_on_average():
+    rounded, state = Rounded(), Rounded().init(2, [torch.Size([4000])])
+    total = torch.zeros(2, 4000)
+    for seed in range(1000):
+        noise = gradients(2, 4000, seed)
+        total += noise.square()
+        state = after(rounded, state, Observation(torch.ones(2), torch.ones(2).bool(), rows=(noise,), matrix=noise))
+    error = state["squares"].float() / total - 1
+    assert error.mean().abs() < 2e-3
+    assert error.std() < 0.06
+
+
+def test_in_bf16_what_fits_is_not_changed():
+    rounded, state = Rounded(), Rounded().init(1, [torch.Size([3])])
+    step = torch.tensor([[1.0, 0.5, 16.0]])
+    state = after(rounded, state, Observation(torch.ones(1), torch.ones(1).bool(), rows=(step,), matrix=step))
+    assert state["squares"].tolist() == [[1.0, 0.25, 256.0]]
+
+
+def test_factored_is_exact_where_squares_are_products():
+    outputs, inputs = torch.rand(2, 3, 1) + 0.1, torch.rand(2, 1, 4) + 0.1
+    factored, whole = Factored(), Whole()
+    states = [form.init(2, SHAPES[:1]) for form in (factored, whole)]
+    for factor in (1.0, -2.0, 0.5):
+        observation = seen(factor * (outputs * inputs).flatten(1), positions=(0,))
+        estimates = [
+            form.estimate(state, observation).risks for form, state in zip((factored, whole), states, strict=True)
+        ]
+        torch.testing.assert_close(*estimates)
+        states = [after(form, state, observation) for form, state in zip((factored, whole), states, strict=True)]
+
+
+def test_factored_by_its_formula():
+    matrix = gradients(2)
+    risks = Factored().estimate(Factored().init(2, SHAPES), seen(matrix)).risks
+    expected = matrix[:, 12:17].abs().sum(1) + matrix[:, 29:].abs().sum(1)
+    for block in (matrix[:, :12].view(2, 3, 4), matrix[:, 17:29].view(2, 2, 6)):
+        power = block.double().square()
+        sums = power.sum(2, keepdim=True) * power.sum(1, keepdim=True) / power.sum((1, 2), keepdim=True)
+        expected = expected + (power / sums.sqrt()).sum((1, 2))
+    torch.testing.assert_close(risks, expected.float())
+
+
+def test_factored_with_nothing_to_divide_by():
+    matrix = torch.zeros(2, SIZE)
+    matrix[0, 3] = 2.0
+    risks = Factored().estimate(Factored().init(2, SHAPES), seen(matrix)).risks
+    assert risks.tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["bf16", "factored"])
+def test_training_goes_on_bit_for_bit_after_loading(name):
+    runs = []
+    for split in (False, True):
+        model = mlp()
+        balancer = PAPER.create(model.trunk, accumulators=name)
+        trained(balancer, model, 4, seed=1)
+        if split:
+            fresh = PAPER.create(model.trunk, accumulators=name)
+            fresh.load_state_dict(copy.deepcopy(balancer.state_dict()))
+            balancer = fresh
+        trained(balancer, model, 4, seed=2)
+        runs.append((dict(balancer.state), list(model.parameters())))
+    for one, other in zip(runs[0][1], runs[1][1], strict=True):
+        assert torch.equal(one, other)
+    assert_same(*(run[0] for run in runs))
+
+
+@pytest.mark.parametrize(("saved", "read"), [("fp32", "bf16"), ("factored", "fp32"), ("bf16", "fp32")])
+def test_a_state_of_another_form_is_refused(saved, read):
+    model = mlp()
+    state = PAPER.create(model.trunk, accumulators=saved).state_dict()
+    with pytest.raises(ValueError, match="the options it was saved with"):
+        PAPER.create(model.trunk, accumulators=read).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("name", "most"), [("bf16", 0.51), ("factored", 0.1)])
+def test_it_takes_less_memory(name, most):
+    trunk = nn.Sequential(nn.Linear(64, 64), nn.Conv2d(8, 8, 3))
+    sizes = [
+        sum(tensor.nbytes for tensor in PAPER.create(trunk, accumulators=form).state.values())
+        for form in ("fp32", name)
+    ]
+    assert sizes[1] < most * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "rtol"), [("bf16", 1e-3), ("factored", 0.1)])
+def test_weights_stay_close_to_the_paper_s(name, rtol):
+    model = mlp()
+    balancers = [PAPER.create(model.trunk, accumulators=form, step_size=0.1) for form in ("fp32", name)]
+    for seed in range(20):
+        torch.manual_seed(seed)
+        x, targets = batch()
+        weights = [balancer.backward(losses_of(model(x), targets)).weights for balancer in balancers]
+    torch.testing.assert_close(weights[1], weights[0], rtol=rtol, atol=0)
+    assert (weights[0] - 1 / 3).abs().max() > 0.02
+
+
+def test_forms_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="accumulators must be one of"):
+        PAPER.create(mlp().trunk, accumulators="fp8")
+    with pytest.raises(ValueError, match="accumulators is not an option of estimator='robust'"):
+        excessmtl.create("excess", tasks=["a"], shared=mlp().trunk, accumulators="bf16")
+    with pytest.raises(ValueError, match="accumulators is not an option"):
+        PAPER.create(mlp().trunk, probe="representation", accumulators="bf16")
