@@ -11,6 +11,7 @@ from excessmtl.files import atomic_write
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "performance.md", ROOT / "perf" / "results"
 HEADER = ("method", "ms", "quartiles", "ratio to plain", "quartiles", "peak MB", "goal")
+_REPLAYED = "to_replayed"
 GOALS: dict[tuple[str, str, str], tuple[str, float]] = {
     ("cpu", "mlp512-40", "excess"): ("ratio", 1.5),
     ("cpu", "conv-5", "excess"): ("ratio", 1.15),
@@ -19,6 +20,13 @@ GOALS: dict[tuple[str, str, str], tuple[str, float]] = {
     ("cuda", "resnet18-4", "excess"): ("ratio", 1.03),
     ("cuda", "resnet18-40", "excess"): ("ratio", 1.15),
     ("cuda", "segnet-3", "excess"): ("ratio", 1.05),
+    ("cuda", "mlp-7", "excess-replayed"): (_REPLAYED, 1.3),
+    ("cuda", "lenet-2", "excess-replayed"): (_REPLAYED, 1.2),
+    ("cuda", "resnet18-4", "excess-replayed"): (_REPLAYED, 1.03),
+    ("cuda", "resnet18-40", "excess-replayed"): (_REPLAYED, 1.15),
+    ("cuda", "segnet-3", "excess-replayed"): (_REPLAYED, 1.05),
+    ("cuda", "mlp-7", "paper-replayed"): ("ms", 5.2),
+    ("cuda", "lenet-2", "paper-replayed"): ("ms", 3.6),
     ("cuda", "mlp-7", "paper"): ("ms", 5.2),
     ("cuda", "lenet-2", "paper"): ("ms", 3.6),
     ("cuda", "resnet18-4", "paper"): ("ms", 70.0),
@@ -32,8 +40,9 @@ def goal(device: str, network: str, row: Mapping[str, Any]) -> str:
     if (device, network, row["method"]) not in GOALS:
         return ""
     quantity, limit = GOALS[device, network, row["method"]]
-    shown = f"x{limit:g}" if quantity == "ratio" else f"{limit:g} ms"
-    return f"{shown}, {'met' if row[quantity][1] <= limit else 'missed'}"
+    shown = f"{limit:g} ms" if quantity == "ms" else f"x{limit:g}"
+    where = " of plain-replayed" if quantity == _REPLAYED else ""
+    return f"{shown}{where}, {'met' if row[quantity][1] <= limit else 'missed'}"
 
 
 def origin(content: Mapping[str, Any]) -> str:

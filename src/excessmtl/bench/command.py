@@ -58,8 +58,8 @@ def table(settings: Settings, path: Path | None, console: Console) -> None:
     for network in settings.networks:
         results.append(measure(network, settings.variants, settings.device, settings.seconds).to_dict())
         console.print(as_rich(results[-1]))
-    if path is not None:
-        _write(path, {**_origin(settings), "results": results})
+        if path is not None:  # now, so that what is measured is kept if the rest is not
+            _write(path, {**_origin(settings), "results": results})
 
 
 def growth(settings: Settings, path: Path | None, console: Console) -> None:
