@@ -320,7 +320,7 @@ def test_linear_heads_are_recognised(heads, found):
     UNIFORM.create(model["trunk"], tasks=["a"])
     z = model["trunk"](torch.randn(BATCH, FEATURES))
     separated = separate({task: head(z).square().mean() for task, head in model["heads"].items()}, model)
-    assert (linear_heads(separated.cut, separated.entries) is not None) == found
+    assert (linear_heads(separated.cut, separated.entries, separated.repeated) is not None) == found
 
 
 def test_products_are_what_they_stand_for():
@@ -336,7 +336,7 @@ def test_products_are_what_they_stand_for():
     products = Products(left.clone(), right.clone(), (1, 0, 3, 2))
     products.right[2, 1] = torch.nan
     assert products.sums().isfinite().tolist() == [True, True, False, True]
-    products.keep(-products.sums().isfinite().int())
+    products.keep(products.sums().isfinite())
     torch.testing.assert_close(products.tensors, dense * torch.tensor([1, 1, 0, 1])[:, None, None])
 
 

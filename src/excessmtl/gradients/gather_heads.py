@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
+from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_vector
 from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.rows import ParameterRows
-from excessmtl.gradients.stacked import stacked
+from excessmtl.gradients.rows import ParameterRows, is_finite
+from excessmtl.gradients.stacked import by_task, stacked
 
 
 def gather_heads(
@@ -25,18 +25,22 @@ def gather_heads(
 
     Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task.
     """
-    values = loss_values(losses)
+    with torch.enable_grad():
+        vector = loss_vector(losses)
+    values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
-    at_cut, own = walk(losses, heads)
+    at_cut, alike, own = walk(vector, heads)
     cut = heads.cut.forgotten() if parameters else heads.cut
-    together = stacked(cut, at_cut, there, own)
+    together = stacked(cut, at_cut, there, own, alike)
     one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
     if together is not None:
-        finite = together.finite()
+        finite = is_finite(together.sums() + values)
     else:
+        own = [[*mine, *more] for mine, more in zip(by_task(alike, len(losses)), own, strict=True)]
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
+        finite = finite & is_finite(values)
     probed = ParameterRows(parameters, len(losses))
     if parameters:
         _fill(probed, heads.cut, at_cut.tensors, there, parameters)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.rows import index_of, keep_bits
+from excessmtl.gradients.rows import index_of, keep_where
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Products:
             return each
         return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
 
-    def keep(self, kept: Tensor) -> None:
-        """Set the tasks to zero where `kept` [m] is 0 (where not, -1). Both factors: zero times NaN is NaN."""
-        mine = self._each(kept)
-        keep_bits(self.left, mine)
-        keep_bits(self.right, mine[:, None])
+    def keep(self, ok: Tensor) -> None:
+        """Set the tasks to zero where not `ok` [m]. Both factors: zero times NaN is NaN."""
+        mine = self._each(ok)
+        keep_where(mine, self.left)
+        keep_where(mine.unsqueeze(1), self.right)
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum."""
@@ -54,9 +54,11 @@ class Products:
     @property
     def tensors(self) -> Tensor:
         """[m, samples, features]"""
+        tasks, size = len(self.sizes), self.sizes[0]
+        if set(self.sizes) == {size}:
+            left = self.left.view(-1, tasks, size).transpose(0, 1)
+            return torch.bmm(left, self.right.view(tasks, size, -1))
         lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
-        if len(set(self.sizes)) == 1:
-            return torch.stack(lefts) @ torch.stack(rights)
         return torch.stack([left @ right for left, right in zip(lefts, rights, strict=True)])
 
     def times(self, matrix: Tensor) -> Tensor:

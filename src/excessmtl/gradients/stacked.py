@@ -12,7 +12,7 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.products import Products
-from excessmtl.gradients.rows import Rows, index_of, is_finite
+from excessmtl.gradients.rows import Rows, index_of
 
 Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
 
@@ -27,7 +27,15 @@ class Alike:
 
     def among(self, values: Tensor) -> Tensor:
         """The entries of `values` [m] that belong to these leaves."""
-        return values if self.tasks == tuple(range(len(values))) else values[index_of(self.tasks, values.device)]
+        return values if self._of_each(values) else values[index_of(self.tasks, values.device)]
+
+    def added(self, total: Tensor) -> Tensor:
+        """`total` [m] and the sums of these leaves."""
+        sums = self.rows.sums()
+        return total + sums if self._of_each(total) else total.index_add(0, index_of(self.tasks, total.device), sums)
+
+    def _of_each(self, values: Tensor) -> bool:
+        return self.tasks == tuple(range(len(values)))
 
 
 @dataclass(frozen=True)
@@ -46,19 +54,18 @@ class Stacked:
         pairs = zip(self.at_cut.tensors.unbind(), self.there, strict=True)
         return [[(self.cut, dz)] if there else [] for dz, there in pairs]
 
-    def finite(self) -> Tensor:
-        """[m] bool."""
+    def sums(self) -> Tensor:
+        """[m]; finite if and only if everything of the task is (or is beyond any use)."""
         total = self.at_cut.sums()
         for group in self.own:
-            total = total.index_add(0, index_of(group.tasks, total.device), group.rows.sums())
-        return is_finite(total)
+            total = group.added(total)
+        return total
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set everything of the tasks that are not ok to zero."""
-        kept = -ok.to(torch.int32)  # all bits or none
-        self.at_cut.keep(kept)
+        self.at_cut.keep(ok)
         for group in self.own:
-            group.rows.keep(group.among(kept))
+            group.rows.keep(group.among(ok))
 
     def at_leaves(self, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
         """The gradients of the tasks' own leaves, times `heads` (None: one)."""
@@ -66,7 +73,7 @@ class Stacked:
         for group in self.own:
             scaled = group.rows.flat
             if heads is not None:
-                scaled = scaled * group.among(heads).to(scaled.dtype)[:, None]
+                scaled = scaled * group.among(heads).to(scaled.dtype).unsqueeze(1)
             parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
         return parts
 
@@ -75,16 +82,27 @@ class Stacked:
         return replace(self, cut=self.cut.without_graph(), own=[])
 
 
-def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
-    """All of it in one, or None where a task's own gradients are sparse."""
+def stacked(
+    cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own, known: Sequence[Alike] = ()
+) -> Stacked | None:
+    """All of it in one, or None where a task's own gradients are sparse. `known`: what is together already."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):
         for leaf, gradient in pairs:
             if gradient.is_sparse:
                 return None
             alike.setdefault((gradient.shape, gradient.dtype), []).append((task, leaf, gradient))
-    groups = []
+    groups = [*known]
     for members in alike.values():
         tasks, leaves, gradients = zip(*members, strict=True)
         groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
     return Stacked(cut, at_cut, there, groups)
+
+
+def by_task(groups: Sequence[Alike], tasks: int) -> list[list[tuple[Tensor, Tensor]]]:
+    """Per task: (leaf, gradient)."""
+    pairs: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(tasks)]
+    for group in groups:
+        for task, leaf, gradient in zip(group.tasks, group.leaves, group.rows.tensors.unbind(), strict=True):
+            pairs[task].append((leaf, gradient))
+    return pairs
