@@ -35,10 +35,9 @@ class Heads:
     repeated: set[Node]
     """Nodes to which several edges lead."""
 
-    @property
-    def reaches(self) -> list[Reach]:
-        """The same in the words of the general walk."""
-        cuts = {id(self.cut): self.cut}
+    def reaches(self, to_cut: bool) -> list[Reach]:
+        """The same in the words of the general walk, with the cut or without."""
+        cuts = {id(self.cut): self.cut} if to_cut else {}
         return [
             Reach({id(leaf): leaf for leaf in leaves}, cuts if above else {})
             for leaves, above in zip(self.leaves, self.entries, strict=True)

@@ -31,6 +31,7 @@ class Linear:
     weight: Tensor
     """[outputs, features]"""
     bias: Tensor | None
+    outputs: int
 
     @property
     def output(self) -> GradientEdge:
@@ -55,7 +56,7 @@ def linear_heads(
             return None
         found.append(layer)
     samples, features = cut.stored.shape
-    outputs = [len(layer.weight) for layer in found if layer is not None]
+    outputs = [layer.outputs for layer in found if layer is not None]
     few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
     dtype = cut.stored.dtype
     # Half precision overflows where the finite check of the factors, which looks no further than fp32, sees nothing.
@@ -76,11 +77,14 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> L
     if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
         return None
     weight = _parameter(transposed.next_functions[0][0], repeated)
-    if weight is None or place == 0 or inputs[0] is None:
-        return None if weight is None else Linear(node, weight, None)
+    if weight is None:
+        return None
+    outputs = weight.shape[0]
+    if place == 0 or inputs[0] is None:
+        return Linear(node, weight, None, outputs)
     bias = _parameter(inputs[0], repeated)
-    plain = bias is not None and bias.shape == weight.shape[:1] and getattr(node, "_saved_beta", 1) == 1
-    return Linear(node, weight, bias) if plain else None
+    plain = bias is not None and bias.shape == (outputs,) and getattr(node, "_saved_beta", 1) == 1
+    return Linear(node, weight, bias, outputs) if plain else None
 
 
 def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
@@ -97,19 +101,19 @@ def at_layers(
     The leaves are together where all layers are of one shape, else task by task.
     """
     layers = [layer for layer in linear if layer is not None]
-    sizes = tuple(0 if layer is None else len(layer.weight) for layer in linear)
+    sizes = tuple([0 if layer is None else layer.outputs for layer in linear])
     with torch.no_grad():
         left = torch.cat([_or_zero(*pair, cut) for pair in zip(arrived, layers, strict=True)], dim=1)
         right = torch.cat([layer.weight for layer in layers])
         at_weights, at_biases = left.t() @ cut.stored, left.sum(0)
     products = Products(left, right, sizes)
-    tasks = tuple(task for task, layer in enumerate(linear) if layer is not None)
+    tasks = tuple([task for task, layer in enumerate(linear) if layer is not None])
     weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
-    if {*sizes} - {0} == {sizes[tasks[0]]} and len(biases) in (0, len(layers)) and None not in arrived:
+    if {*sizes} - {0} == {sizes[tasks[0]]} and len(biases) in (0, len(layers)) and all(g is not None for g in arrived):
         together = [(weights, at_weights), (biases, at_biases)] if biases else [(weights, at_weights)]
         return products, [Alike(leaves, tasks, _rows(leaves, found)) for leaves, found in together], [[] for _ in linear]
     own: list[list[Pair]] = [[] for _ in linear]
-    lengths = [len(weight) for weight in weights]
+    lengths = [layer.outputs for layer in layers]
     split = zip(tasks, layers, arrived, at_weights.split(lengths), at_biases.split(lengths), strict=True)
     for task, layer, at_output, at_weight, at_bias in split:
         if at_output is not None:
@@ -120,7 +124,7 @@ def at_layers(
 
 
 def _or_zero(arrived: Tensor | None, layer: Linear, cut: Cut) -> Tensor:
-    return cut.stored.new_zeros(len(cut.stored), len(layer.weight)) if arrived is None else arrived
+    return cut.stored.new_zeros(cut.stored.shape[0], layer.outputs) if arrived is None else arrived
 
 
 def _rows(leaves: Sequence[Tensor], gradients: Tensor) -> Rows:
