@@ -10,6 +10,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_vector
 from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.hooks import asleep
+from excessmtl.gradients.linear import Layers
 from excessmtl.gradients.rows import ParameterRows, is_finite
 from excessmtl.gradients.stacked import by_task, stacked
 
@@ -29,14 +30,16 @@ def gather_heads(
         vector = loss_vector(losses)
     values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
-    at_cut, alike, own = walk(vector, heads)
+    at_cut, own = walk(vector, heads)
     cut = heads.cut.forgotten() if parameters else heads.cut
-    together = stacked(cut, at_cut, there, own, alike)
+    together = stacked(cut, at_cut, there, own)
     one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
     if together is not None:
         finite = is_finite(together.sums() + values)
     else:
-        own = [[*mine, *more] for mine, more in zip(by_task(alike, len(losses)), own, strict=True)]
+        if isinstance(at_cut, Layers):
+            of_layers = by_task(at_cut.owned(None, None), len(losses))
+            own = [[*pairs, *more] for pairs, more in zip(of_layers, own, strict=True)]
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])

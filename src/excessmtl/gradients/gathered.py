@@ -47,7 +47,9 @@ class Gathered:
     @cached_property
     def own(self) -> list[list[tuple[Tensor, Tensor]]]:
         """Per task: (leaf, gradient) for the leaves outside `shared`."""
-        return self.own_one_by_one if self.stacked is None else by_task(self.stacked.own, len(self.masks))
+        if self.stacked is None:
+            return self.own_one_by_one
+        return by_task(self.stacked.owned(None, self.ok), len(self.masks))
 
     @cached_property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from excessmtl.gradients.capture import Cut, FindCut
-from excessmtl.gradients.gathered import exact
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.linear import Linear, Pair, at_layers, linear_heads
-from excessmtl.gradients.products import Products
+from excessmtl.gradients.linear import Layers, Linear, at_layers, linear_heads
 from excessmtl.gradients.rows import Rows
-from excessmtl.gradients.stacked import Alike
+
+Pair = tuple[Tensor, Tensor]
+"""A leaf and its gradient."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class _Arrival:
                 self.rows.add(self.task, gradient)
 
 
-def walk(vector: Tensor, heads: Heads) -> tuple[Rows | Products, list[Alike], list[list[Pair]]]:
-    """The tasks' gradients at z, and per task its own leaves with theirs: some of all tasks together, the rest by task.
+def walk(vector: Tensor, heads: Heads) -> tuple[Rows | Layers, list[list[Pair]]]:
+    """The tasks' gradients at z, and per task the leaves whose gradients these do not tell, with theirs.
 
     `vector` has all losses. The graph above z is not to be walked again.
     """
@@ -112,24 +112,20 @@ def walk(vector: Tensor, heads: Heads) -> tuple[Rows | Products, list[Alike], li
     return _to_cut(vector, heads) if linear is None else _to_outputs(vector, heads, linear)
 
 
-def _to_outputs(
-    vector: Tensor, heads: Heads, linear: Sequence[Linear | None]
-) -> tuple[Products, list[Alike], list[list[Pair]]]:
+def _to_outputs(vector: Tensor, heads: Heads, linear: Sequence[Linear | None]) -> tuple[Layers, list[list[Pair]]]:
     """Down to the outputs of linear layers, where autograd is not needed any further."""
-    layers = [layer for layer in linear if layer is not None]
-    done = {id(leaf) for layer in layers for leaf in (layer.weight, layer.bias)}
+    layers = {task: layer for task, layer in enumerate(linear) if layer is not None}
+    done = {id(leaf) for layer in layers.values() for leaf in (layer.weight, layer.bias)}
     leaves = [[leaf for leaf in own if id(leaf) not in done] for own in heads.leaves]
     above = [leaf for own in leaves for leaf in own]
     with asleep(above):
         # The layers themselves are not walked, so what is found has been through the hooks on their outputs.
-        found = _gradients(vector, [*(layer.output for layer in layers), *above])
-    with exact(vector):
-        products, alike, own = at_layers(heads.cut, linear, found[: len(layers)])
-    rest = _by_task(leaves, found[len(layers) :])
-    return products, alike, [[*mine, *more] for mine, more in zip(own, rest, strict=True)]
+        found = _gradients(vector, [*(layer.output for layer in layers.values()), *above])
+    at_outputs, at_leaves = found[: len(layers)], found[len(layers) :]
+    return at_layers(heads.cut, linear, dict(zip(layers, at_outputs, strict=True))), _by_task(leaves, at_leaves)
 
 
-def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[Alike], list[list[Pair]]]:
+def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[list[Pair]]]:
     """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
     is still in the cache.
     """
@@ -149,7 +145,7 @@ def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[Alike], list[list[
         for hook in hooks:
             hook.remove()
     rows.finish()
-    return rows, [], _by_task(heads.leaves, found[1:])
+    return rows, _by_task(heads.leaves, found[1:])
 
 
 def _gradients(vector: Tensor, targets: list[Any]) -> Sequence[Tensor | None]:

@@ -4,8 +4,9 @@ From what arrives at the outputs of all such layers, two products of matrices gi
 biases; autograd would multiply layer by layer.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +15,15 @@ from torch.autograd.graph import GradientEdge, Node
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import leaf_of
 from excessmtl.gradients.products import Products
-from excessmtl.gradients.rows import Rows
-from excessmtl.gradients.stacked import Alike
+from excessmtl.gradients.rows import keep_where
 
 _LAYERS = {"AddmmBackward0": 1, "MmBackward0": 0}
 """What `nn.Linear` leaves behind for a matrix of samples, with a bias and without, and where its input stands."""
-Pair = tuple[Tensor, Tensor]
-"""A leaf and its gradient."""
+Owned = tuple[int, Tensor, Tensor]
+"""A task, a leaf of its own, and the gradient there."""
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(NamedTuple):
     """A layer `z @ weight.T (+ bias)` whose weight and bias serve nothing else."""
 
     node: Node
@@ -93,40 +92,44 @@ def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
     return leaf if type(leaf) in (nn.Parameter, Tensor) else None
 
 
-def at_layers(
-    cut: Cut, linear: Sequence[Linear | None], arrived: Sequence[Tensor | None]
-) -> tuple[Products, list[Alike], list[list[Pair]]]:
-    """The gradients at z and at the layers' own leaves, from those that `arrived` at their outputs.
+@dataclass(frozen=True)
+class Layers(Products):
+    """Gradients at z through these layers. The same factors, with z, give those at the layers' own leaves."""
 
-    The leaves are together where all layers are of one shape, else task by task.
-    """
-    layers = [layer for layer in linear if layer is not None]
-    sizes = tuple([0 if layer is None else layer.outputs for layer in linear])
+    z: Tensor
+    layers: Sequence[Linear | None]
+    """Per task; None where there is none, or no gradient arrived at its output."""
+
+    def sums(self) -> Tensor:
+        """[m]; finite if and only if everything that is multiplied here is, and the products (or beyond any use)."""
+        norm = torch.linalg.vector_norm
+        each = norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z, torch.inf))
+        return self.by_task(each.float())
+
+    def alone(self) -> Products:
+        """What there is at z."""
+        return Products(self.left, self.right, self.sizes)
+
+    def owned(self, heads: Tensor | None, ok: Tensor | None) -> Iterator[Owned]:
+        """The gradients of the layers' leaves, times `heads` (None: one), zero where not `ok` (None: all are)."""
+        left = self.left if heads is None else self.left * self.each(heads.to(self.left.dtype))
+        at_weights, at_biases = left.t() @ self.z, left.sum(0)
+        if ok is not None:  # z may be what is not finite
+            keep_where(self.each(ok).unsqueeze(1), at_weights)
+        split = zip(self.layers, at_weights.split(self.sizes), at_biases.split(self.sizes), strict=True)
+        for task, (layer, at_weight, at_bias) in enumerate(split):
+            if layer is not None:
+                yield task, layer.weight, at_weight
+                if layer.bias is not None:
+                    yield task, layer.bias, at_bias
+
+
+def at_layers(cut: Cut, linear: Sequence[Linear | None], arrived: Mapping[int, Tensor | None]) -> Layers:
+    """All gradients at the layers and at z, from those that `arrived` at the outputs of the tasks' layers."""
+    sizes = [0 if layer is None else layer.outputs for layer in linear]
+    z = cut.stored
+    lefts = [z.new_zeros(z.shape[0], sizes[task]) if found is None else found for task, found in arrived.items()]
     with torch.no_grad():
-        left = torch.cat([_or_zero(*pair, cut) for pair in zip(arrived, layers, strict=True)], dim=1)
-        right = torch.cat([layer.weight for layer in layers])
-        at_weights, at_biases = left.t() @ cut.stored, left.sum(0)
-    products = Products(left, right, sizes)
-    tasks = tuple([task for task, layer in enumerate(linear) if layer is not None])
-    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
-    if {*sizes} - {0} == {sizes[tasks[0]]} and len(biases) in (0, len(layers)) and all(g is not None for g in arrived):
-        together = [(weights, at_weights), (biases, at_biases)] if biases else [(weights, at_weights)]
-        return products, [Alike(leaves, tasks, _rows(leaves, found)) for leaves, found in together], [[] for _ in linear]
-    own: list[list[Pair]] = [[] for _ in linear]
-    lengths = [layer.outputs for layer in layers]
-    split = zip(tasks, layers, arrived, at_weights.split(lengths), at_biases.split(lengths), strict=True)
-    for task, layer, at_output, at_weight, at_bias in split:
-        if at_output is not None:
-            own[task].append((layer.weight, at_weight))
-            if layer.bias is not None:
-                own[task].append((layer.bias, at_bias))
-    return products, [], own
-
-
-def _or_zero(arrived: Tensor | None, layer: Linear, cut: Cut) -> Tensor:
-    return cut.stored.new_zeros(cut.stored.shape[0], layer.outputs) if arrived is None else arrived
-
-
-def _rows(leaves: Sequence[Tensor], gradients: Tensor) -> Rows:
-    shape = leaves[0].shape
-    return Rows(gradients.view(len(leaves), -1), shape, tuple(range(len(shape))))
+        right = torch.cat([layer.weight for layer in linear if layer is not None])
+    reached = [None if arrived.get(task) is None else layer for task, layer in enumerate(linear)]
+    return Layers(torch.cat(lefts, dim=1), right, tuple(sizes), z, reached)

@@ -4,13 +4,14 @@ The plain way beside it (`gather`, `write`) goes task by task and serves every c
 without a loss scale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.linear import Layers, Owned
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows, index_of
 
@@ -34,6 +35,13 @@ class Alike:
         sums = self.rows.sums()
         return total + sums if self._of_each(total) else total.index_add(0, index_of(self.tasks, total.device), sums)
 
+    def owned(self, heads: Tensor | None) -> Iterator[Owned]:
+        """The gradients of these leaves, times `heads` [m] (None: one)."""
+        scaled = self.rows.flat
+        if heads is not None:
+            scaled = scaled * self.among(heads).to(scaled.dtype).unsqueeze(1)
+        return zip(self.tasks, self.leaves, self.rows.shaped(scaled).unbind(), strict=True)
+
     def _of_each(self, values: Tensor) -> bool:
         return self.tasks == tuple(range(len(values)))
 
@@ -47,6 +55,7 @@ class Stacked:
     there: tuple[bool, ...]
     """Whether a loss was given for the task."""
     own: list[Alike]
+    """The leaves, but for those of linear layers whose gradients `at_cut` has."""
 
     @property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
@@ -67,42 +76,39 @@ class Stacked:
         for group in self.own:
             group.rows.keep(group.among(ok))
 
-    def at_leaves(self, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
+    def owned(self, heads: Tensor | None, ok: Tensor) -> Iterator[Owned]:
         """The gradients of the tasks' own leaves, times `heads` (None: one)."""
-        parts: list[tuple[Tensor | Cut, Tensor]] = []
+        if isinstance(self.at_cut, Layers):
+            yield from self.at_cut.owned(heads, ok)
         for group in self.own:
-            scaled = group.rows.flat
-            if heads is not None:
-                scaled = scaled * group.among(heads).to(scaled.dtype).unsqueeze(1)
-            parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
-        return parts
+            yield from group.owned(heads)
 
     def without_graph(self) -> "Stacked":
         """What the statistics need."""
-        return replace(self, cut=self.cut.without_graph(), own=[])
+        at_cut = self.at_cut.alone() if isinstance(self.at_cut, Layers) else self.at_cut
+        return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 
 def stacked(
-    cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own, known: Sequence[Alike] = ()
+    cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own
 ) -> Stacked | None:
-    """All of it in one, or None where a task's own gradients are sparse. `known`: what is together already."""
+    """All of it in one, or None where a task's own gradients are sparse."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):
         for leaf, gradient in pairs:
             if gradient.is_sparse:
                 return None
             alike.setdefault((gradient.shape, gradient.dtype), []).append((task, leaf, gradient))
-    groups = [*known]
+    groups = []
     for members in alike.values():
         tasks, leaves, gradients = zip(*members, strict=True)
         groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
     return Stacked(cut, at_cut, there, groups)
 
 
-def by_task(groups: Sequence[Alike], tasks: int) -> list[list[tuple[Tensor, Tensor]]]:
+def by_task(owned: Iterable[Owned], tasks: int) -> list[list[tuple[Tensor, Tensor]]]:
     """Per task: (leaf, gradient)."""
     pairs: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(tasks)]
-    for group in groups:
-        for task, leaf, gradient in zip(group.tasks, group.leaves, group.rows.tensors.unbind(), strict=True):
-            pairs[task].append((leaf, gradient))
+    for task, leaf, gradient in owned:
+        pairs[task].append((leaf, gradient))
     return pairs

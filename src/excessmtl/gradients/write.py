@@ -24,10 +24,11 @@ def contributions(
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
     stacked = gathered.stacked
+    parts: list[Contribution]
     if stacked is None or gates is not None:
         parts = _one_by_one(gathered, weights, torch.ones_like(weights) if heads is None else heads, gates)
     else:
-        parts = stacked.at_leaves(heads)
+        parts = [(leaf, gradient) for _, leaf, gradient in stacked.owned(heads, gathered.ok)]
         if not gathered.final:
             parts.append((stacked.cut, stacked.at_cut.combined(weights)))
     for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
