@@ -333,7 +333,7 @@ class Balancer(StatefulModule):
         return over_processes if self.pool and processes() > 1 else alone
 
     def _close(self, call: _Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
-        left_out = batch.labelled & ~batch.ok
+        left_out = batch.labelled ^ batch.ok  # who is ok is labelled
         if batch.overflow is not None:  # not the task's fault, unless its loss itself is bad
             left_out = left_out & (~batch.overflow | ~batch.values.isfinite())
         self._buffers["skipped"] = self.skipped + left_out  # past `__setattr__`, as in `remember`

@@ -43,6 +43,7 @@ def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
 
     `damping`: share of the mean of F added to each coordinate. Coordinates that were never used do not count.
     """
-    used = noise > 0
-    floor = damping * noise.sum(1, keepdim=True) / used.sum(1, keepdim=True).clamp(min=1)
-    return torch.where(used, signal / (noise + floor), 0).sum(1).clamp(0, 1)
+    used = (noise > 0).sum(1, keepdim=True, dtype=noise.dtype).clamp(min=1)
+    damped = torch.addcdiv(noise, noise.sum(1, keepdim=True), used, value=damping)
+    # Where nothing was used there is no signal either: zero over something.
+    return (signal / damped.clamp(min=torch.finfo(damped.dtype).tiny)).sum(1).clamp(0, 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_vector
+from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_vector
 from excessmtl.gradients.heads import Heads, walk
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import Layers
@@ -38,7 +38,8 @@ def gather_heads(
         finite = is_finite(together.sums() + values)
     else:
         if isinstance(at_cut, Layers):
-            of_layers = by_task(at_cut.owned(None, None), len(losses))
+            with exact(values):
+                of_layers = by_task(at_cut.owned(None, None), len(losses))
             own = [[*pairs, *more] for pairs, more in zip(of_layers, own, strict=True)]
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]

@@ -116,8 +116,8 @@ class Layers(Products):
         at_weights, at_biases = left.t() @ self.z, left.sum(0)
         if ok is not None:  # z may be what is not finite
             keep_where(self.each(ok).unsqueeze(1), at_weights)
-        split = zip(self.layers, at_weights.split(self.sizes), at_biases.split(self.sizes), strict=True)
-        for task, (layer, at_weight, at_bias) in enumerate(split):
+        split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
+        for task, (layer, at_weight, at_bias) in enumerate(zip(self.layers, *split, strict=True)):
             if layer is not None:
                 yield task, layer.weight, at_weight
                 if layer.bias is not None:

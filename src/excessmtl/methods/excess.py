@@ -10,6 +10,7 @@ an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -180,8 +181,9 @@ class RobustExcess(Rule):
             raise ValueError(f"damping must be positive, found {self.damping!r}")
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
-        self._adapter()
+        _ = self._adapter  # which checks its part of the options
 
+    @cached_property
     def _adapter(self) -> Adapter:
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
@@ -195,7 +197,7 @@ class RobustExcess(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
-        moments = self._adapter().moments(seen)
+        moments = self._adapter.moments(seen)
         new = seen.ok.to(seen.losses.dtype)
         paired = new * (moments.count >= 2)
         pairs = (paired * (1 - self.decay)).unsqueeze(1)
@@ -212,8 +214,8 @@ class RobustExcess(Rule):
         }
         steps = state["observed"].clamp(min=1)
         # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.
-        risks = state["loss"] / (1 - self.decay**steps)
-        norms = state["norm"] / (1 - self.norm_decay**steps)
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        norms = state["norm"] / (1 - torch.pow(self.norm_decay, steps))
         initial = state["initial"] / steps.clamp(max=self.first_steps)
         weights = self._weights(risks, initial, norms, state["observed"] > 0)
         share = reducible_share(state["signal"], state["noise"], self.damping)
