@@ -60,7 +60,9 @@ def linear_heads(
     dtype = cut.stored.dtype
     # Half precision overflows where the finite check of the factors, which looks no further than fp32, sees nothing.
     exact = dtype.is_floating_point and dtype != torch.float16
-    alike = all(leaf is None or leaf.dtype == dtype for one in found if one is not None for leaf in (one.weight, one.bias))
+    alike = all(
+        leaf is None or leaf.dtype == dtype for one in found if one is not None for leaf in (one.weight, one.bias)
+    )
     return found if few and exact and alike else None
 
 

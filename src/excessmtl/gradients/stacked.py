@@ -89,9 +89,7 @@ class Stacked:
         return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 
-def stacked(
-    cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own
-) -> Stacked | None:
+def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
     """All of it in one, or None where a task's own gradients are sparse."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):
