@@ -264,13 +264,19 @@ def test_infinite_weights_in_a_head(method, plainly):
     compare(method, model, plainly)
 
 
+@pytest.mark.parametrize("way", ["fast", "linear", "all"])
 @each_method
-def test_a_representation_that_is_not_finite(method):
+def test_a_sample_that_is_not_finite_and_has_no_label(method, way, plainly):
+    """Its gradient is zero, and zero times NaN is NaN in the layer above it, though all losses are finite."""
+    if way != "fast":
+        plainly(way)
     model = model_of(HEADS["linear"]).to(DEVICE)
     balancer = method.create(model["trunk"], tasks=list("abc"))
-    with torch.no_grad():
-        model["trunk"][0].weight[0, 0] = torch.nan
-    assert step(model, balancer, 0).skipped == ("a", "b", "c")
+    x = torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0)
+    x[0] = torch.nan
+    z = model["trunk"](x)
+    taken = balancer.backward({task: head(z)[1:].square().mean() for task, head in model["heads"].items()})
+    assert taken.skipped == ("a", "b", "c")
     assert all(parameter.grad.count_nonzero() == 0 for parameter in model["heads"].parameters())
 
 
@@ -289,6 +295,20 @@ def test_a_representation_changed_before_the_heads_saw_it(plainly):
         balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
         found.append([p.grad for p in model["heads"].parameters()])
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["hook", "at"])
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "twice"])
+def test_a_representation_changed_after_the_heads_saw_it(heads, given):
+    model = model_of(HEADS[heads], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+    losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    with torch.no_grad():
+        z.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        balancer.backward(losses, at=z if given else None)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_a_leaf_at_which_no_gradient_arrives_has_none(plainly):

@@ -34,14 +34,9 @@ class Cut:
         self.check_unchanged()
         return self.stored
 
-    @property
-    def unchanged(self) -> bool:
-        """Whether the values are still what the trunk returned."""
-        return self.version is None or self.stored._version == self.version
-
     def check_unchanged(self) -> None:
         """A ValueError if the values have been overwritten since they were returned."""
-        if not self.unchanged:
+        if self.version is not None and self.stored._version != self.version:
             raise ValueError(
                 "the representation was changed in place after the shared module returned it; use an operation that "
                 "is not in place, or pass the changed tensor as at=z"

@@ -17,8 +17,8 @@ from excessmtl.gradients.graph import leaf_of
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import keep_where
 
-_LAYERS = {"AddmmBackward0": 1, "MmBackward0": 0}
-"""What `nn.Linear` leaves behind for a matrix of samples, with a bias and without, and where its input stands."""
+_LAYERS = {"AddmmBackward0": (1, "_saved_mat1"), "MmBackward0": (0, "_saved_self")}
+"""What `nn.Linear` leaves behind for a matrix of samples, with a bias and without; where its input stands and is kept."""
 Owned = tuple[int, Tensor, Tensor]
 """A task, a leaf of its own, and the gradient there."""
 
@@ -46,7 +46,7 @@ def linear_heads(
     None otherwise. Few: so that the products that are saved outweigh those that stand in their place. `repeated`: nodes
     above z to which several edges lead.
     """
-    if cut.stored.ndim != 2 or not cut.unchanged:
+    if cut.stored.ndim != 2:
         return None
     found: list[Linear | None] = []
     for above in entries:
@@ -70,7 +70,7 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> L
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
-    place = _LAYERS.get(type(node).__name__)
+    place, kept = _LAYERS.get(type(node).__name__, (None, ""))
     if place is None or positions != [place] or getattr(node, "_saved_alpha", 1) != 1:
         return None
     inputs = [child for child, _ in node.next_functions]
@@ -80,6 +80,7 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> L
     weight = _parameter(transposed.next_functions[0][0], repeated)
     if weight is None:
         return None
+    getattr(node, kept)  # an error where z has been overwritten since, as when the layer is walked
     outputs = weight.shape[0]
     if place == 0 or inputs[0] is None:
         return Linear(node, weight, None, outputs)
