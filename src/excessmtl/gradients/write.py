@@ -89,11 +89,11 @@ def write(parts: list[Contribution]) -> None:
     parts.clear()
     if leaves:
         deliver: Callable[..., Tensor] = _Delivered.apply
-        one = torch.ones((), device=leaves[0][1].device)
         with torch.enable_grad():
-            roots.append(deliver(one, [gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves)))
-        gradients.append(one)
+            root = deliver([gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves))
         leaves.clear()
+        roots.append(root)
+        gradients.append(root.detach())
     if roots:
         torch.autograd.backward(roots, gradients)
 
@@ -102,14 +102,14 @@ class _Delivered(torch.autograd.Function):
     """A node above leaves whose backward hands them gradients computed beforehand."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: Any, *leaves: Tensor) -> Tensor:
+    def forward(ctx: Any, gradients: Any, *leaves: Tensor) -> Tensor:
         ctx.gradients = gradients
-        return value.clone()
+        return torch.zeros((), device=leaves[0].device)  # what arrives there has no say
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
-        return None, None, *gradients
+        return None, *gradients
 
 
 class _Deferred(torch.autograd.Function):
