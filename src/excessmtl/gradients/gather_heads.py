@@ -8,10 +8,11 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_vector
-from excessmtl.gradients.heads import Heads, walk
+from excessmtl.gradients.heads import Heads, Pair, walk
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import Layers
-from excessmtl.gradients.rows import ParameterRows, is_finite
+from excessmtl.gradients.products import Products
+from excessmtl.gradients.rows import ParameterRows, Rows, is_finite
 from excessmtl.gradients.stacked import by_task, stacked
 
 
@@ -30,7 +31,10 @@ def gather_heads(
         vector = loss_vector(losses)
     values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
+    at_cut: Rows | Products
     at_cut, own = walk(vector, heads)
+    if parameters and isinstance(at_cut, Layers):  # these may wait for the last micro-batch, z may not
+        at_cut, own = _multiplied_out(at_cut, own, values)
     cut = heads.cut.forgotten() if parameters else heads.cut
     together = stacked(cut, at_cut, there, own)
     one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
@@ -38,9 +42,7 @@ def gather_heads(
         finite = is_finite(together.sums() + values)
     else:
         if isinstance(at_cut, Layers):
-            with exact(values):
-                of_layers = by_task(at_cut.owned(None, None), len(losses))
-            own = [[*pairs, *more] for pairs, more in zip(of_layers, own, strict=True)]
+            at_cut, own = _multiplied_out(at_cut, own, values)
         one_by_one = [[(cut, dz)] if given else [] for dz, given in zip(at_cut.tensors.unbind(), there, strict=True)]
         reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
         finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
@@ -66,6 +68,13 @@ def gather_heads(
     if together is not None:
         together.zero_unless(found.ok)
     return found
+
+
+def _multiplied_out(layers: Layers, own: list[list[Pair]], like: Tensor) -> tuple[Products, list[list[Pair]]]:
+    """The same with the gradients of the layers' leaves among the tasks' `own`."""
+    with exact(like):
+        more = by_task(layers.owned(None, None), len(own))
+    return layers.alone(), [[*first, *rest] for first, rest in zip(more, own, strict=True)]
 
 
 def _fill(probed: ParameterRows, cut: Cut, dz: Tensor, there: Sequence[bool], parameters: Sequence[Tensor]) -> None:

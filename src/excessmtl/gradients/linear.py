@@ -17,8 +17,10 @@ from excessmtl.gradients.graph import leaf_of
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import keep_where
 
-_LAYERS = {"AddmmBackward0": (1, "_saved_mat1"), "MmBackward0": (0, "_saved_self")}
-"""What `nn.Linear` leaves behind for a matrix of samples, with a bias and without; where its input stands and is kept."""
+_LAYERS = {"AddmmBackward0": 1, "MmBackward0": 0}
+"""What `nn.Linear` leaves behind for a matrix of samples, with a bias and without, and where its input stands."""
+_INPUTS = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
+"""Under which name it keeps its input."""
 Owned = tuple[int, Tensor, Tensor]
 """A task, a leaf of its own, and the gradient there."""
 
@@ -36,6 +38,10 @@ class Linear(NamedTuple):
     def output(self) -> GradientEdge:
         """Where the gradient at its output arrives."""
         return GradientEdge(self.node, 0)
+
+    def check_input(self) -> None:
+        """The error of autograd if its input has been overwritten since, or the graph is gone."""
+        getattr(self.node, _INPUTS[type(self.node).__name__])
 
 
 def linear_heads(
@@ -63,14 +69,19 @@ def linear_heads(
     alike = all(
         leaf is None or leaf.dtype == dtype for one in found if one is not None for leaf in (one.weight, one.bias)
     )
-    return found if few and exact and alike else None
+    if not (few and exact and alike):
+        return None
+    for layer in found:
+        if layer is not None:
+            layer.check_input()
+    return found
 
 
 def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> Linear | None:
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
-    place, kept = _LAYERS.get(type(node).__name__, (None, ""))
+    place = _LAYERS.get(type(node).__name__)
     if place is None or positions != [place] or getattr(node, "_saved_alpha", 1) != 1:
         return None
     inputs = [child for child, _ in node.next_functions]
@@ -80,7 +91,6 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> L
     weight = _parameter(transposed.next_functions[0][0], repeated)
     if weight is None:
         return None
-    getattr(node, kept)  # an error where z has been overwritten since, as when the layer is walked
     outputs = weight.shape[0]
     if place == 0 or inputs[0] is None:
         return Linear(node, weight, None, outputs)
