@@ -116,7 +116,8 @@ class Layers(Products):
     def sums(self) -> Tensor:
         """[m]; finite if and only if everything that is multiplied here is, and the products (or beyond any use)."""
         norm = torch.linalg.vector_norm
-        each = norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z, torch.inf))
+        # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
+        each = norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z))
         return self.by_task(each.float())
 
     def alone(self) -> Products:
