@@ -285,8 +285,7 @@ class Balancer(StatefulModule):
                 pool=self._together(),
             )
             decision = self.rule.update(self.state, seen)
-        weights = torch.where(seen.ok, decision.weights, self.weights).detach()
-        decision = Decision(weights, decision.state, decision.excess_risks, decision.gates)
+        decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
         late = bool(pending) and not self._holds(call, batch)
         return decision, self.weights if late else decision.weights
 
