@@ -127,3 +127,18 @@ def test_excess_risk_is_never_more_than_the_loss():
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2), **options)
+
+
+@pytest.mark.parametrize("size", [1e15, 1e22, 1e30])
+def test_one_absurd_batch_does_not_stay_in_the_averages(size):
+    torch.manual_seed(0)
+    trunk, heads = nn.Linear(3, 4), {task: nn.Linear(4, 1) for task in "ab"}
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
+    for step in range(6):
+        z = trunk(torch.randn(16, 3))
+        losses = {task: head(z).square().mean() for task, head in heads.items()}
+        if step == 2:
+            losses["b"] = losses["b"] * size
+        balancer.backward(losses)
+        assert balancer.weights.isfinite().all()
+        assert all(value.isfinite().all() for value in balancer.state.values())

@@ -4,8 +4,10 @@ Nothing here reads a device value: which tasks are finite is known as a tensor o
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +15,8 @@ from torch import Tensor
 from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.observation import Sample, Samples
-from excessmtl.gradients.rows import is_finite, keep_bits
-from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.rows import is_finite, keep_where
+from excessmtl.gradients.stacked import Stacked, by_task
 
 
 @dataclass
@@ -26,13 +28,13 @@ class Gathered:
     labelled: Tensor
     """[m] bool: the task has labels in this batch."""
     finite: Tensor
-    """[m] bool: no gradient of the task is inf or NaN."""
+    """[m] bool: neither the loss of the task nor a gradient of it is inf or NaN."""
     scale: Tensor | None
     """The loss scale of a GradScaler, or None."""
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
-    own: list[list[tuple[Tensor, Tensor]]]
-    """Per task: (leaf, gradient) for the leaves outside `shared`."""
+    own_one_by_one: list[list[tuple[Tensor, Tensor]]]
+    """Per task: (leaf, gradient) for the leaves outside `shared`, where they are not stacked."""
     one_by_one: list[list[tuple[Cut, Tensor]]]
     """Per task: gradients at the representation, where they are not stacked."""
     probed: Tensor | None
@@ -46,6 +48,13 @@ class Gathered:
     """[m] what the rule made of each probed gradient before it was let go."""
 
     @cached_property
+    def own(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """Per task: (leaf, gradient) for the leaves outside `shared`."""
+        if self.stacked is None:
+            return self.own_one_by_one
+        return by_task(self.stacked.owned(None, self.ok), len(self.masks))
+
+    @cached_property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
         """Per task: gradients at the representation."""
         return self.one_by_one if self.stacked is None else self.stacked.cuts
@@ -53,7 +62,7 @@ class Gathered:
     @cached_property
     def ok(self) -> Tensor:
         """[m] bool: the task takes part in this step."""
-        ok = self.labelled & is_finite(self.values) & self.finite
+        ok = self.labelled & self.finite
         return ok if self.overflow is None else ok & ~self.overflow
 
     @cached_property
@@ -72,7 +81,7 @@ class Gathered:
         """`probed` (fp32 or wider) without the loss scale; zero rows where not ok."""
         if self.probed is None:
             return None
-        keep_bits(self.probed, -self.ok[:, None].to(torch.int32))  # all bits or none
+        keep_where(self.ok[:, None], self.probed)
         return self.probed if self.scale is None else self.probed / self.scale
 
     @cached_property
@@ -111,7 +120,8 @@ class Gathered:
         values = {id(cut): cut.without_graph() for task in self.one_by_one for cut, _ in task}
         cuts = [[(values[id(cut)], dz) for cut, dz in task] for task in self.one_by_one]
         together = None if self.stacked is None else self.stacked.without_graph()
-        return replace(self, one_by_one=cuts, own=[[] for _ in self.own], final=False, stacked=together)
+        nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.masks]
+        return replace(self, one_by_one=cuts, own_one_by_one=nothing, final=False, stacked=together)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
         dtypes = {g.dtype for g in gradients if g is not None}
@@ -129,7 +139,7 @@ def without_gradients(
     labelled = has_labels(losses, masks, values.device)
     nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in losses]
     no_cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
-    return Gathered(values, labelled, torch.ones_like(labelled), scale, masks, nothing, no_cuts, None)
+    return Gathered(values, labelled, is_finite(values), scale, masks, nothing, no_cuts, None)
 
 
 def beside(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -139,9 +149,17 @@ def beside(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
     """[m] fp32 values, zero where there is no loss."""
-    zero = torch.zeros_like(next(loss for loss in losses if loss is not None), dtype=torch.float32)
     with torch.no_grad():
-        return torch.stack([(zero if loss is None else loss).reshape(()) for loss in losses]).float()
+        return loss_vector(losses).float()
+
+
+def loss_vector(losses: Sequence[Tensor | None]) -> Tensor:
+    """[m] all losses in one tensor, zero where there is none."""
+    given = [loss for loss in losses if loss is not None]
+    if len(given) < len(losses):
+        zero = torch.zeros_like(given[0])
+        given = [zero if loss is None else loss for loss in losses]
+    return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given])
 
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
@@ -167,6 +185,7 @@ def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
     return torch.stack(sums).sum().isfinite() if sums else like.new_ones((), dtype=torch.bool)
 
 
-def exact(like: Tensor) -> torch.autocast:
+def exact(like: Tensor) -> AbstractContextManager[Any]:
     """Without autocast: statistics must not be rounded to the precision the model computes in."""
-    return torch.autocast(like.device.type, enabled=False)
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.rows import ParameterRows, keep_bits
+from excessmtl.gradients.rows import ParameterRows, keep_where
 
 Reduce = Callable[[slice, Tensor, Tensor], Tensor]
 """(tasks, their gradients [k, n], whether they are ok [k]) -> [k]. Gradients are zero where not ok."""
@@ -32,5 +32,5 @@ class ReducedRows:
         rows.take(range(len(tasks)), gradients)
         self.ok[span] &= rows.finite(self.numbers)
         if rows.flat is not None:
-            keep_bits(rows.flat, -self.ok[span, None].to(torch.int32))
+            keep_where(self.ok[span, None], rows.flat)
             self.numbers[span] = self._reduce(span, rows.flat.float(), self.ok[span])

@@ -10,6 +10,7 @@ an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -20,6 +21,7 @@ from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.paper import accumulate_and_estimate
 from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
 from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.gradients.rows import is_finite
 from excessmtl.methods.base import Decision, Heads, Rule, State, build, method
 from excessmtl.solvers.multiplicative import ascend
 
@@ -147,8 +149,7 @@ class PaperExcessAtRepresentation(PaperWeights):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Algorithm 1 with the mean adapter gradient for g."""
-        moments = self._adapter().moments(seen)
-        rows = (moments.first / moments.count[:, None, None].clamp(min=1)).flatten(1)
+        rows = self._adapter().moments(seen).first.flatten(1)
         risks, squares = accumulate_and_estimate(rows, state["squares"], seen.ok)
         return self._reweigh({**state, "squares": squares}, risks, seen.ok)
 
@@ -209,8 +210,9 @@ class RobustExcess(Rule):
             raise ValueError(f"damping must be positive, found {self.damping!r}")
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
-        self._adapter()
+        _ = self._adapter  # which checks its part of the options
 
+    @cached_property
     def _adapter(self) -> Adapter:
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
@@ -224,28 +226,27 @@ class RobustExcess(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
-        moments = self._adapter().moments(seen)
-        paired = seen.ok & (moments.count >= 2)
-        norm = moments.first.flatten(1).norm(dim=1) / moments.count.clamp(min=1)
-
-        def average(name: str, value: Tensor, decay: float, new: Tensor) -> Tensor:
-            mask = new.reshape(-1, *[1] * (value.ndim - 1))
-            return torch.where(mask, decay * state[name] + (1 - decay) * value, state[name])
-
-        early = seen.ok & (state["observed"] < self.first_steps)
+        moments = self._adapter.moments(seen)
+        size, signal, noise = moments.power.sum(1), pair_signal(moments), fisher(moments)
+        # Squares overflow long before gradients do: such a batch would stay in the averages for ever.
+        new = (seen.ok & is_finite(size + noise.sum(1))).to(seen.losses.dtype)
+        paired = new * (moments.count >= 2)
+        pairs = (paired * (1 - self.decay)).unsqueeze(1)
+        early = new * (state["observed"] < self.first_steps)
+        # Averages move by a share of the way, none where there is nothing new.
         state = {
-            "loss": average("loss", seen.losses, self.decay, seen.ok),
-            "initial": torch.where(early, state["initial"] + seen.losses, state["initial"]),
-            "norm": average("norm", norm, self.norm_decay, seen.ok),
-            "observed": state["observed"] + seen.ok,
+            "loss": torch.lerp(state["loss"], seen.losses, new * (1 - self.decay)),
+            "initial": torch.addcmul(state["initial"], early, seen.losses),
+            "norm": _moved(state["norm"], size.sqrt(), new * (1 - self.norm_decay)),
+            "observed": state["observed"] + new,
             "paired": state["paired"] + paired,
-            "signal": average("signal", pair_signal(moments), self.decay, paired),
-            "noise": average("noise", fisher(moments), self.decay, paired),
+            "signal": _moved(state["signal"], signal, pairs),
+            "noise": _moved(state["noise"], noise, pairs),
         }
         steps = state["observed"].clamp(min=1)
         # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.
-        risks = state["loss"] / (1 - self.decay**steps)
-        norms = state["norm"] / (1 - self.norm_decay**steps)
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        norms = state["norm"] / (1 - torch.pow(self.norm_decay, steps))
         initial = state["initial"] / steps.clamp(max=self.first_steps)
         weights = self._weights(risks, initial, norms, state["observed"] > 0)
         share = reducible_share(state["signal"], state["noise"], self.damping)
@@ -270,6 +271,11 @@ class RobustExcess(Rule):
         mean = raw.sum() / known.sum().clamp(min=1)
         raw = torch.where(known, raw, torch.where(known.any(), mean, 1.0))
         return raw / raw.sum()
+
+
+def _moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:
+    """A share of the way to a value, which need not be finite where the share is 0."""
+    return torch.where(share > 0, torch.lerp(average, value, share), average)
 
 
 @method("excess")
