@@ -8,6 +8,7 @@ most of the weight. Ours weighs by the other part of a task's risk, the one that
 an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -263,14 +264,12 @@ class RobustExcess(Rule):
         left = torch.where(positive, (risks / initial).clamp(min=0), 1)
         unit = torch.where(positive, initial, norms).clamp(min=tiny)
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
-        gradients = (norms / unit).clamp(min=tiny)
-        gradients = torch.maximum(gradients, torch.where(known, gradients, 0).max() / self.cap)
-        units = gradients.log() / 2 + unit.log()
-        raw = torch.where(known, -self.trust * left - units, -torch.inf)
-        raw = torch.where(known.any(), (raw - raw.max()).exp(), 0)
-        mean = raw.sum() / known.sum().clamp(min=1)
-        raw = torch.where(known, raw, torch.where(known.any(), mean, 1.0))
-        return raw / raw.sum()
+        lengths = (norms / unit).clamp(min=tiny).log()
+        longest = torch.where(known, lengths, -torch.inf).max()
+        lengths = torch.maximum(lengths, longest - math.log(self.cap))
+        logs = unit.log().add(left, alpha=self.trust).add(lengths, alpha=0.5).neg()
+        shares = torch.where(known, logs, -torch.inf).softmax(0)
+        return torch.where(known, shares * (known.sum() / len(known)), 1 / len(known))
 
 
 def _moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:
