@@ -226,11 +226,11 @@ class Balancer(StatefulModule):
         self, call: _Call, route: Route, heads: Heads
     ) -> tuple[Gathered, Decision | None, Tensor, list[Contribution]]:
         """What the batch shows, what the rule says to it, the weights to apply, and the gradients they make."""
-        random = self._generator.get_state()
+        random = self._generator.get_state() if route.mode == "combined" else None
         batch = self._collect(call, route)
         decision, weights = self._decide(call, batch)
         parts = self._parts(call, route, batch, decision, weights, heads)
-        if parts is None:  # something is not finite: walk task by task to find out whose
+        if parts is None and random is not None:  # something is not finite: walk task by task to find out whose
             self._generator.set_state(random)
             batch = self._collect(call, replace(route, mode="direct", overlap=True))
             decision, weights = self._decide(call, batch)
@@ -285,7 +285,8 @@ class Balancer(StatefulModule):
                 pool=self._together(),
             )
             decision = self.rule.update(self.state, seen)
-        decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
+        weights = torch.where(seen.ok, decision.weights, self.weights).detach()
+        decision = Decision(weights, decision.state, decision.excess_risks, decision.gates)
         late = bool(pending) and not self._holds(call, batch)
         return decision, self.weights if late else decision.weights
 
@@ -332,25 +333,27 @@ class Balancer(StatefulModule):
         return over_processes if self.pool and processes() > 1 else alone
 
     def _close(self, call: _Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
-        left_out = batch.labelled & ~batch.ok
+        left_out = batch.labelled ^ batch.ok  # who is ok is labelled
         if batch.overflow is not None:  # not the task's fault, unless its loss itself is bad
             left_out = left_out & (~batch.overflow | ~batch.values.isfinite())
-        self.skipped = self.skipped + left_out
+        self._buffers["skipped"] = self.skipped + left_out  # past `__setattr__`, as in `remember`
         if decision is not None:
             self.remember(decision.state)
-            self.weights = decision.weights
+            self._buffers["weights"] = decision.weights
         if call.accumulate and not self.rule.gated:
             if self._steps % self.every == 0:
                 self._pending = [*self._pending, batch if self._holds(call, batch) else batch.without_graph()]
         else:
-            self._pending = []
+            if self._pending:
+                self._pending = []
             self._steps += 1
         risks = None if decision is None else decision.excess_risks
-        nan = torch.full_like(batch.values, torch.nan)
         return Step(
             tasks=self.tasks,
             weights=torch.where(left_out, 0, self._scaled(applied)),
-            losses=torch.where(batch.labelled, batch.values, nan),
-            excess_risks=nan if risks is None else torch.where(batch.ok, risks, nan),
+            losses=torch.where(batch.labelled, batch.values, torch.nan),
+            excess_risks=torch.full_like(batch.values, torch.nan)
+            if risks is None
+            else torch.where(batch.ok, risks, torch.nan),
             left_out=left_out,
         )

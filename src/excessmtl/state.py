@@ -42,7 +42,8 @@ class StatefulModule(nn.Module):
     def remember(self, state: State) -> None:
         """Replace the rule's state."""
         for name in self._state_names:  # past `__setattr__` of a module, which takes longer than the rule's operations
-            self._buffers[_PREFIX + name] = state[name].detach()
+            tensor = state[name]
+            self._buffers[_PREFIX + name] = tensor.detach() if tensor.requires_grad else tensor
 
     def settle(self, places: dict[str, Tensor]) -> None:
         """Copy every buffer into the tensor it once was, and use that again: a recorded CUDA graph knows no other."""

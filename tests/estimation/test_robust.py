@@ -112,7 +112,8 @@ def test_share_ignores_the_scale_of_the_loss_and_pure_noise():
     noise_only = torch.randn(2000, 5, 4)
 
     def share(g):
-        moments = Moments(g.sum(0)[None], g.square().sum((0, 2))[None], torch.tensor([float(len(g))]))
+        n = len(g)
+        moments = Moments(g.mean(0)[None], g.square().sum((0, 2))[None] / n**2, torch.tensor([float(n)]))
         return reducible_share(pair_signal(moments), fisher(moments), 1e-3).item()
 
     assert share(gradients) == pytest.approx(share(1000 * gradients), rel=1e-4)

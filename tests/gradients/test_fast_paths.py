@@ -50,6 +50,49 @@ class Looking(nn.Module):
         return self.layer(z) + self.table(torch.arange(len(z), device=z.device) % 5)
 
 
+class Tied(nn.Linear):
+    """A layer whose parameters serve once more: `what` of them."""
+
+    def __init__(self, what):
+        super().__init__(WIDTH, 2)
+        self.what = what
+
+    def forward(self, z):
+        output = super().forward(z)
+        if self.what == "transposed":  # one node above the weight for both
+            turned = self.weight.t()
+            return torch.addmm(self.bias, z, turned) + turned.square().sum()
+        return output + getattr(self, self.what).square().sum()
+
+
+class Product(nn.Linear):
+    """`torch.addmm` with factors, and with a bias of the shape that is asked for."""
+
+    def __init__(self, shape=(2,), **factors):
+        super().__init__(WIDTH, 2)
+        self.bias, self.factors = nn.Parameter(torch.ones(shape)), factors
+
+    def forward(self, z):
+        return torch.addmm(self.bias, z, self.weight.t(), **self.factors)
+
+
+class _NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+class Unreached(nn.Linear):
+    """A layer at whose output no gradient arrives."""
+
+    def forward(self, z):
+        return _NoGradient.apply(super().forward(z))
+
+
 def linear(outputs=1, **options):
     return nn.Linear(WIDTH, outputs, **options)
 
@@ -84,6 +127,14 @@ HEADS = {
     "frozen_weight": [frozen_weight, linear, linear],
     "normalised": [normalised, linear, linear],
     "no_parameters": [nn.Identity, linear, linear],
+    "some_without_bias": [linear, lambda: linear(bias=False), linear],
+    "tied_weight": [linear, lambda: Tied("weight"), linear],
+    "tied_bias": [linear, lambda: Tied("bias"), linear],
+    "tied_transposed": [linear, lambda: Tied("transposed"), linear],
+    "twice_the_product": [linear, lambda: Product(alpha=2), linear],
+    "twice_the_bias": [linear, lambda: Product(beta=2), linear],
+    "one_bias_for_all_outputs": [linear, lambda: Product((1,)), linear],
+    "a_bias_per_sample": [linear, lambda: Product((BATCH, 2)), linear],
 }
 
 
@@ -213,6 +264,59 @@ def test_infinite_weights_in_a_head(method, plainly):
     compare(method, model, plainly)
 
 
+@pytest.mark.parametrize("way", ["fast", "linear", "all"])
+@each_method
+def test_a_sample_that_is_not_finite_and_has_no_label(method, way, plainly):
+    """Its gradient is zero, and zero times NaN is NaN in the layer above it, though all losses are finite."""
+    if way != "fast":
+        plainly(way)
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    x = torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0)
+    x[0] = torch.nan
+    z = model["trunk"](x)
+    taken = balancer.backward({task: head(z)[1:].square().mean() for task, head in model["heads"].items()})
+    assert taken.skipped == ("a", "b", "c")
+    assert all(parameter.grad.count_nonzero() == 0 for parameter in model["heads"].parameters())
+
+
+def test_a_representation_changed_before_the_heads_saw_it(plainly):
+    """Autograd knows the values that the heads saw; those that the trunk returned are others."""
+    found = []
+    for what in (None, "all"):
+        if what:
+            plainly(what)
+        model = model_of(HEADS["linear"]).to(DEVICE)
+        model["trunk"].append(nn.Linear(WIDTH, WIDTH))
+        balancer = UNIFORM.create(model["trunk"].to(DEVICE), tasks=list("abc"))
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        with torch.no_grad():
+            z.mul_(3)
+        balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
+        found.append([p.grad for p in model["heads"].parameters()])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["hook", "at"])
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "twice"])
+def test_a_representation_changed_after_the_heads_saw_it(heads, given):
+    model = model_of(HEADS[heads], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+    losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    with torch.no_grad():
+        z.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        balancer.backward(losses, at=z if given else None)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_leaf_at_which_no_gradient_arrives_has_none(plainly):
+    model = model_of([linear, lambda: Unreached(WIDTH, 2), linear]).to(DEVICE)
+    compare(UNIFORM, model, plainly)
+    assert [head.weight.grad is None for head in model["heads"].values()] == [False, True, False]
+
+
 @each_method
 def test_masks(method, plainly):
     mask = {"a": torch.tensor([True, False] * 4), "c": torch.zeros(BATCH, dtype=torch.bool)}
@@ -313,6 +417,14 @@ def test_graphs_of_another_kind_are_recognised():
         ("twice", False),
         ("normalised", False),
         ("frozen_weight", False),
+        ("some_without_bias", True),
+        ("tied_weight", False),
+        ("tied_bias", False),
+        ("tied_transposed", False),
+        ("twice_the_product", False),
+        ("twice_the_bias", False),
+        ("one_bias_for_all_outputs", False),
+        ("a_bias_per_sample", False),
     ],
 )
 def test_linear_heads_are_recognised(heads, found):
@@ -320,7 +432,7 @@ def test_linear_heads_are_recognised(heads, found):
     UNIFORM.create(model["trunk"], tasks=["a"])
     z = model["trunk"](torch.randn(BATCH, FEATURES))
     separated = separate({task: head(z).square().mean() for task, head in model["heads"].items()}, model)
-    assert (linear_heads(separated.cut, separated.entries) is not None) == found
+    assert (linear_heads(separated.cut, separated.entries, separated.repeated) is not None) == found
 
 
 def test_products_are_what_they_stand_for():
@@ -336,7 +448,7 @@ def test_products_are_what_they_stand_for():
     products = Products(left.clone(), right.clone(), (1, 0, 3, 2))
     products.right[2, 1] = torch.nan
     assert products.sums().isfinite().tolist() == [True, True, False, True]
-    products.keep(-products.sums().isfinite().int())
+    products.keep(products.sums().isfinite())
     torch.testing.assert_close(products.tensors, dense * torch.tensor([1, 1, 0, 1])[:, None, None])
 
 

@@ -12,27 +12,35 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from excessmtl.gradients.distributed import summed
+from excessmtl.gradients.distributed import alone, summed
 from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
 from excessmtl.gradients.observe import total
+
+_STREAM = 7919
+"""Between the seeds of two projections."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over the labelled samples of each task: of the adapter gradient g_b, of its squares, and of 1."""
+    """Of the adapter gradients g_b of each task's n labelled samples, as they arrive from a mean over samples."""
 
     first: Tensor
-    """[m, width + 1, width]"""
+    """[m, width + 1, width]: (1/n) sum_b g_b"""
     second: Tensor
-    """[m, width + 1]: summed over the second dimension of g_b as well."""
+    """[m, width + 1]: (1/n^2) sum_b g_b^2, summed over the second dimension of g_b as well."""
     count: Tensor
-    """[m]"""
+    """[m]: n"""
+
+    @cached_property
+    def power(self) -> Tensor:
+        """[m, width + 1]: the squares of `first`, summed over its last dimension."""
+        return self.first.square().sum(2)
 
 
 @dataclass(frozen=True)
@@ -61,27 +69,35 @@ class Adapter:
 
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
-        if seen.together and all(one.z.ndim == 2 for one in seen.together):
+        if seen.together and self._takes_vectors and all(one.z.ndim == 2 for one in seen.together):
             batches = [self._of_all(one) for one in seen.together]
             first, second, count = (total(sums) for sums in zip(*batches, strict=True))
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
             first, second, count = (torch.stack(sums) for sums in zip(*tasks, strict=True))
-        # The loss is a mean over the labelled samples, so a sample's own gradient is `count` times what arrives.
-        first, second = first * count[:, None, None], second * count[:, None].square()
-        return Moments(*summed([first, second, count], seen.pool))
+        if seen.pool is not alone:
+            # The loss is a mean over this process's samples, so a sample's own gradient is `count` times what arrives.
+            first, second = first * count[:, None, None], second * count[:, None].square()
+            first, second, count = summed([first, second, count], seen.pool)
+            share = 1 / count.clamp(min=1)
+            first, second = first * share[:, None, None], second * share[:, None].square()
+        return Moments(first, second, count)
+
+    @property
+    def _takes_vectors(self) -> bool:
+        """Whether a matrix is one row of features per sample."""
+        return self.batch_dim in (0, -2) and self.feature_dim in (None, 1, -1)
 
     def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
-        z = self._with_one(self._project(batch.z.float(), 0)).squeeze(-2)
-        features = batch.z.shape[1]
-        if self.batch_dim in (0, -2) and features > self.width:
-            dz = batch.gradients.times(self._matrix(features, 1, z.device))
-        else:
-            dz = self._project(batch.dz, 1, lead=1).squeeze(-2)
-        count = batch.counts(_enough(len(z)))
-        return z.T @ dz, dz.square().sum(-1) @ z.square(), count
+        size, features = batch.z.shape
+        seed, device = self.seed, batch.z.device
+        # One product projects z and puts the 1 beside it. What is not finite is a sample without a label, see below.
+        z = torch.addmm(_last(self.width, device), batch.z.float(), _beside_one(features, self.width, seed, device))
+        z = z.nan_to_num(0, 0, 0)
+        dz = batch.gradients.times(_narrowed(features, self.width, seed + _STREAM, device))
+        return z.T @ dz, dz.square().sum(-1) @ z.square(), batch.counts(_enough(size))
 
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
@@ -107,41 +123,38 @@ class Adapter:
         self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """(z, 1) and dz as [samples, positions, width (+ 1)]."""
-        key, alone = (id(sample.z), index, tensors), tensors == 1
+        key, only = (id(sample.z), index, tensors), tensors == 1
         if key not in projected:
-            projected[key] = self._with_one(self._project(sample.z.float(), 2 * index, alone))
-        return projected[key], self._project(sample.dz, 2 * index + 1, alone)
+            projected[key] = self._with_one(self._project(sample.z.float(), 2 * index, only))
+        return projected[key], self._project(sample.dz, 2 * index + 1, only)
 
     def _with_one(self, z: Tensor) -> Tensor:
         # A sample that is not finite has no label (its dz is zero), or its task would have been left out.
         z = z.nan_to_num(0, 0, 0)
         return torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
 
-    def _project(self, tensor: Tensor, stream: int, alone: bool = True, lead: int = 0) -> Tensor:
-        """To `width` features; narrow ones stay as they are where the tensor is `alone` the representation."""
-        flat = self._positions(tensor, lead)
+    def _project(self, tensor: Tensor, stream: int, only: bool) -> Tensor:
+        """To `width` features; narrow ones stay as they are where the tensor is the `only` one of its micro-batch."""
+        flat = self._positions(tensor)
         features = flat.shape[-1]
-        if features <= self.width and alone:
+        if features <= self.width and only:
             return flat if features == self.width else functional.pad(flat, (0, self.width - features))
-        return flat @ self._matrix(features, stream, flat.device)
+        return flat @ _gaussian(features, self.width, self.seed + _STREAM * stream, flat.device)
 
-    def _matrix(self, features: int, stream: int, device: torch.device) -> Tensor:
-        return _gaussian(features, self.width, self.seed + 7919 * stream, device)
-
-    def _positions(self, tensor: Tensor, lead: int = 0) -> Tensor:
-        """[samples, positions, features], behind `lead` dimensions that are left alone."""
-        if tensor.ndim - lead < 2:
-            tensor = tensor.reshape(*tensor.shape[:lead], -1, 1)
-        ndim = tensor.ndim - lead
+    def _positions(self, tensor: Tensor) -> Tensor:
+        """[samples, positions, features]"""
+        if tensor.ndim < 2:
+            tensor = tensor.reshape(-1, 1)
+        ndim = tensor.ndim
         for name, dim in (("batch_dim", self.batch_dim), ("feature_dim", self.feature_dim or 0)):
             if not -ndim <= dim < ndim:
-                raise ValueError(f"{name} is {dim}, but the representation has shape {tuple(tensor.shape[lead:])}")
+                raise ValueError(f"{name} is {dim}, but the representation has shape {tuple(tensor.shape)}")
         features = self.feature_dim
         if features is None:
             features = 1 if ndim >= 4 else -1
-        tensor = tensor.movedim((lead + self.batch_dim % ndim, lead + features % ndim), (lead, -1))
-        positions = math.prod(tensor.shape[lead + 1 : -1])  # said, not -1, which an empty batch leaves open
-        return tensor.reshape(*tensor.shape[: lead + 1], positions, tensor.shape[-1])
+        tensor = tensor.movedim((self.batch_dim % ndim, features % ndim), (0, -1))
+        positions = math.prod(tensor.shape[1:-1])  # said, not -1, which an empty batch leaves open
+        return tensor.reshape(tensor.shape[0], positions, tensor.shape[-1])
 
 
 def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:
@@ -168,3 +181,23 @@ def _enough(size: int) -> int:
 def _gaussian(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(features, width, generator=generator) / math.sqrt(width)).to(device)
+
+
+@lru_cache(maxsize=64)
+def _narrowed(features: int, width: int, seed: int, device: torch.device) -> Tensor:
+    """[features, width]: the projection, or what leaves narrow features as they are and adds zeros."""
+    if features > width:
+        return _gaussian(features, width, seed, device)
+    return torch.eye(features, width, device=device)
+
+
+@lru_cache(maxsize=64)
+def _beside_one(features: int, width: int, seed: int, device: torch.device) -> Tensor:
+    """[features, width + 1]: the same with a column of zeros, where `_last` puts the 1."""
+    return functional.pad(_narrowed(features, width, seed, device), (0, 1))
+
+
+@lru_cache(maxsize=64)
+def _last(width: int, device: torch.device) -> Tensor:
+    """[width + 1]: zeros and a 1."""
+    return torch.eye(width + 1, device=device)[width]

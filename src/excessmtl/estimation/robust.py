@@ -29,13 +29,13 @@ from excessmtl.estimation.adapter import Moments
 
 def pair_signal(moments: Moments) -> Tensor:
     """U summed over k: [m, width + 1]. Needs two samples; without them the value means nothing."""
-    count = moments.count[:, None].clamp(min=2)
-    return (moments.first.square().sum(2) - moments.second) / (count * (count - 1))
+    count = moments.count.unsqueeze(1).clamp(min=2)
+    return (moments.power - moments.second) * (count / (count - 1))
 
 
 def fisher(moments: Moments) -> Tensor:
     """F summed over k: [m, width + 1]."""
-    return moments.second / moments.count[:, None].clamp(min=1)
+    return moments.second * moments.count.unsqueeze(1)
 
 
 def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
@@ -43,6 +43,7 @@ def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
 
     `damping`: share of the mean of F added to each coordinate. Coordinates that were never used do not count.
     """
-    used = (noise > 0).sum(1, keepdim=True).clamp(min=1)
-    floor = damping * noise.sum(1, keepdim=True) / used
-    return torch.where(noise > 0, signal / (noise + floor), 0).sum(1).clamp(0, 1)
+    used = (noise > 0).sum(1, keepdim=True, dtype=noise.dtype).clamp(min=1)
+    damped = torch.addcdiv(noise, noise.sum(1, keepdim=True), used, value=damping)
+    # Where nothing was used there is no signal either: zero over something.
+    return (signal / damped.clamp(min=torch.finfo(damped.dtype).tiny)).sum(1).clamp(0, 1)

@@ -96,12 +96,8 @@ def _note_outputs(module: nn.Module, args: Any, output: Any) -> None:
         return
     for tensor in tensors_in(output):
         if tensor.grad_fn is not None:
-            notes = _metadata(tensor.grad_fn).setdefault(_NOTE, {})
+            notes = tensor.grad_fn.metadata.setdefault(_NOTE, {})  # type: ignore[attr-defined]  # as in `noted_by`
             notes[id(module), tensor.output_nr] = (tensor.detach(), tensor._version, weakref.ref(tensor))
-
-
-def _metadata(node: Node) -> dict[Any, Any]:
-    return node.metadata  # type: ignore[return-value]  # declared as a method, is a property
 
 
 def watch(module: nn.Module) -> None:
@@ -116,7 +112,7 @@ def noted_by(module: nn.Module) -> FindCut:
     found: dict[tuple[Node, int], Cut] = {}
 
     def find(node: Node, output: int) -> Cut | None:
-        notes = _metadata(node).get(_NOTE)
+        notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # declared as a method, is a property
         if notes is None or (owner, output) not in notes:
             return None
         if (node, output) not in found:

@@ -10,7 +10,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.graph import Reach
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.rows import ParameterRows
+from excessmtl.gradients.rows import ParameterRows, is_finite
 
 
 def gather(
@@ -55,7 +55,7 @@ def gather(
         probed.fill(task, gradients[len(edges) + len(leaves) :])
         finite.append(all_finite([gradient for _, gradient in reached], values))
     labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
-    return Gathered(values, labelled, ok, scale, masks, own, cuts, probed.rows, parameters, final)
+    return Gathered(values, labelled, ok & is_finite(values), scale, masks, own, cuts, probed.rows, parameters, final)
 
 
 @contextmanager

@@ -4,16 +4,18 @@ Nothing here reads a device value: which tasks are finite is known as a tensor o
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.observation import Sample, Samples
-from excessmtl.gradients.rows import is_finite, keep_bits
-from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.rows import is_finite, keep_where
+from excessmtl.gradients.stacked import Stacked, by_task
 
 
 @dataclass
@@ -25,13 +27,13 @@ class Gathered:
     labelled: Tensor
     """[m] bool: the task has labels in this batch."""
     finite: Tensor
-    """[m] bool: no gradient of the task is inf or NaN."""
+    """[m] bool: neither the loss of the task nor a gradient of it is inf or NaN."""
     scale: Tensor | None
     """The loss scale of a GradScaler, or None."""
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
-    own: list[list[tuple[Tensor, Tensor]]]
-    """Per task: (leaf, gradient) for the leaves outside `shared`."""
+    own_one_by_one: list[list[tuple[Tensor, Tensor]]]
+    """Per task: (leaf, gradient) for the leaves outside `shared`, where they are not stacked."""
     one_by_one: list[list[tuple[Cut, Tensor]]]
     """Per task: gradients at the representation, where they are not stacked."""
     probed: Sequence[Tensor]
@@ -43,6 +45,13 @@ class Gathered:
     """The gradients of `own` and at the representation in one, zero where not ok, where they can be."""
 
     @cached_property
+    def own(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """Per task: (leaf, gradient) for the leaves outside `shared`."""
+        if self.stacked is None:
+            return self.own_one_by_one
+        return by_task(self.stacked.owned(None, self.ok), len(self.masks))
+
+    @cached_property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
         """Per task: gradients at the representation."""
         return self.one_by_one if self.stacked is None else self.stacked.cuts
@@ -50,7 +59,7 @@ class Gathered:
     @cached_property
     def ok(self) -> Tensor:
         """[m] bool: the task takes part in this step."""
-        ok = self.labelled & is_finite(self.values) & self.finite
+        ok = self.labelled & self.finite
         return ok if self.overflow is None else ok & ~self.overflow
 
     @cached_property
@@ -67,9 +76,8 @@ class Gathered:
     @cached_property
     def rows(self) -> tuple[Tensor, ...]:
         """One [m, n] matrix (fp32 or wider) per probed parameter, without the loss scale; zero rows where not ok."""
-        kept = -self.ok[:, None].to(torch.int32)  # all bits or none
         for rows in self.probed:
-            keep_bits(rows, kept)
+            keep_where(self.ok[:, None], rows)
         return tuple(self.probed if self.scale is None else (rows / self.scale for rows in self.probed))
 
     @cached_property
@@ -103,7 +111,8 @@ class Gathered:
         values = {id(cut): cut.without_graph() for task in self.one_by_one for cut, _ in task}
         cuts = [[(values[id(cut)], dz) for cut, dz in task] for task in self.one_by_one]
         together = None if self.stacked is None else self.stacked.without_graph()
-        return replace(self, one_by_one=cuts, own=[[] for _ in self.own], final=False, stacked=together)
+        nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.masks]
+        return replace(self, one_by_one=cuts, own_one_by_one=nothing, final=False, stacked=together)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
         dtypes = {g.dtype for g in gradients if g is not None}
@@ -121,14 +130,22 @@ def without_gradients(
     labelled = has_labels(losses, masks, values.device)
     nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in losses]
     no_cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
-    return Gathered(values, labelled, torch.ones_like(labelled), scale, masks, nothing, no_cuts, [])
+    return Gathered(values, labelled, is_finite(values), scale, masks, nothing, no_cuts, [])
 
 
 def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
     """[m] fp32 values, zero where there is no loss."""
-    zero = torch.zeros_like(next(loss for loss in losses if loss is not None), dtype=torch.float32)
     with torch.no_grad():
-        return torch.stack([(zero if loss is None else loss).reshape(()) for loss in losses]).float()
+        return loss_vector(losses).float()
+
+
+def loss_vector(losses: Sequence[Tensor | None]) -> Tensor:
+    """[m] all losses in one tensor, zero where there is none."""
+    given = [loss for loss in losses if loss is not None]
+    if len(given) < len(losses):
+        zero = torch.zeros_like(given[0])
+        given = [zero if loss is None else loss for loss in losses]
+    return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given])
 
 
 def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
@@ -154,6 +171,7 @@ def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
     return torch.stack(sums).sum().isfinite() if sums else like.new_ones((), dtype=torch.bool)
 
 
-def exact(like: Tensor) -> torch.autocast:
+def exact(like: Tensor) -> AbstractContextManager[Any]:
     """Without autocast: statistics must not be rounded to the precision the model computes in."""
-    return torch.autocast(like.device.type, enabled=False)
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

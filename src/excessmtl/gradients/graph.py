@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import Node, get_gradient_edge
 
 from excessmtl.gradients.capture import Cut, FindCut
 
@@ -21,6 +22,8 @@ class Reach:
 
 
 _NOTHING = Reach()
+_AT_LEAF = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+"""The kind of node at which the graph ends."""
 
 
 def _merged(parts: list[Reach]) -> Reach:
@@ -36,7 +39,7 @@ def _merged(parts: list[Reach]) -> Reach:
 
 def leaf_of(node: Node) -> Tensor | None:
     """The leaf at which the graph ends here, if it does."""
-    return node.variable if type(node).__name__ == "AccumulateGrad" else None  # type: ignore[attr-defined]
+    return node.variable if type(node) is _AT_LEAF else None  # type: ignore[attr-defined]
 
 
 def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut: FindCut) -> tuple[list[Reach], bool]:

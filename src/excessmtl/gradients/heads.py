@@ -1,13 +1,13 @@
 """All heads in one pass of the autograd engine, for the usual model: every task meets the trunk at one tensor z, and
 the tasks meet nowhere above it.
 
-A pass per head is what works for any graph. Here a hook on the nodes just above z takes each task's gradient as it
-arrives, before it is added to the others', and the engine is started once instead of m times.
+A pass per head is what works for any graph. Here the engine is started once instead of m times: it stops at the outputs
+of linear layers on z, or else a hook on the nodes just above z takes each task's gradient as it arrives, before it is
+added to the others'.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +17,7 @@ from torch.autograd.graph import Node
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.linear import Linear, linear_heads
-from excessmtl.gradients.products import Products
+from excessmtl.gradients.linear import Layers, Linear, at_layers, linear_heads
 from excessmtl.gradients.rows import Rows
 
 Pair = tuple[Tensor, Tensor]
@@ -33,16 +32,12 @@ class Heads:
     entries: list[dict[Node, list[int]]]
     """The nodes that take z as an input, and which of their inputs it is."""
     leaves: list[list[Tensor]]
+    repeated: set[Node]
+    """Nodes to which several edges lead."""
 
-    @property
-    def all_leaves(self) -> list[Tensor]:
-        """Of all tasks, in order."""
-        return [leaf for own in self.leaves for leaf in own]
-
-    @property
-    def reaches(self) -> list[Reach]:
-        """The same in the words of the general walk."""
-        cuts = {id(self.cut): self.cut}
+    def reaches(self, to_cut: bool) -> list[Reach]:
+        """The same in the words of the general walk, with the cut or without."""
+        cuts = {id(self.cut): self.cut} if to_cut else {}
         return [
             Reach({id(leaf): leaf for leaf in leaves}, cuts if above else {})
             for leaves, above in zip(self.leaves, self.entries, strict=True)
@@ -60,6 +55,7 @@ def separate_heads(
     cut: Cut | None = None
     entries: list[dict[Node, list[int]]] = [{} for _ in losses]
     leaves: list[list[Tensor]] = [[] for _ in losses]
+    repeated: set[Node] = set()
     for task, loss in enumerate(losses):
         if loss is None:
             continue
@@ -81,6 +77,7 @@ def separate_heads(
                 if child in owner:
                     if owner[child] != task:
                         return None
+                    repeated.add(child)
                     continue
                 owner[child] = task
                 if (leaf := leaf_of(child)) is None:
@@ -91,7 +88,7 @@ def separate_heads(
                     leaves[task].append(leaf)
         if not entries[task]:
             return None
-    return None if cut is None else Heads(cut, entries, leaves)
+    return None if cut is None else Heads(cut, entries, leaves, repeated)
 
 
 class _Arrival:
@@ -106,71 +103,56 @@ class _Arrival:
                 self.rows.add(self.task, gradient)
 
 
-def walk(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows | Products, list[list[Pair]]]:
-    """The tasks' gradients at z, and per task its own leaves with theirs. The graph above z is freed."""
-    linear = linear_heads(heads.cut, heads.entries)
-    with asleep([heads.cut.tensor(), *heads.all_leaves]):
-        at_cut, found = _to_outputs(losses, heads, linear) if linear else _to_cut(losses, heads)
-    remaining = iter(found)
-    pairs = [[(leaf, next(remaining)) for leaf in own] for own in heads.leaves]
-    return at_cut, [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
+def walk(vector: Tensor, heads: Heads) -> tuple[Rows | Layers, list[list[Pair]]]:
+    """The tasks' gradients at z, and per task the leaves whose gradients these do not tell, with theirs.
 
-
-def _to_outputs(
-    losses: Sequence[Tensor | None], heads: Heads, linear: Sequence[Linear | None]
-) -> tuple[Products, Sequence[Tensor | None]]:
-    """Down to the outputs of linear heads, which need not be asked for their gradient at z.
-
-    What arrives there is taken from the layer as it works, not asked of autograd: that would be the gradient before
-    the hooks which a user may have put on the output.
+    `vector` has all losses. The graph above z is not to be walked again.
     """
-    layers = [layer for layer in linear if layer is not None]
-    arrived: dict[int, Tensor] = {}
-    hooks = [layer.node.register_hook(partial(_arrive, arrived, place)) for place, layer in enumerate(layers)]
-    try:
-        found = _gradients(losses, heads.all_leaves)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    left = [
-        heads.cut.stored.new_zeros(len(heads.cut.stored), len(layer.weight)) if place not in arrived else arrived[place]
-        for place, layer in enumerate(layers)
-    ]
-    sizes = tuple(0 if layer is None else len(layer.weight) for layer in linear)
-    right = [layer.weight.detach() for layer in layers]
-    return Products(torch.cat(left, dim=1), torch.cat(right), sizes), found
+    linear = linear_heads(heads.cut, heads.entries, heads.repeated)
+    return _to_cut(vector, heads) if linear is None else _to_outputs(vector, heads, linear)
 
 
-def _arrive(arrived: dict[int, Tensor], place: int, inputs: object, outputs: tuple[Tensor | None, ...]) -> None:
-    """A hook that keeps the gradient at the output of a layer."""
-    if outputs[0] is not None:
-        arrived[place] = outputs[0]
+def _to_outputs(vector: Tensor, heads: Heads, linear: Sequence[Linear | None]) -> tuple[Layers, list[list[Pair]]]:
+    """Down to the outputs of linear layers, where autograd is not needed any further."""
+    layers = {task: layer for task, layer in enumerate(linear) if layer is not None}
+    done = {id(leaf) for layer in layers.values() for leaf in (layer.weight, layer.bias)}
+    leaves = [[leaf for leaf in own if id(leaf) not in done] for own in heads.leaves]
+    above = [leaf for own in leaves for leaf in own]
+    with asleep(above):
+        # The layers themselves are not walked, so what is found has been through the hooks on their outputs.
+        found = _gradients(vector, [*(layer.output for layer in layers.values()), *above])
+    at_outputs, at_leaves = found[: len(layers)], found[len(layers) :]
+    return at_layers(heads.cut, linear, dict(zip(layers, at_outputs, strict=True))), _by_task(leaves, at_leaves)
 
 
-def _to_cut(losses: Sequence[Tensor | None], heads: Heads) -> tuple[Rows, Sequence[Tensor | None]]:
+def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[list[Pair]]]:
     """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
     is still in the cache.
     """
-    rows = Rows.like(heads.cut.stored, len(losses))
+    rows = Rows.like(heads.cut.stored, len(heads.entries))
+    leaves = [leaf for own in heads.leaves for leaf in own]
     hooks = [
         node.register_hook(_Arrival(rows, task, positions))
         for task, above in enumerate(heads.entries)
         for node, positions in above.items()
     ]
     try:
-        # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but must
-        # not be kept from arriving: whoever has put a hook on z expects a tensor.
-        found = _gradients(losses, [heads.cut.edge, *heads.all_leaves])
+        with asleep([heads.cut.tensor(), *leaves]):
+            # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but
+            # must not be kept from arriving: whoever has put a hook on z expects a tensor.
+            found = _gradients(vector, [heads.cut.edge, *leaves])
     finally:
         for hook in hooks:
             hook.remove()
     rows.finish()
-    return rows, found[1:]
+    return rows, _by_task(heads.leaves, found[1:])
 
 
-def _gradients(losses: Sequence[Tensor | None], targets: list[Any]) -> Sequence[Tensor | None]:
-    roots = [loss for loss in losses if loss is not None]
-    ones: list[Tensor] | None = None  # made by the engine, one for each loss
-    if all(root.shape == roots[0].shape and root.dtype == roots[0].dtype for root in roots):
-        ones = [torch.ones_like(roots[0])] * len(roots)
-    return torch.autograd.grad(roots, targets, ones, allow_unused=True)
+def _gradients(vector: Tensor, targets: list[Any]) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(vector, targets, torch.ones_like(vector), allow_unused=True)
+
+
+def _by_task(leaves: Sequence[Sequence[Tensor]], found: Sequence[Tensor | None]) -> list[list[Pair]]:
+    remaining = iter(found)
+    pairs = [[(leaf, next(remaining)) for leaf in own] for own in leaves]
+    return [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]

@@ -1,59 +1,149 @@
-"""Recognising linear layers in the autograd graph."""
+"""Heads that take z by a linear layer: recognising them in the autograd graph, and their gradients all in one.
 
-from collections.abc import Mapping, Sequence
+From what arrives at the outputs of all such layers, two products of matrices give every gradient at their weights and
+biases; autograd would multiply layer by layer.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import Node
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.graph import leaf_of
+from excessmtl.gradients.products import Products
+from excessmtl.gradients.rows import keep_where
 
 _LAYERS = {"AddmmBackward0": 1, "MmBackward0": 0}
 """What `nn.Linear` leaves behind for a matrix of samples, with a bias and without, and where its input stands."""
+_INPUTS = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
+"""Under which name it keeps its input."""
+Owned = tuple[int, Tensor, Tensor]
+"""A task, a leaf of its own, and the gradient there."""
 
 
-@dataclass(frozen=True)
-class Linear:
-    """A layer `z @ weight.T (+ bias)`."""
+class Linear(NamedTuple):
+    """A layer `z @ weight.T (+ bias)` whose weight and bias serve nothing else."""
 
     node: Node
     weight: Tensor
     """[outputs, features]"""
+    bias: Tensor | None
+    outputs: int
+
+    @property
+    def output(self) -> GradientEdge:
+        """Where the gradient at its output arrives."""
+        return GradientEdge(self.node, 0)
+
+    def check_input(self) -> None:
+        """The error of autograd if its input has been overwritten since, or the graph is gone."""
+        getattr(self.node, _INPUTS[type(self.node).__name__])
 
 
-def linear_heads(cut: Cut, entries: Sequence[Mapping[Node, Sequence[int]]]) -> list[Linear | None] | None:
+def linear_heads(
+    cut: Cut, entries: Sequence[Mapping[Node, Sequence[int]]], repeated: Collection[Node]
+) -> list[Linear | None] | None:
     """The layer by which each task (None: a missing one) takes z, where all do so by one linear layer of few outputs.
 
-    None otherwise. Few: so that the products that are saved outweigh those that stand in their place.
+    None otherwise. Few: so that the products that are saved outweigh those that stand in their place. `repeated`: nodes
+    above z to which several edges lead.
     """
     if cut.stored.ndim != 2:
         return None
     found: list[Linear | None] = []
     for above in entries:
-        layer = _layer(above)
+        layer = _layer(above, repeated)
         if above and layer is None:
             return None
         found.append(layer)
     samples, features = cut.stored.shape
-    outputs = [len(layer.weight) for layer in found if layer is not None]
-    dtypes = {layer.weight.dtype for layer in found if layer is not None}
+    outputs = [layer.outputs for layer in found if layer is not None]
     few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
+    dtype = cut.stored.dtype
     # Half precision overflows where the finite check of the factors, which looks no further than fp32, sees nothing.
-    exact = dtypes == {cut.stored.dtype} and cut.stored.dtype != torch.float16
-    return found if few and exact else None
+    exact = dtype.is_floating_point and dtype != torch.float16
+    alike = all(
+        leaf is None or leaf.dtype == dtype for one in found if one is not None for leaf in (one.weight, one.bias)
+    )
+    if not (few and exact and alike):
+        return None
+    for layer in found:
+        if layer is not None:
+            layer.check_input()
+    return found
 
 
-def _layer(above: Mapping[Node, Sequence[int]]) -> Linear | None:
+def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node]) -> Linear | None:
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
     place = _LAYERS.get(type(node).__name__)
-    if place is None or list(positions) != [place] or getattr(node, "_saved_alpha", 1) != 1:
+    if place is None or positions != [place] or getattr(node, "_saved_alpha", 1) != 1:
         return None
-    transposed, _ = node.next_functions[place + 1]
-    if transposed is None or type(transposed).__name__ != "TBackward0":
+    inputs = [child for child, _ in node.next_functions]
+    transposed = inputs[place + 1]
+    if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
         return None
-    weight = leaf_of(transposed.next_functions[0][0])  # type: ignore[arg-type]
-    return None if weight is None else Linear(node, weight)
+    weight = _parameter(transposed.next_functions[0][0], repeated)
+    if weight is None:
+        return None
+    outputs = weight.shape[0]
+    if place == 0 or inputs[0] is None:
+        return Linear(node, weight, None, outputs)
+    bias = _parameter(inputs[0], repeated)
+    plain = bias is not None and bias.shape == (outputs,) and getattr(node, "_saved_beta", 1) == 1
+    return Linear(node, weight, bias, outputs) if plain else None
+
+
+def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
+    """The leaf at which the graph ends here, if it is an ordinary one."""
+    leaf = None if node is None or node in repeated else leaf_of(node)
+    return leaf if type(leaf) in (nn.Parameter, Tensor) else None
+
+
+@dataclass(frozen=True)
+class Layers(Products):
+    """Gradients at z through these layers. The same factors, with z, give those at the layers' own leaves."""
+
+    z: Tensor
+    layers: Sequence[Linear | None]
+    """Per task; None where there is none, or no gradient arrived at its output."""
+
+    def sums(self) -> Tensor:
+        """[m]; finite if and only if everything that is multiplied here is, and the products (or beyond any use)."""
+        norm = torch.linalg.vector_norm
+        # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
+        each = norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z))
+        return self.by_task(each.float())
+
+    def alone(self) -> Products:
+        """What there is at z."""
+        return Products(self.left, self.right, self.sizes)
+
+    def owned(self, heads: Tensor | None, ok: Tensor | None) -> Iterator[Owned]:
+        """The gradients of the layers' leaves, times `heads` (None: one), zero where not `ok` (None: all are)."""
+        left = self.left if heads is None else self.left * self.each(heads.to(self.left.dtype))
+        at_weights, at_biases = left.t() @ self.z, left.sum(0)
+        if ok is not None:  # z may be what is not finite
+            keep_where(self.each(ok).unsqueeze(1), at_weights)
+        split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
+        for task, (layer, at_weight, at_bias) in enumerate(zip(self.layers, *split, strict=True)):
+            if layer is not None:
+                yield task, layer.weight, at_weight
+                if layer.bias is not None:
+                    yield task, layer.bias, at_bias
+
+
+def at_layers(cut: Cut, linear: Sequence[Linear | None], arrived: Mapping[int, Tensor | None]) -> Layers:
+    """All gradients at the layers and at z, from those that `arrived` at the outputs of the tasks' layers."""
+    sizes = [0 if layer is None else layer.outputs for layer in linear]
+    z = cut.stored
+    lefts = [z.new_zeros(z.shape[0], sizes[task]) if found is None else found for task, found in arrived.items()]
+    with torch.no_grad():
+        right = torch.cat([layer.weight for layer in linear if layer is not None])
+    reached = [None if arrived.get(task) is None else layer for task, layer in enumerate(linear)]
+    return Layers(torch.cat(lefts, dim=1), right, tuple(sizes), z, reached)

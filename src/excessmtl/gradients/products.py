@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.rows import index_of, keep_bits
+from excessmtl.gradients.rows import index_of, keep_where
 
 
 @dataclass(frozen=True)
@@ -28,35 +28,40 @@ class Products:
         owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
         return index_of(owners, self.left.device)
 
-    def _each(self, values: Tensor) -> Tensor:
+    def each(self, values: Tensor) -> Tensor:
         """[m] -> [outputs of all heads]"""
         return values if set(self.sizes) == {1} else values[self._owners]
+
+    def by_task(self, values: Tensor) -> Tensor:
+        """[outputs of all heads] -> [m]: sums."""
+        if set(self.sizes) == {1}:
+            return values
+        return values.new_zeros(len(self.sizes)).index_add(0, self._owners, values)
 
     def sums(self) -> Tensor:
         """[m]; finite if and only if all entries of both factors and of their product are (or are beyond any use)."""
         # A product of norms: factors that are finite may still overflow when they are multiplied out.
         sizes = torch.linalg.vector_norm(self.left, 1, dim=0), torch.linalg.vector_norm(self.right, 1, dim=1)
-        each: Tensor = (sizes[0] * sizes[1]).float()
-        if set(self.sizes) == {1}:
-            return each
-        return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
+        return self.by_task((sizes[0] * sizes[1]).float())
 
-    def keep(self, kept: Tensor) -> None:
-        """Set the tasks to zero where `kept` [m] is 0 (where not, -1). Both factors: zero times NaN is NaN."""
-        mine = self._each(kept)
-        keep_bits(self.left, mine)
-        keep_bits(self.right, mine[:, None])
+    def keep(self, ok: Tensor) -> None:
+        """Set the tasks to zero where not `ok` [m]. Both factors: zero times NaN is NaN."""
+        mine = self.each(ok)
+        keep_where(mine, self.left)
+        keep_where(mine.unsqueeze(1), self.right)
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum."""
-        return (self.left * self._each(weights.to(self.left.dtype))) @ self.right
+        return (self.left * self.each(weights.to(self.left.dtype))) @ self.right
 
     @property
     def tensors(self) -> Tensor:
         """[m, samples, features]"""
+        tasks, size = len(self.sizes), self.sizes[0]
+        if set(self.sizes) == {size}:
+            left = self.left.view(-1, tasks, size).transpose(0, 1)
+            return torch.bmm(left, self.right.view(tasks, size, -1))
         lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
-        if len(set(self.sizes)) == 1:
-            return torch.stack(lefts) @ torch.stack(rights)
         return torch.stack([left @ right for left, right in zip(lefts, rights, strict=True)])
 
     def times(self, matrix: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Choosing how the gradients of a step are computed, from what the losses reach and where the rule looks."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
@@ -29,16 +29,24 @@ class Route:
     """
 
     mode: Literal["cut", "direct", "combined"]
-    reaches: list[Reach]
+    explored: Sequence[Reach]
+    """What each loss reaches, where that is not said by `heads`."""
     overlap: bool
     """Whether walks from different losses meet on the way."""
     heads: Heads | None = None
     """The way down to the cut, where it can be walked for all tasks at once."""
 
     @property
+    def reaches(self) -> Sequence[Reach]:
+        """What each loss reaches on its way: with "direct", no cut."""
+        return self.explored if self.heads is None else self.heads.reaches(to_cut=self.mode == "cut")
+
+    @property
     def cuts(self) -> list[Cut]:
         """All cuts, once each."""
-        return list({key: cut for reach in self.reaches for key, cut in reach.cuts.items()}.values())
+        if self.heads is not None:
+            return [self.heads.cut] if self.mode == "cut" else []
+        return list({key: cut for reach in self.explored for key, cut in reach.cuts.items()}.values())
 
 
 def choose_route(
@@ -56,10 +64,9 @@ def choose_route(
     """
     if probe is not Probe.LAYER and (heads := separate_heads(losses, shared, find_cut)) is not None:
         if probe is not Probe.SHARED:
-            return Route("cut", heads.reaches, overlap=False, heads=heads)
+            return Route("cut", (), overlap=False, heads=heads)
         if leads_to_nothing_but(heads.cut, shared):
-            leaves = [replace(reach, cuts={}) for reach in heads.reaches]
-            return Route("direct", leaves, overlap=True, heads=heads)
+            return Route("direct", (), overlap=True, heads=heads)
     problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
     if find_cut is not None and (explicit or probe is not Probe.SHARED):
         reaches, overlap = explore(losses, shared, find_cut)

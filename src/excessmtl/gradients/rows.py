@@ -24,9 +24,9 @@ class Rows:
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Rows":
         """Copies of these."""
-        order = _order(tensors[0])
-        rows = torch.stack([tensor.permute(order) for tensor in tensors])
-        return cls(rows.reshape(len(rows), -1), tensors[0].shape, order, set(range(len(rows))))
+        order, count = _order(tensors[0]), len(tensors)
+        moved = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
+        return cls(torch.stack([*moved]).view(count, -1), tensors[0].shape, order, set(range(count)))
 
     @classmethod
     def like(cls, tensor: Tensor, count: int) -> "Rows":
@@ -56,6 +56,8 @@ class Rows:
     def shaped(self, rows: Tensor) -> Tensor:
         """[n] or [k, n] in the order of memory -> the original shape."""
         lead = rows.ndim - 1
+        if _usual(self.order):
+            return rows.reshape(*rows.shape[:lead], *self.shape)
         sizes = [self.shape[dim] for dim in self.order]
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         return rows.reshape(*rows.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
@@ -64,9 +66,9 @@ class Rows:
         """[k]; finite if and only if every entry is (or the entries are beyond any use)."""
         return self.flat.sum(1, dtype=torch.float32)
 
-    def keep(self, kept: Tensor) -> None:
-        """Set the rows to zero where `kept` [k] is 0 (where not, -1)."""
-        keep_bits(self.flat, kept[:, None])
+    def keep(self, ok: Tensor) -> None:
+        """Set the rows to zero where not `ok` [k]."""
+        keep_where(ok.unsqueeze(1), self.flat)
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum, in the original shape."""
@@ -107,11 +109,11 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def keep_bits(values: Tensor, kept: Tensor) -> None:
-    """In place: zero where `kept` is 0, whatever was there; as it was where `kept` is -1."""
-    # All bits or none: a product would keep NaN, and selecting takes ten times as long on a CPU.
-    bits = _BITS[values.element_size()]
-    values.view(bits).bitwise_and_(kept.to(bits))
+def keep_where(ok: Tensor, values: Tensor) -> None:
+    """In place: zero where not `ok`, whatever was there."""
+    # The bits as whole numbers times 0 or 1: a product of floats would keep NaN, and selecting takes ten times as long
+    # on a CPU.
+    values.view(_BITS[values.element_size()]).mul_(ok)
 
 
 def is_finite(values: Tensor) -> Tensor:
@@ -123,6 +125,10 @@ def is_finite(values: Tensor) -> Tensor:
 def index_of(places: tuple[int, ...], device: torch.device) -> Tensor:
     """To pick these places from a tensor; kept, because a CUDA graph cannot record a copy from the host."""
     return torch.tensor(places, device="cpu").to(device)
+
+
+def _usual(order: tuple[int, ...]) -> bool:
+    return order == tuple(range(len(order)))
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:

@@ -4,15 +4,16 @@ The plain way beside it (`gather`, `write`) goes task by task and serves every c
 without a loss scale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.linear import Layers, Owned
 from excessmtl.gradients.products import Products
-from excessmtl.gradients.rows import Rows, index_of, is_finite
+from excessmtl.gradients.rows import Rows, index_of
 
 Own = Sequence[Sequence[tuple[Tensor, Tensor]]]
 
@@ -27,7 +28,22 @@ class Alike:
 
     def among(self, values: Tensor) -> Tensor:
         """The entries of `values` [m] that belong to these leaves."""
-        return values if self.tasks == tuple(range(len(values))) else values[index_of(self.tasks, values.device)]
+        return values if self._of_each(values) else values[index_of(self.tasks, values.device)]
+
+    def added(self, total: Tensor) -> Tensor:
+        """`total` [m] and the sums of these leaves."""
+        sums = self.rows.sums()
+        return total + sums if self._of_each(total) else total.index_add(0, index_of(self.tasks, total.device), sums)
+
+    def owned(self, heads: Tensor | None) -> Iterator[Owned]:
+        """The gradients of these leaves, times `heads` [m] (None: one)."""
+        scaled = self.rows.flat
+        if heads is not None:
+            scaled = scaled * self.among(heads).to(scaled.dtype).unsqueeze(1)
+        return zip(self.tasks, self.leaves, self.rows.shaped(scaled).unbind(), strict=True)
+
+    def _of_each(self, values: Tensor) -> bool:
+        return self.tasks == tuple(range(len(values)))
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,7 @@ class Stacked:
     there: tuple[bool, ...]
     """Whether a loss was given for the task."""
     own: list[Alike]
+    """The leaves, but for those of linear layers whose gradients `at_cut` has."""
 
     @property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
@@ -46,33 +63,30 @@ class Stacked:
         pairs = zip(self.at_cut.tensors.unbind(), self.there, strict=True)
         return [[(self.cut, dz)] if there else [] for dz, there in pairs]
 
-    def finite(self) -> Tensor:
-        """[m] bool."""
+    def sums(self) -> Tensor:
+        """[m]; finite if and only if everything of the task is (or is beyond any use)."""
         total = self.at_cut.sums()
         for group in self.own:
-            total = total.index_add(0, index_of(group.tasks, total.device), group.rows.sums())
-        return is_finite(total)
+            total = group.added(total)
+        return total
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set everything of the tasks that are not ok to zero."""
-        kept = -ok.to(torch.int32)  # all bits or none
-        self.at_cut.keep(kept)
+        self.at_cut.keep(ok)
         for group in self.own:
-            group.rows.keep(group.among(kept))
+            group.rows.keep(group.among(ok))
 
-    def at_leaves(self, heads: Tensor | None) -> list[tuple[Tensor | Cut, Tensor]]:
+    def owned(self, heads: Tensor | None, ok: Tensor) -> Iterator[Owned]:
         """The gradients of the tasks' own leaves, times `heads` (None: one)."""
-        parts: list[tuple[Tensor | Cut, Tensor]] = []
+        if isinstance(self.at_cut, Layers):
+            yield from self.at_cut.owned(heads, ok)
         for group in self.own:
-            scaled = group.rows.flat
-            if heads is not None:
-                scaled = scaled * group.among(heads).to(scaled.dtype)[:, None]
-            parts.extend(zip(group.leaves, group.rows.shaped(scaled).unbind(), strict=True))
-        return parts
+            yield from group.owned(heads)
 
     def without_graph(self) -> "Stacked":
         """What the statistics need."""
-        return replace(self, cut=self.cut.without_graph(), own=[])
+        at_cut = self.at_cut.alone() if isinstance(self.at_cut, Layers) else self.at_cut
+        return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 
 def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
@@ -88,3 +102,11 @@ def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own
         tasks, leaves, gradients = zip(*members, strict=True)
         groups.append(Alike(list(leaves), tasks, Rows.of(gradients)))
     return Stacked(cut, at_cut, there, groups)
+
+
+def by_task(owned: Iterable[Owned], tasks: int) -> list[list[tuple[Tensor, Tensor]]]:
+    """Per task: (leaf, gradient)."""
+    pairs: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(tasks)]
+    for task, leaf, gradient in owned:
+        pairs[task].append((leaf, gradient))
+    return pairs

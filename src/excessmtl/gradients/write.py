@@ -24,10 +24,11 @@ def contributions(
     A leaf outside `shared` that several tasks reach is shared in all but name: it gets the weights too.
     """
     stacked = gathered.stacked
+    parts: list[Contribution]
     if stacked is None or gates is not None:
         parts = _one_by_one(gathered, weights, torch.ones_like(weights) if heads is None else heads, gates)
     else:
-        parts = stacked.at_leaves(heads)
+        parts = [(leaf, gradient) for _, leaf, gradient in stacked.owned(heads, gathered.ok)]
         if not gathered.final:
             parts.append((stacked.cut, stacked.at_cut.combined(weights)))
     for parameter, rows in zip(gathered.parameters, gathered.rows, strict=True) if gathered.final else ():
@@ -88,11 +89,11 @@ def write(parts: list[Contribution]) -> None:
     parts.clear()
     if leaves:
         deliver: Callable[..., Tensor] = _Delivered.apply
-        one = torch.ones((), device=leaves[0][1].device)
         with torch.enable_grad():
-            roots.append(deliver(one, [gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves)))
-        gradients.append(one)
+            root = deliver([gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves))
         leaves.clear()
+        roots.append(root)
+        gradients.append(root.detach())
     if roots:
         torch.autograd.backward(roots, gradients)
 
@@ -101,14 +102,14 @@ class _Delivered(torch.autograd.Function):
     """A node above leaves whose backward hands them gradients computed beforehand."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: Any, *leaves: Tensor) -> Tensor:
+    def forward(ctx: Any, gradients: Any, *leaves: Tensor) -> Tensor:
         ctx.gradients = gradients
-        return value.clone()
+        return torch.zeros((), device=leaves[0].device)  # what arrives there has no say
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
-        return None, None, *gradients
+        return None, *gradients
 
 
 class _Deferred(torch.autograd.Function):

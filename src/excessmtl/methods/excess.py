@@ -10,6 +10,7 @@ an excess risk that noise does not enter (`excessmtl.estimation.robust`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -119,8 +120,7 @@ class PaperExcessAtRepresentation(PaperExcess):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Algorithm 1 with the mean adapter gradient for g."""
-        moments = self._adapter().moments(seen)
-        rows = (moments.first / moments.count[:, None, None].clamp(min=1)).flatten(1)
+        rows = self._adapter().moments(seen).first.flatten(1)
         risks, squares = accumulate_and_estimate(rows, state["squares"], seen.ok)
         return self._reweigh({**state, "squares": squares}, risks, seen.ok)
 
@@ -181,8 +181,9 @@ class RobustExcess(Rule):
             raise ValueError(f"damping must be positive, found {self.damping!r}")
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
-        self._adapter()
+        _ = self._adapter  # which checks its part of the options
 
+    @cached_property
     def _adapter(self) -> Adapter:
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
@@ -196,28 +197,25 @@ class RobustExcess(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
-        moments = self._adapter().moments(seen)
-        paired = seen.ok & (moments.count >= 2)
-        norm = moments.first.flatten(1).norm(dim=1) / moments.count.clamp(min=1)
-
-        def average(name: str, value: Tensor, decay: float, new: Tensor) -> Tensor:
-            mask = new.reshape(-1, *[1] * (value.ndim - 1))
-            return torch.where(mask, decay * state[name] + (1 - decay) * value, state[name])
-
-        early = seen.ok & (state["observed"] < self.first_steps)
+        moments = self._adapter.moments(seen)
+        new = seen.ok.to(seen.losses.dtype)
+        paired = new * (moments.count >= 2)
+        pairs = (paired * (1 - self.decay)).unsqueeze(1)
+        early = state["observed"] < self.first_steps  # a task without a loss in this batch adds zero
+        # Averages move by a share of the way, none where there is nothing new.
         state = {
-            "loss": average("loss", seen.losses, self.decay, seen.ok),
+            "loss": torch.lerp(state["loss"], seen.losses, new * (1 - self.decay)),
             "initial": torch.where(early, state["initial"] + seen.losses, state["initial"]),
-            "norm": average("norm", norm, self.norm_decay, seen.ok),
-            "observed": state["observed"] + seen.ok,
+            "norm": torch.lerp(state["norm"], moments.power.sum(1).sqrt(), new * (1 - self.norm_decay)),
+            "observed": state["observed"] + new,
             "paired": state["paired"] + paired,
-            "signal": average("signal", pair_signal(moments), self.decay, paired),
-            "noise": average("noise", fisher(moments), self.decay, paired),
+            "signal": torch.lerp(state["signal"], pair_signal(moments), pairs),
+            "noise": torch.lerp(state["noise"], fisher(moments), pairs),
         }
         steps = state["observed"].clamp(min=1)
         # Averages that start at zero are short of the truth by this factor; U and F alike, so their ratio is not.
-        risks = state["loss"] / (1 - self.decay**steps)
-        norms = state["norm"] / (1 - self.norm_decay**steps)
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        norms = state["norm"] / (1 - torch.pow(self.norm_decay, steps))
         initial = state["initial"] / steps.clamp(max=self.first_steps)
         weights = self._weights(risks, initial, norms, state["observed"] > 0)
         share = reducible_share(state["signal"], state["noise"], self.damping)

@@ -95,7 +95,7 @@ def test_what_a_step_shows_is_what_the_library_sees():
     for run in range(2):
         with_one = torch.cat([z[run], torch.ones(7, 1)], 1)
         each = torch.einsum("bi,mbj->mbij", with_one, pulls[run] * 7)
-        moments = Moments(each.sum(1), each.square().sum((1, 3)), torch.full((3,), 7.0))
+        moments = Moments(each.mean(1), each.square().sum((1, 3)) / 49, torch.full((3,), 7.0))
         torch.testing.assert_close(found.signal[run].sum(-1), pair_signal(moments), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(found.fisher[run].sum(-1), fisher(moments))
         torch.testing.assert_close(found.norms[run], each.mean(1).flatten(1).norm(dim=1))
