@@ -9,15 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
+from excessmtl.gradients import sharded
 from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gather import gather
 from excessmtl.gradients.gather_heads import gather_heads
 from excessmtl.gradients.gathered import Gathered, all_finite, exact, without_gradients
-from excessmtl.gradients.graph import reaches_any
+from excessmtl.gradients.graph import leaves_below, reaches_any
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.observe import observe
+from excessmtl.gradients.rewalk import defer_again, write_again
 from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
 from excessmtl.gradients.validation import Losses, Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions, defer, write
@@ -128,8 +130,12 @@ class Balancer(StatefulModule):
                 parameters moved one step ahead), or such a dict (first-order form).
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        batch, decision, weights, parts = self._work_out(call, self._route(call), self.heads)
-        write(parts)
+        route = self._route(call)
+        batch, decision, weights, parts = self._work_out(call, route, self.heads)
+        if route.again:
+            write_again(call.losses, route.cuts, parts)
+        else:
+            write(parts)
         return self._close(call, batch, decision, weights)
 
     def forward(
@@ -150,12 +156,16 @@ class Balancer(StatefulModule):
         `last_step`.
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        batch, decision, weights, parts = self._work_out(call, self._route(call, stacklevel=5), "weighted")
+        route = self._route(call, stacklevel=5)
+        batch, decision, weights, parts = self._work_out(call, route, "weighted")
         value = torch.where(batch.ok, batch.values * weights * self.scale, 0).sum()
         if not parts:  # all is held back until the last micro-batch
             first = next(iter(call.shared.values()))
             parts = [(first, torch.zeros_like(first))]
-        scalar = defer(value, parts, call.scale)
+        if route.again:
+            scalar = defer_again(value, call.losses, route.cuts, parts, call.scale)
+        else:
+            scalar = defer(value, parts, call.scale)
         self.last_step = self._close(call, batch, decision, weights)
         return scalar
 
@@ -193,6 +203,8 @@ class Balancer(StatefulModule):
 
     def _route(self, call: _Call, stacklevel: int = 3) -> Route:
         shared = list(call.shared.values())
+        if spread := sharded.in_use():
+            sharded.check_probe(call.probe, self.rule.name)
         route = choose_route(
             call.losses,
             self.tasks,
@@ -200,12 +212,15 @@ class Balancer(StatefulModule):
             call.probe,
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
+            sharded=spread,
         )
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
-            if not reaches_any(route.cuts, shared):
+            # A sharded parameter is not in the graph itself: what is there stands for a while in its place.
+            reached = leaves_below(route.cuts) if spread else reaches_any(route.cuts, shared)
+            if not reached:
                 raise ValueError(UNREACHED)
             check_nothing_around(route, self.tasks)
             self._reach_checked = True
@@ -243,7 +258,7 @@ class Balancer(StatefulModule):
         direct = route.mode == "direct"
         if route.heads is not None and call.scale is None:
             below = list(call.shared.values()) if direct else ()
-            return gather_heads(call.losses, route.heads, call.masks, parameters=below)
+            return gather_heads(call.losses, route.heads, call.masks, parameters=below, keep=route.again)
         probed: Sequence[Tensor] = ()
         if direct:
             probed = list(call.shared.values())
@@ -256,7 +271,7 @@ class Balancer(StatefulModule):
             masks=call.masks,
             scale=call.scale,
             overlap=route.overlap,
-            keep=bool(probed) and not direct,
+            keep=route.again or (bool(probed) and not direct),
             final=direct,
         )
 

@@ -22,17 +22,19 @@ def gather_heads(
     masks: Sequence[Tensor | None],
     *,
     parameters: Sequence[Tensor] = (),
+    keep: bool = False,
 ) -> Gathered:
     """What `gather` says, by one walk for all heads and with the results in one tensor.
 
-    Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task.
+    Down to `parameters`, all there is below the tensor where the heads meet, it is still a walk per task. `keep`: the
+    graph is needed again afterwards.
     """
     with torch.enable_grad():
         vector = loss_vector(losses)
     values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
     at_cut: Rows | Products
-    at_cut, own = walk(vector, heads)
+    at_cut, own = walk(vector, heads, keep)
     if parameters and isinstance(at_cut, Layers):  # these may wait for the last micro-batch, z may not
         at_cut, own = _multiplied_out(at_cut, own, values)
     cut = heads.cut.forgotten() if parameters else heads.cut
