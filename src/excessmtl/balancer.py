@@ -94,7 +94,7 @@ class Balancer(StatefulModule):
         self.heads: Heads = heads or rule.heads
         self.every, self.scale, self.pool = every, float(scale), pool
         self._pending: list[Gathered] = []
-        self._reach_checked = self._outside_warned = False
+        self._flat_checked = self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
         self.to(reference.parameters[0].device)
 
@@ -205,6 +205,9 @@ class Balancer(StatefulModule):
         shared = list(call.shared.values())
         if spread := sharded.in_use():
             sharded.check_probe(call.probe, self.rule.name)
+        if not self._flat_checked:
+            sharded.check_not_flat(call.losses)
+            self._flat_checked = True
         route = choose_route(
             call.losses,
             self.tasks,
@@ -218,9 +221,8 @@ class Balancer(StatefulModule):
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
-            # A sharded parameter is not in the graph itself: what is there stands for a while in its place.
-            reached = leaves_below(route.cuts) if spread else reaches_any(route.cuts, shared)
-            if not reached:
+            # A sharded parameter is not in the graph: the leaf that is there takes its place for a while.
+            if not reaches_any(route.cuts, leaves_below(route.cuts) if spread else shared):
                 raise ValueError(UNREACHED)
             check_nothing_around(route, self.tasks)
             self._reach_checked = True

@@ -92,7 +92,10 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
 
 
 def _nodes_below(cuts: Iterable[Cut]) -> Iterator[Node]:
-    stack: list[Node] = [cut.edge.node for cut in cuts if cut.edge is not None]
+    return _nodes_from([cut.edge.node for cut in cuts if cut.edge is not None])
+
+
+def _nodes_from(stack: list[Node]) -> Iterator[Node]:
     seen = set(stack)
     while stack:
         node = stack.pop()
@@ -106,6 +109,12 @@ def _nodes_below(cuts: Iterable[Cut]) -> Iterator[Node]:
 def leaves_below(cuts: Iterable[Cut]) -> list[Tensor]:
     """All leaves the graph below the cuts leads to."""
     return [leaf for node in _nodes_below(cuts) if (leaf := leaf_of(node)) is not None]
+
+
+def leaves_of(losses: Iterable[Tensor | None]) -> list[Tensor]:
+    """All leaves the losses were computed from."""
+    roots = [loss.grad_fn for loss in losses if isinstance(loss, Tensor) and loss.grad_fn is not None]
+    return [leaf for node in _nodes_from(roots) if (leaf := leaf_of(node)) is not None]
 
 
 def leads_to_nothing_but(cut: Cut, parameters: Iterable[Tensor]) -> bool:

@@ -6,41 +6,48 @@ graph does not tell whether it is one of them. What can be told, and for nothing
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from excessmtl.gradients.graph import leaves_of
 from excessmtl.gradients.observation import Probe
 
 
 def in_use() -> bool:
     """Whether a module of this process has been sharded by `fully_shard`."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return False
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # whoever has sharded something has imported it
+    fsdp = _fsdp()
     return fsdp is not None and _has_modules(fsdp.FSDPModule)
 
 
+def _fsdp() -> Any:
+    """The package, if anybody can have sharded anything: whoever does has imported it."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    return sys.modules.get("torch.distributed.fsdp")
+
+
 def _has_modules(kind: type) -> bool:
-    """Whether a kind of module has been derived from this class: `fully_shard` gives what it shards a class of its own."""
+    """Whether modules are of a class derived from this one: `fully_shard` derives one for every class it meets."""
     return any(issubclass(derived, nn.Module) or _has_modules(derived) for derived in kind.__subclasses__())
 
 
 def check_probe(probe: Probe, method: str) -> None:
-    """A ValueError if the method looks at gradients of shared parameters, of which a process has the whole no longer."""
+    """A ValueError if the method looks at gradients of shared parameters: no process has the whole of them."""
     if probe in (Probe.SHARED, Probe.LAYER):
         raise ValueError(
-            f"{method!r} looks at the gradients of shared parameters, and a module of this process is sharded by "
-            'fully_shard; pass probe="representation" where the method has it, take a method that looks at the '
-            'representation or the losses alone ("excess" with its default estimator, "uniform", ...), or use '
-            "DistributedDataParallel"
+            f"{method!r} looks at the gradients of shared parameters, and fully_shard has sharded modules of this "
+            'process; pass probe="representation" where the method has that option, take a method that looks at the '
+            'representation or at the losses (the default "excess", "uniform", ...), or use DistributedDataParallel'
         )
 
 
-def check_not_flat(leaves: Iterable[Tensor]) -> None:
-    """A ValueError if a module is wrapped in `FullyShardedDataParallel`, the older form."""
-    if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+def check_not_flat(losses: Iterable[Tensor | None]) -> None:
+    """A ValueError if a loss was computed by a module wrapped in `FullyShardedDataParallel`, the older form of FSDP."""
+    fsdp = _fsdp()
+    if fsdp is not None and any(isinstance(leaf, fsdp.FlatParameter) for leaf in leaves_of(losses)):
         raise ValueError(
-            "the model is wrapped in FullyShardedDataParallel, under which gradients would not be averaged over "
-            "processes; shard it by torch.distributed.fsdp.fully_shard, or use DistributedDataParallel"
+            "losses were computed by a module wrapped in FullyShardedDataParallel, which allows one walk through a "
+            "model where two are needed; shard it by torch.distributed.fsdp.fully_shard, or use DistributedDataParallel"
         )
