@@ -28,9 +28,9 @@ def _fsdp() -> Any:
     return sys.modules.get("torch.distributed.fsdp")
 
 
-def _has_modules(kind: type) -> bool:
+def _has_modules(kind: type[Any]) -> bool:
     """Whether modules are of a class derived from this one: `fully_shard` derives one for every class it meets."""
-    return any(issubclass(derived, nn.Module) or _has_modules(derived) for derived in kind.__subclasses__())
+    return any(issubclass(derived, nn.Module) or _has_modules(derived) for derived in type.__subclasses__(kind))
 
 
 def check_probe(probe: Probe, method: str) -> None:
