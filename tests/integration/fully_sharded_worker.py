@@ -115,27 +115,33 @@ class Case:
     tangled: bool = False
     """Whether the losses share nodes above the representation, so that each is walked alone."""
     micro: int = 1
+    early: bool = False
+    """Whether the balancer is made before the model is sharded."""
     tolerance: float = 1e-5
 
     def __str__(self):
-        how = [name for name in ("scalar", "tangled") if getattr(self, name)]
+        how = [name for name in ("scalar", "tangled", "early") if getattr(self, name)]
         return f"{self.layout.__name__} {self.method} {self.options} {how} micro={self.micro}"
 
     def alone(self):
         """One process with the whole batch, of an ordinary model."""
         options = {**self.options, "pool": False, **({"heads": "weighted"} if self.scalar else {})}
-        return self.train(Model(), options, torch.arange(BATCH), scalar=False)
+        return self.train(lambda model: None, options, torch.arange(BATCH), scalar=False)
 
-    def together(self, bad=None):
-        """This process with its share of every micro-batch. `bad`: the process with a loss that is not a number."""
+    def together(self, harm=None):
+        """This process with its share of every micro-batch. `harm`: what befalls the last process in one step."""
         rank, world = dist.get_rank(), dist.get_world_size()
-        model = Model()
-        self.layout(model)
         rows = torch.arange(BATCH).view(self.micro, world, -1)[:, rank].flatten()
-        return self.train(model, self.options, rows, scalar=self.scalar, bad=bad == rank)
+        harm = harm if rank == world - 1 else None
+        return self.train(self.layout, self.options, rows, scalar=self.scalar, harm=harm)
 
-    def train(self, model, options, rows, *, scalar, bad=False):
+    def train(self, layout, options, rows, *, scalar, harm=None):
+        model = Model()
+        if not self.early:
+            layout(model)
         balancer = excessmtl.create(self.method, tasks=TASKS, shared=model.trunk, **options)
+        if self.early:
+            layout(model)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
         for step, batch in enumerate(data()):
             optimiser.zero_grad()
@@ -144,12 +150,13 @@ class Case:
                 if isinstance(model, FSDPModule):
                     model.set_requires_gradient_sync(bool(last))
                 losses = self.losses(model, [tensor[part] for tensor in batch])
-                if bad and step == 1:
+                if harm is not None and step == 1:
                     losses["b"] = losses["b"] * torch.nan
+                mask = {"b": torch.zeros(len(part)).bool()} if harm == "no labels" and step == 1 else None
                 if scalar:
-                    balancer(losses, accumulate=not last).backward()
+                    balancer(losses, mask=mask, accumulate=not last).backward()
                 else:
-                    balancer.backward(losses, accumulate=not last)
+                    balancer.backward(losses, mask=mask, accumulate=not last)
             if len(rows) < BATCH:
                 average_what_is_replicated(model)
             optimiser.step()
@@ -202,6 +209,7 @@ CASES = [Case(blocks, name, options, scalar) for name, options in WORKING for sc
 CASES += [Case(layout, scalar=scalar) for layout in EXACT for scalar in (False, True)]
 CASES += [Case(layout, tangled=True) for layout in (whole, blocks)]
 CASES += [Case(layout, micro=2, scalar=scalar) for layout in (whole, blocks) for scalar in (False, True)]
+CASES += [Case(layout, early=True) for layout in (whole, blocks)]
 CASES += [Case(half_precision, tolerance=0.02), Case(half_precision, "uniform", tolerance=0.02)]
 
 
@@ -233,11 +241,12 @@ def differences(case, expected):
         yield f"{case}: states differ between processes"
 
 
-def harm_by_a_bad_process():
+def harm_by_one_process():
     for case in (Case(blocks, "uniform"), Case(blocks), Case(whole), Case(trunk_and_heads, scalar=True)):
-        balancer, parameters = case.together(bad=1)
-        if not (alike(parameters) and alike(balancer.weights) and parameters.isfinite().all()):
-            yield f"{case}: a NaN in one process harms"
+        for harm in ("not a number", "no labels"):
+            balancer, parameters = case.together(harm)
+            if not (alike(parameters) and alike(balancer.weights) and parameters.isfinite().all()):
+                yield f"{case}: {harm} in one process harms the others"
 
 
 def refused(what, expected, action):
@@ -290,7 +299,7 @@ def main():
         failures.append("nothing has been sharded yet, but something is found to be")
     for case, alone in zip(CASES, expected, strict=True):
         failures += differences(case, alone)
-    failures += [*harm_by_a_bad_process(), *silence()]
+    failures += [*harm_by_one_process(), *silence()]
     if dist.get_rank() == 0:
         print("\n".join(failures) or f"all {len(CASES)} equal", flush=True)
     dist.barrier()
