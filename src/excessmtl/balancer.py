@@ -203,8 +203,8 @@ class Balancer(StatefulModule):
 
     def _route(self, call: _Call, stacklevel: int = 3) -> Route:
         shared = list(call.shared.values())
-        if spread := sharded.in_use():
-            sharded.check_probe(call.probe, self.rule.name)
+        spread = sharded.in_use()
+        sharded.check_probe(call.probe, self.rule.name, shared)
         if not self._flat_checked:
             sharded.check_not_flat(call.losses)
             self._flat_checked = True

@@ -121,8 +121,12 @@ def test_the_scalar_can_be_walked_twice_and_scaled(told):
     torch.testing.assert_close(gradients(model), {name: 3 * gradient for name, gradient in once.items()})
 
 
-def test_the_losses_stay_what_they_were_until_the_scalar_is_walked(told):
-    model, (x, targets), losses, _ = one_scalar(told)
+@pytest.mark.parametrize("walked", [False, True], ids=["before", "after"])
+def test_a_loss_of_its_own_beside_the_walk_of_the_scalar(told, walked):
+    model, (x, targets), losses, loss = one_scalar(told)
+    if walked:
+        loss.backward(retain_graph=True)
+        model.zero_grad()
     losses["a"].backward()
     found = gradients(model)
     model.zero_grad()
@@ -169,7 +173,9 @@ def test_methods_on_shared_parameters_are_refused(told, name):
     model = mlp()
     balancer = Method(name).create(model.trunk)
     losses = losses_of(model(batch()[0]), batch()[1])
-    with pytest.raises(ValueError, match=f"'{name}' looks at the gradients of shared parameters, and fully_shard"):
+    with pytest.raises(
+        ValueError, match=f"'{name}' looks at the gradients of shared parameters, and parameters are spread"
+    ):
         balancer.backward(losses)
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -210,7 +210,7 @@ CASES += [Case(layout, scalar=scalar) for layout in EXACT for scalar in (False, 
 CASES += [Case(layout, tangled=True) for layout in (whole, blocks)]
 CASES += [Case(layout, micro=2, scalar=scalar) for layout in (whole, blocks) for scalar in (False, True)]
 CASES += [Case(layout, early=True) for layout in (whole, blocks)]
-CASES += [Case(half_precision, tolerance=0.02), Case(half_precision, "uniform", tolerance=0.02)]
+CASES += [Case(half_precision, tolerance=1e-3), Case(half_precision, "uniform", tolerance=1e-3)]
 
 
 def alike(tensor):

@@ -23,7 +23,7 @@ _End = tuple[Node, int]
 
 
 class _Replacement:
-    """What is to arrive at each end of the heads, from the moment it is `due`."""
+    """What is to arrive at each end of the heads, in a walk during which it is `due`."""
 
     def __init__(self, parts: Iterable[Contribution]) -> None:
         self.gradients: dict[_End, Tensor] = {}
@@ -34,10 +34,14 @@ class _Replacement:
         self._due: dict[_End, Tensor] | None = None
 
     def due(self, factor: Tensor | None = None) -> None:
-        """From now on it replaces what arrives, once."""
+        """From now on it replaces what arrives."""
         self._due = dict(self.gradients)
         if factor is not None:
             self._due = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self._due.items()}
+
+    def over(self) -> None:
+        """From now on what arrives is left alone."""
+        self._due = None
 
     def hook(self, ends: Sequence[tuple[int, _End]]) -> Callable[..., Any]:
         """For a node with edges to these ends, by their places among its inputs."""
@@ -126,4 +130,6 @@ class _Again(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         ctx.replacement.due(outputs[0] * ctx.unscale)
+        # At the end of this walk: the caller may keep the graph, and walk the losses for purposes of his own.
+        torch.autograd.Variable._execution_engine.queue_callback(ctx.replacement.over)
         return None, None, None, *ctx.ones

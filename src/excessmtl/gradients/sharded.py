@@ -17,15 +17,13 @@ from excessmtl.gradients.observation import Probe
 
 def in_use() -> bool:
     """Whether a module of this process has been sharded by `fully_shard`."""
-    fsdp = _fsdp()
+    fsdp = _imported("torch.distributed.fsdp")
     return fsdp is not None and _has_modules(fsdp.FSDPModule)
 
 
-def _fsdp() -> Any:
-    """The package, if anybody can have sharded anything: whoever does has imported it."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    return sys.modules.get("torch.distributed.fsdp")
+def _imported(package: str) -> Any:
+    """The package, if anybody can have spread parameters with it: whoever does has imported it."""
+    return sys.modules.get(package) if dist.is_available() and dist.is_initialized() else None
 
 
 def _has_modules(kind: type[Any]) -> bool:
@@ -33,19 +31,26 @@ def _has_modules(kind: type[Any]) -> bool:
     return any(issubclass(derived, nn.Module) or _has_modules(derived) for derived in type.__subclasses__(kind))
 
 
-def check_probe(probe: Probe, method: str) -> None:
-    """A ValueError if the method looks at gradients of shared parameters: no process has the whole of them."""
-    if probe in (Probe.SHARED, Probe.LAYER):
+def check_probe(probe: Probe, method: str, shared: Iterable[Tensor]) -> None:
+    """A ValueError if the method looks at gradients of shared parameters of which no process has the whole."""
+    if probe in (Probe.SHARED, Probe.LAYER) and (in_use() or _any_spread(shared)):
         raise ValueError(
-            f"{method!r} looks at the gradients of shared parameters, and fully_shard has sharded modules of this "
-            'process; pass probe="representation" where the method has that option, take a method that looks at the '
-            'representation or at the losses (the default "excess", "uniform", ...), or use DistributedDataParallel'
+            f"{method!r} looks at the gradients of shared parameters, and parameters are spread over processes "
+            '(fully_shard, DTensor); pass probe="representation" where the method has that option, take a method that '
+            'looks at the representation or at the losses (the default "excess", "uniform", ...), or use '
+            "DistributedDataParallel"
         )
+
+
+def _any_spread(parameters: Iterable[Tensor]) -> bool:
+    """Whether one of them is a DTensor: tensor parallelism leaves these in the graph."""
+    tensors = _imported("torch.distributed.tensor")
+    return tensors is not None and any(isinstance(parameter, tensors.DTensor) for parameter in parameters)
 
 
 def check_not_flat(losses: Iterable[Tensor | None]) -> None:
     """A ValueError if a loss was computed by a module wrapped in `FullyShardedDataParallel`, the older form of FSDP."""
-    fsdp = _fsdp()
+    fsdp = _imported("torch.distributed.fsdp")
     if fsdp is not None and any(isinstance(leaf, fsdp.FlatParameter) for leaf in leaves_of(losses)):
         raise ValueError(
             "losses were computed by a module wrapped in FullyShardedDataParallel, which allows one walk through a "
