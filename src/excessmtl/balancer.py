@@ -11,15 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
+from excessmtl.gradients import sharded
 from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gather import gather
 from excessmtl.gradients.gather_heads import gather_heads
 from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, without_gradients
-from excessmtl.gradients.graph import reaches_any
+from excessmtl.gradients.graph import leaves_below, reaches_any
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
+from excessmtl.gradients.rewalk import defer_again, write_again
 from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
 from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.validation import Losses, Validation, validation_products
@@ -112,7 +114,7 @@ class Balancer(StatefulModule):
         self.every, self.scale, self.pool = every, float(scale), pool
         self.streaming, self._trunk = streaming, TrunkWalk(tasks_at_once)
         self._pending: list[Gathered] = []
-        self._reach_checked = self._outside_warned = False
+        self._flat_checked = self._reach_checked = self._outside_warned = False
         self.last_step: Step | None = None
         self.to(reference.parameters[0].device)
 
@@ -148,8 +150,12 @@ class Balancer(StatefulModule):
                 parameters moved one step ahead), or such a dict (first-order form).
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        batch, decision, weights, parts = self._work_out(call, self._route(call), self.heads)
-        write(parts)
+        route = self._route(call)
+        batch, decision, weights, parts = self._work_out(call, route, self.heads)
+        if route.again:
+            write_again(call.losses, route.cuts, parts)
+        else:
+            write(parts)
         return self._close(call, batch, decision, weights)
 
     def forward(
@@ -170,12 +176,16 @@ class Balancer(StatefulModule):
         `last_step`.
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        batch, decision, weights, parts = self._work_out(call, self._route(call, stacklevel=5), "weighted")
+        route = self._route(call, stacklevel=5)
+        batch, decision, weights, parts = self._work_out(call, route, "weighted")
         value = torch.where(batch.ok, batch.values * weights * self.scale, 0).sum()
         if not parts:  # all is held back until the last micro-batch
             first = next(iter(call.shared.values()))
             parts = [(first, torch.zeros_like(first))]
-        scalar = defer(value, parts, call.scale)
+        if route.again:
+            scalar = defer_again(value, call.losses, route.cuts, parts, call.scale)
+        else:
+            scalar = defer(value, parts, call.scale)
         self.last_step = self._close(call, batch, decision, weights)
         return scalar
 
@@ -247,6 +257,11 @@ class Balancer(StatefulModule):
 
     def _route(self, call: _Call, stacklevel: int = 3) -> Route:
         shared = list(call.shared.values())
+        spread = sharded.in_use()
+        sharded.check_probe(call.probe, self.rule.name, shared)
+        if not self._flat_checked:
+            sharded.check_not_flat(call.losses)
+            self._flat_checked = True
         route = choose_route(
             call.losses,
             self.tasks,
@@ -254,6 +269,7 @@ class Balancer(StatefulModule):
             call.probe,
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
+            sharded=spread,
         )
         if self.streaming and call.probe is Probe.SHARED and route.heads is None:
             raise ValueError(
@@ -264,7 +280,8 @@ class Balancer(StatefulModule):
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
-            if not reaches_any(route.cuts, shared):
+            # A sharded parameter is not in the graph: the leaf that is there takes its place for a while.
+            if not reaches_any(route.cuts, leaves_below(route.cuts) if spread else shared):
                 raise ValueError(UNREACHED)
             check_nothing_around(route, self.tasks)
             self._reach_checked = True
@@ -309,6 +326,7 @@ class Balancer(StatefulModule):
                 parameters=below,
                 trunk=self._trunk,
                 kinds=route.kinds,
+                keep=route.again,
                 reduce=partial(self._reduce, call) if self.streaming and direct else None,
             )
         probed: Sequence[Tensor] = ()
@@ -323,7 +341,7 @@ class Balancer(StatefulModule):
             masks=call.masks,
             scale=call.scale,
             overlap=route.overlap,
-            keep=bool(probed) and not direct,
+            keep=route.again or (bool(probed) and not direct),
             final=direct,
         )
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from excessmtl.gradients import sharded
 from excessmtl.inputs import ordered_losses, shared_parameters
 from excessmtl.solvers.min_norm import min_norm
 
@@ -29,6 +30,11 @@ def pareto_stationarity(
     parameters = [parameter for parameter in shared_parameters(shared) if parameter.requires_grad]
     if not parameters:
         raise ValueError("shared has no parameter that needs a gradient; unfreeze it or pass another part of the model")
+    if sharded.in_use():
+        raise ValueError(
+            "fully_shard has sharded modules of this process, and the gradients of all shared parameters are needed "
+            "whole; measure a copy of the model in a process that shards nothing"
+        )
     rows = []
     for task, loss in zip(named, ordered, strict=True):
         if loss is None:

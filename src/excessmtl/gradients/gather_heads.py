@@ -25,19 +25,20 @@ def gather_heads(
     trunk: TrunkWalk,
     kinds: frozenset[str] = frozenset(),
     reduce: Reduce | None = None,
+    keep: bool = False,
 ) -> Gathered:
     """What `gather` says, by one walk for all heads and with the results in one tensor.
 
     Down to `parameters`, all there is below the tensor where the heads meet, it is what `trunk` makes of it; `kinds`
     are those of the nodes on that way. With `reduce` the gradients there are reduced and let go, and the trunk has to
-    be walked once more.
+    be walked once more. `keep`: the graph is needed again afterwards.
     """
     with torch.enable_grad():
         vector = loss_vector(losses)
     values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
     at_cut: Rows | Products
-    at_cut, own = walk(vector, heads)
+    at_cut, own = walk(vector, heads, keep)
     if parameters and isinstance(at_cut, Layers):  # these may wait for the last micro-batch, z may not
         at_cut, own = _multiplied_out(at_cut, own, values)
     final = bool(parameters) and reduce is None

@@ -103,13 +103,14 @@ class _Arrival:
                 self.rows.add(self.task, gradient)
 
 
-def walk(vector: Tensor, heads: Heads) -> tuple[Rows | Layers, list[list[Pair]]]:
+def walk(vector: Tensor, heads: Heads, keep: bool = False) -> tuple[Rows | Layers, list[list[Pair]]]:
     """The tasks' gradients at z, and per task the leaves whose gradients these do not tell, with theirs.
 
-    `vector` has all losses. The graph above z is not to be walked again.
+    `vector` has all losses. The graph above z is not to be walked again, unless `keep`; then nothing that is returned
+    depends on the memory of a leaf, which may be gone once autograd has been there.
     """
-    linear = linear_heads(heads.cut, heads.entries, heads.repeated)
-    return _to_cut(vector, heads) if linear is None else _to_outputs(vector, heads, linear)
+    linear = None if keep else linear_heads(heads.cut, heads.entries, heads.repeated)
+    return _to_cut(vector, heads, keep) if linear is None else _to_outputs(vector, heads, linear)
 
 
 def _to_outputs(vector: Tensor, heads: Heads, linear: Sequence[Linear | None]) -> tuple[Layers, list[list[Pair]]]:
@@ -125,7 +126,7 @@ def _to_outputs(vector: Tensor, heads: Heads, linear: Sequence[Linear | None]) -
     return at_layers(heads.cut, linear, dict(zip(layers, at_outputs, strict=True))), _by_task(leaves, at_leaves)
 
 
-def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[list[Pair]]]:
+def _to_cut(vector: Tensor, heads: Heads, keep: bool) -> tuple[Rows, list[list[Pair]]]:
     """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
     is still in the cache.
     """
@@ -140,7 +141,7 @@ def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[list[Pair]]]:
         with asleep([heads.cut.tensor(), *leaves]):
             # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but
             # must not be kept from arriving: whoever has put a hook on z expects a tensor.
-            found = _gradients(vector, [heads.cut.edge, *leaves])
+            found = _gradients(vector, [heads.cut.edge, *leaves], keep)
     finally:
         for hook in hooks:
             hook.remove()
@@ -148,8 +149,8 @@ def _to_cut(vector: Tensor, heads: Heads) -> tuple[Rows, list[list[Pair]]]:
     return rows, _by_task(heads.leaves, found[1:])
 
 
-def _gradients(vector: Tensor, targets: list[Any]) -> Sequence[Tensor | None]:
-    return torch.autograd.grad(vector, targets, torch.ones_like(vector), allow_unused=True)
+def _gradients(vector: Tensor, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(vector, targets, torch.ones_like(vector), retain_graph=keep, allow_unused=True)
 
 
 def _by_task(leaves: Sequence[Sequence[Tensor]], found: Sequence[Tensor | None]) -> list[list[Pair]]:

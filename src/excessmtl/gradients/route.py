@@ -37,6 +37,8 @@ class Route:
     """The way down to the cut, where it can be walked for all tasks at once."""
     kinds: frozenset[str] = frozenset()
     """Of the nodes below the cut, where the way goes on there."""
+    again: bool = False
+    """Whether gradients are delivered by a second walk from the losses (see `rewalk`)."""
 
     @property
     def reaches(self) -> Sequence[Reach]:
@@ -59,14 +61,16 @@ def choose_route(
     find_cut: FindCut | None,
     *,
     explicit: bool,
+    sharded: bool = False,
 ) -> Route:
     """The cheapest way that gives the rule what it looks at, or a ValueError that says why there is none.
 
-    `explicit`: the cuts are the caller's `at=`, so they have to be right.
+    `explicit`: the cuts are the caller's `at=`, so they have to be right. `sharded`: shared parameters may not be the
+    leaves of the graph, so that they cannot be walked to.
     """
     if probe is not Probe.LAYER and (heads := separate_heads(losses, shared, find_cut)) is not None:
         if probe is not Probe.SHARED:
-            return Route("cut", (), overlap=False, heads=heads)
+            return Route("cut", (), overlap=False, heads=heads, again=sharded)
         if (kinds := kinds_below(heads.cut, shared)) is not None:
             return Route("direct", (), overlap=True, heads=heads, kinds=kinds)
     problem = "shared is a list of parameters" if find_cut is None else _NOT_CALLED
@@ -82,11 +86,12 @@ def choose_route(
                 "pass a tuple of all tensors through which the losses reach the shared parameters"
             )
         if cuts and not around and probe is not Probe.SHARED:
-            return Route("cut", reaches, overlap)
-    if probe is Probe.REPRESENTATION:
+            return Route("cut", reaches, overlap, again=sharded)
+    if probe is Probe.REPRESENTATION or sharded:
+        needs = "this method needs" if probe is Probe.REPRESENTATION else "under fully_shard every method needs"
         raise ValueError(
-            f"this method needs the shared representation, and {problem}; pass it as at=z, or pass the module that "
-            "computes it as shared"
+            f"{needs} the shared representation, and {problem}; pass it as at=z, or pass the module that computes it "
+            "as shared"
         )
     reaches, overlap = explore(losses, shared, no_cut)
     if not any(reach.shared for reach in reaches):
