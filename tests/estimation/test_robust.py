@@ -93,6 +93,24 @@ def test_micro_batches_add_samples_and_tuples_add_within_a_sample():
     assert pair.count == 8
 
 
+@pytest.mark.parametrize("features", [3, 8, 13])
+def test_large_maps_are_multiplied_before_they_are_projected_with_the_same_result(features, monkeypatch):
+    z, dz = torch.randn(6, features, 5, 7), torch.randn(6, features, 5, 7)
+    mask = torch.tensor([True] * 4 + [False] * 2)
+    z[5, 0, 0, 0], z[4, 1, 2, 3] = torch.nan, torch.inf  # samples without a label
+    samples = [Sample(z, torch.where(mask[:, None, None, None], dz, 0), mask)]
+    called = []
+    multiply = Adapter._multiplied_first
+    monkeypatch.setattr(Adapter, "_multiplied_first", lambda *given: called.append(1) or multiply(*given))
+    first = Adapter(width=8).moments(observation(samples))
+    assert called
+    monkeypatch.setattr("excessmtl.estimation.adapter._FEW", 0)
+    projected = Adapter(width=8).moments(observation(samples))
+    assert len(called) == 1
+    for field in ("first", "second", "count"):
+        torch.testing.assert_close(getattr(first, field), getattr(projected, field), rtol=1e-4, atol=1e-4)
+
+
 def test_a_wide_representation_is_sketched_without_bias():
     """Mean over many projections of the squared norm of U's sketch follows the full one closely."""
     torch.manual_seed(1)

@@ -25,6 +25,8 @@ from excessmtl.gradients.observe import total
 
 _STREAM = 7919
 """Between the seeds of two projections."""
+_FEW = 2
+"""Up to so many widths of features are multiplied before they are projected; more would cost more than is saved."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +109,33 @@ class Adapter:
         second, count = like.new_zeros(self.width + 1), like.new_zeros(())
         for batch in sorted({sample.batch for sample in samples}):
             parts = [sample for sample in samples if sample.batch == batch]
-            factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
-            size = _common_size(factors)
+            maps = [self._positions(sample.z) for sample in parts]
+            size = _common_size(maps)
             labelled = parts[0].labelled
             check_mask(labelled, size)
             count = count + (size if labelled is None else labelled.to(like.device).sum())
-            if len(factors) == 1 and factors[0][0].shape[1] == 1:
-                z, dz = (factor.squeeze(1) for factor in factors[0])
+            if len(maps) == 1 and maps[0].shape[1] == 1:
+                z, dz = (factor.squeeze(1) for factor in self._factors(parts[0], 0, 1, projected))
                 first, second = first + z.T @ dz, second + dz.square().sum(1) @ z.square()
+                continue
+            if len(maps) == 1 and maps[0].shape[2] < maps[0].shape[1] and maps[0].shape[2] <= _FEW * self.width:
+                per_sample = self._multiplied_first(maps[0].float(), self._positions(parts[0].dz))
             else:
+                factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
                 per_sample = torch.stack([z.mT @ dz for z, dz in factors]).sum(0)
-                first, second = first + per_sample.sum(0), second + per_sample.square().sum((0, 2))
+            first, second = first + per_sample.sum(0), second + per_sample.square().sum((0, 2))
         return first, second, count
+
+    def _multiplied_first(self, z: Tensor, dz: Tensor) -> Tensor:
+        """[samples, width + 1, width]: each sample's gradient, projected when its positions have been summed over.
+
+        For few features at many positions: projected maps, as large as the maps themselves, are not written.
+        """
+        features, device = z.shape[2], z.device
+        left, right = (_narrowed(features, self.width, self.seed + _STREAM * stream, device) for stream in (0, 1))
+        # Where a sample without a label is not finite this is zero times that; see `_with_one`.
+        products = (z.mT @ dz).nan_to_num(0, torch.inf, -torch.inf)
+        return torch.cat([left.T @ products, dz.sum(1, keepdim=True)], dim=1) @ right
 
     def _factors(
         self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]
@@ -158,8 +175,8 @@ class Adapter:
         return tensor.reshape(tensor.shape[0], positions, tensor.shape[-1])
 
 
-def _common_size(factors: Sequence[tuple[Tensor, Tensor]]) -> int:
-    sizes = sorted({len(z) for z, _ in factors})
+def _common_size(maps: Sequence[Tensor]) -> int:
+    sizes = sorted({len(z) for z in maps})
     if len(sizes) > 1:
         raise ValueError(
             f"the tensors of the representation count {sizes} samples along batch_dim; pass at= with tensors that "
