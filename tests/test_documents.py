@@ -83,7 +83,7 @@ def test_the_numbers_in_the_readme_are_those_of_the_results():
     results = (ROOT / "docs/results.md").read_text().splitlines()
     bought = (ROOT / "README.md").read_text().split("## What it buys")[1].split("## Install")[0]
     shown = [line for line in bought.splitlines() if line.startswith("|")]
-    assert len(shown) == 20
+    assert len(shown) == 22
     assert all(line in results for line in shown)
 
 
