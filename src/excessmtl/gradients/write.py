@@ -71,11 +71,9 @@ def _scaled(gradient: Tensor, ok: Tensor, multiplier: Tensor) -> Tensor:
     multiplier = multiplier.to(gradient.dtype)
     if not gradient.is_sparse:
         return torch.where(ok, gradient, 0) * multiplier
-    gradient = gradient.coalesce()
-    values = torch.where(ok, gradient.values(), 0) * multiplier
-    return torch.sparse_coo_tensor(
-        gradient.indices(), values, gradient.shape, is_coalesced=True, check_invariants=False
-    )
+    gradient = gradient.coalesce().clone()
+    gradient.values().copy_(torch.where(ok, gradient.values(), 0) * multiplier)
+    return gradient
 
 
 def write(parts: list[Contribution]) -> None:
