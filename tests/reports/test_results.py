@@ -98,3 +98,13 @@ def test_mistakes_exit_with_2_and_write_nothing(tmp_path, capsys):
     assert ended.value.code == 2
     assert "is not a folder" in capsys.readouterr().err
     assert not (tmp_path / "docs").exists()
+
+
+def test_data_that_is_not_the_papers_has_a_section_too(tmp_path):
+    frame = world(RIGHT)
+    other = frame[frame.benchmark == "sarcos"].assign(benchmark="school", source="139 schools")
+    write_table(other, tmp_path / "study" / "runs.csv")
+    main([str(tmp_path / "study"), "-o", str(tmp_path / "docs/results.md")])
+    page = (tmp_path / "docs/results.md").read_text()
+    assert page.count("## School: 139 schools") == 1
+    assert "**Clean tasks: nmse, lower is better**" in page.split("## School")[1]

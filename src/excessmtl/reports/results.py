@@ -31,6 +31,8 @@ Figures = Mapping[tuple[str, str], Sequence[str]]
 """(data set of the paper, which data it really is, as file names say it) -> its pictures."""
 Value = Callable[[pd.Series], float | None]
 _NUMBERS = Path("data", "study")
+_FEW = 10
+"""As many noisy tasks are named."""
 
 
 def read_commands(path: Path | None) -> Commands:
@@ -63,8 +65,10 @@ def page(runs: Runs, found: Sequence[Verdict], figures: Figures, commands: Comma
     ]
     if "page" in commands:
         parts.append(_code(commands["page"]))
-    for wanted in TITLES:
-        for subject in runs.subjects(wanted):
+    shown: set[str] = set()
+    for wanted in [*TITLES, *sorted(set(runs.frame.benchmark))]:
+        for subject in runs.subjects(wanted) if wanted not in shown else ():
+            shown.add(subject.benchmark)
             parts += _section(subject, figures.get(_key(subject), ()), commands.get(subject.benchmark))
     return "\n\n".join([*parts, *_regrets(runs.frame), *_claims(found)]) + "\n"
 
@@ -73,6 +77,8 @@ def _section(subject: Subject, figures: Sequence[str], command: str | None) -> l
     first = subject.runs.iloc[0]
     seeds = subject.runs.seed.nunique()
     noisy = ", ".join(first.noisy_tasks)
+    if len(first.noisy_tasks) > _FEW:
+        noisy = f"{len(first.noisy_tasks)} of {len(first.scores)} tasks"
     told = f"{len(subject.runs)} runs of {subject.epochs} epochs, seeds: {seeds}. Label noise in: {noisy}."
     parts = [f"## {subject.title}", told]
     parts += [] if command is None else [_code(command)]

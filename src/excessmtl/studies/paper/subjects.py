@@ -33,7 +33,7 @@ class Subject:
     @property
     def title(self) -> str:
         """For pictures and tables."""
-        name = TITLES[self.wanted]
+        name = TITLES.get(self.wanted, self.wanted.capitalize())
         if not self.is_the_papers:
             return f"{self.source[0].upper()}{self.source[1:]} (stand-in for {name})"
         return self.source if self.source.startswith(name) else f"{name}: {self.source}"
@@ -59,7 +59,8 @@ class Subject:
 
 def stand_in(wanted: str) -> str | None:
     """The benchmark that needs no file."""
-    return benchmarks()[wanted].stand_in
+    entry = benchmarks().get(wanted)
+    return None if entry is None else entry.stand_in
 
 
 def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
