@@ -1,6 +1,8 @@
 """Replay: a call is a training step, recorded or not. What a CUDA device alone can show: test_replayed_on_cuda.py."""
 
 import copy
+import pickle
+from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
@@ -315,6 +317,29 @@ def test_another_device_starts_anew(recorder, monkeypatch):
     assert synchronised[-1] == torch.device("cuda:1")
 
 
+def test_two_replays_of_one_balancer_share_its_state(recorder):
+    plain, ours, one = both()
+    two = ours.replay()
+    for number, batch in enumerate(batches(14)):
+        plain.step(*batch)
+        ours.take((one, two)[number % 2], *batch)
+    assert len(recorder) == 2
+    assert_same(plain, ours)
+
+
+def test_copies_of_the_balancer_are_not_moved_by_replayed_steps(recorder):
+    _, ours, replay = both()
+    given = batches(8)
+    for batch in given[:6]:
+        ours.take(replay, *batch)
+    copies = [copy.deepcopy(ours.balancer), pickle.loads(pickle.dumps(ours.balancer))]
+    before = ours.balancer.weights.clone()
+    for batch in given[6:]:
+        ours.take(replay, *batch)
+    assert not torch.equal(ours.balancer.weights, before)
+    assert all(torch.equal(one.weights, before) for one in copies)
+
+
 def test_a_saved_state_stays_what_it_was(recorder):
     _, ours, replay = both()
     given = batches(8)
@@ -451,6 +476,9 @@ def test_kinds_tell_shapes_types_and_values_apart():
         assert [kind == other for other in kinds].count(True) == 1, index
     assert Arguments((torch.ones(2, 3),)).kind == kinds[0]
     assert Arguments((x.to_sparse(),)).obstacle is not None
+    Batch = namedtuple("Batch", "x")
+    assert Arguments((Batch(x),)).obstacle is None
+    assert Arguments((Batch(x),)).kind != kinds[0]
 
 
 def test_a_kind_that_was_never_recorded_makes_room():
