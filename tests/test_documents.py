@@ -104,3 +104,13 @@ def test_the_studies_page_shows_a_study_that_works(capsys):
     (example,) = blocks("docs/studies.md")
     exec(compile(example, "docs/studies.md", "exec"), {})
     assert "simulated-arm/uniform/noise-0/seed-1" in capsys.readouterr().out
+
+
+def test_the_readme_counts_regrets_as_the_study_does():
+    with (ROOT / "docs/data/study/regret.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    clear = sum(row["within"] == "False" for row in rows)
+    by_the_mean = sum(float(row["regret"]) > float(row["tolerance"]) for row in rows)
+    readme = (ROOT / "README.md").read_text()
+    assert f"in {clear} of {len(rows)} comparisons the default is clearly worse" in readme
+    assert f"By the mean alone it is beyond them in {by_the_mean}," in readme

@@ -7,7 +7,7 @@ import torch
 
 from excessmtl.gradients.gathered import _flags
 from excessmtl.gradients.rows import index_of
-from excessmtl.recording.graph import Recording
+from excessmtl.recording.graph import Recording, failure
 from replay_world import World, batches
 
 
@@ -83,3 +83,9 @@ def test_a_recording_that_fails_after_the_step_leaves_no_trace(world):
         assert buffer is before[name]
         assert torch.equal(buffer, values[name])
     assert world.balancer.get_extra_state()["steps"] == 3
+
+
+def test_a_graph_that_stands_in_the_way_is_named():
+    error = RuntimeError("CUDA error: operation would make the legacy stream depend on a capturing stream\nand more")
+    assert "delete what holds it" in failure(error)
+    assert failure(RuntimeError("out of memory\nand more")) == "recording one failed (out of memory)"

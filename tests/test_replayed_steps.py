@@ -1,5 +1,8 @@
 """Replay: a call is a training step, recorded or not. What a CUDA device alone can show: test_replayed_on_cuda.py."""
 
+import copy
+import pickle
+from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
@@ -9,10 +12,11 @@ from torch import nn
 import excessmtl
 from excessmtl import replay as replay_module
 from excessmtl.recording.graph import WARM_UP
-from excessmtl.recording.inputs import Arguments
+from excessmtl.recording.inputs import Arguments, Places
 from excessmtl.recording.kinds import MOST, Kinds
 from excessmtl.recording.optimizer import Stepping
 from excessmtl.recording.steps import pack, unpack
+from models import FEATURES, WIDTH
 from replay_world import TASKS, World, assert_same, batches
 
 # ------------------------------------------------------------------ on a CPU
@@ -82,6 +86,22 @@ def test_numbers_from_the_host_are_refused():
         replay(*batches(1)[0])
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda losses: None, "found NoneType"),
+        (lambda losses: sum(losses.values()), "found Tensor"),
+        (lambda losses: (losses, losses["a"]), "found dict, Tensor"),
+        (lambda losses: tuple(losses.values()), "found Tensor, Tensor"),
+    ],
+)
+def test_anything_but_losses_is_refused(returned, words):
+    world = World("uniform")
+    replay = excessmtl.Replay(world.balancer, lambda x, y: returned(world.compute(x, y)))
+    with pytest.raises(ValueError, match=f"compute must return a dict from task to loss.*{words}"):
+        replay(*batches(1)[0])
+
+
 @pytest.mark.parametrize("method", ["rlw", "graddrop", "pcgrad", "moml"])
 def test_methods_that_decide_on_the_host_say_so(method):
     world = World(method)
@@ -136,8 +156,8 @@ def recorder(monkeypatch):
     monkeypatch.setattr(replay_module, "Recording", record)
     monkeypatch.setattr(replay_module, "beside", lambda stream, device: nullcontext())
     monkeypatch.setattr(excessmtl.Replay, "_obstacle", lambda self, device: None)
-    for name in ("Stream", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda device: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     return made
 
@@ -249,6 +269,91 @@ def test_freezing_or_moving_a_parameter_ends_the_recordings(recorder):
     assert_same(plain, ours)
 
 
+def test_parameters_that_went_away_and_came_back_end_the_recordings(recorder):
+    _, ours, replay = both()
+    for number, batch in enumerate(batches(12)):
+        if number == 6:  # as `model.cpu()` and `model.cuda()` do: freed memory is given out again, at the same address
+            weight = ours.model.trunk[0].weight
+            address, value = weight.data_ptr(), weight.data.clone()
+            weight.data = torch.empty(0)
+            places = [value.clone() for _ in range(50)]
+            weight.data = next((place for place in places if place.data_ptr() == address), places[0])
+        ours.take(replay, *batch)
+    assert len(recorder) == 2
+
+
+class LouderInTraining(nn.Module):
+    def forward(self, x):
+        return 2 * x if self.training else x
+
+
+def test_a_part_of_the_trunk_in_evaluation_mode_ends_the_recordings(recorder):
+    plain, ours, replay = both(trunk=lambda: nn.Sequential(nn.Linear(FEATURES, WIDTH), LouderInTraining()))
+    for number, batch in enumerate(batches(12)):
+        if number == 6:
+            for world in (plain, ours):
+                world.model.trunk[1].eval()
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert len(recorder) == 2
+    assert_same(plain, ours)
+
+
+def test_another_device_starts_anew(recorder, monkeypatch):
+    synchronised, devices = [], ["cuda:0"]
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronised.append)
+    monkeypatch.setattr(excessmtl.Balancer, "device", property(lambda self: torch.device(devices[-1])))
+    monkeypatch.setattr(replay_module, "moved", lambda batch, device: batch)
+    monkeypatch.setattr(replay_module, "Places", lambda like, device: Places(like, torch.device("cpu")))
+    _, ours, replay = both()
+    for number, batch in enumerate(batches(10)):
+        if number == 5:
+            devices.append("cuda:1")
+        ours.take(replay, *batch)
+    assert synchronised == [torch.device("cuda:0")]
+    assert len(recorder) == 2
+    devices.append("cpu")
+    replay.reset()
+    assert synchronised[-1] == torch.device("cuda:1")
+
+
+def test_two_replays_of_one_balancer_share_its_state(recorder):
+    plain, ours, one = both()
+    two = ours.replay()
+    for number, batch in enumerate(batches(14)):
+        plain.step(*batch)
+        ours.take((one, two)[number % 2], *batch)
+    assert len(recorder) == 2
+    assert_same(plain, ours)
+
+
+def test_copies_of_the_balancer_are_not_moved_by_replayed_steps(recorder):
+    _, ours, replay = both()
+    given = batches(8)
+    for batch in given[:6]:
+        ours.take(replay, *batch)
+    copies = [copy.deepcopy(ours.balancer), pickle.loads(pickle.dumps(ours.balancer))]
+    before = ours.balancer.weights.clone()
+    for batch in given[6:]:
+        ours.take(replay, *batch)
+    assert not torch.equal(ours.balancer.weights, before)
+    assert all(torch.equal(one.weights, before) for one in copies)
+
+
+def test_a_saved_state_stays_what_it_was(recorder):
+    _, ours, replay = both()
+    given = batches(8)
+    for batch in given[:6]:
+        ours.take(replay, *batch)
+    saved = ours.balancer.state_dict()
+    kept = copy.deepcopy(saved)
+    x, targets = given[6]
+    ours.take(replay, x, {**targets, "b": targets["b"] * torch.nan})
+    assert ours.balancer.skipped.sum() == 1
+    saved.pop("_extra_state"), kept.pop("_extra_state")
+    torch.testing.assert_close(saved, kept, rtol=0, atol=0, equal_nan=True)
+
+
 def test_the_end_of_an_epoch_reaches_the_recording(recorder):
     plain, ours, replay = both("dwa")
     for number, batch in enumerate(batches(12)):
@@ -315,6 +420,31 @@ def test_an_error_of_the_step_itself_is_raised_by_it(recorder, monkeypatch):
         replay(*batches(1)[0])
 
 
+def test_ctrl_c_while_recording_leaves_nothing_behind(recorder, monkeypatch):
+    def interrupted(work, balancer, stream, pool):
+        places, counters = dict(balancer.named_buffers()), balancer.get_extra_state()
+        work()
+        balancer.use(places)
+        balancer.set_extra_state(counters)
+        raise KeyboardInterrupt
+
+    plain, ours, replay = both()
+    given = batches(12)
+    for batch in given[:WARM_UP]:
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_module, "Recording", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            replay(*given[WARM_UP])
+    assert all(parameter.grad is None for parameter in ours.model.parameters())
+    for batch in given[WARM_UP:]:
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert len(recorder) == 1
+    assert_same(plain, ours)
+
+
 def test_reset_starts_anew(recorder):
     _, ours, replay = both()
     for number, batch in enumerate(batches(10)):
@@ -346,6 +476,9 @@ def test_kinds_tell_shapes_types_and_values_apart():
         assert [kind == other for other in kinds].count(True) == 1, index
     assert Arguments((torch.ones(2, 3),)).kind == kinds[0]
     assert Arguments((x.to_sparse(),)).obstacle is not None
+    Batch = namedtuple("Batch", "x")
+    assert Arguments((Batch(x),)).obstacle is None
+    assert Arguments((Batch(x),)).kind != kinds[0]
 
 
 def test_a_kind_that_was_never_recorded_makes_room():
@@ -399,7 +532,29 @@ class TestStepping:
         assert not stepping.still_recorded()
         assert stepping.inside
         stepping.note_recorded()
+        torch.optim.lr_scheduler.ExponentialLR(adam, 0.9)  # notes the first rate in the groups
+        assert stepping.still_recorded()
         adam.param_groups[0]["weight_decay"] = 0.5
         assert not stepping.still_recorded()
         assert not stepping.inside
         assert stepping.still_recorded()
+
+    def test_an_emptied_state_ends_the_recordings(self):
+        parameter = nn.Parameter(torch.ones(2))
+        sgd = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+        parameter.grad = torch.ones(2)
+        sgd.step()
+        stepping = Stepping(sgd)
+        stepping.note_recorded()
+        assert stepping.still_recorded()
+        sgd.state.clear()
+        sgd.step()  # there is a state again, not the one that was recorded
+        assert not stepping.still_recorded()
+
+    def test_learning_rates_follow_to_another_device(self):
+        adam = self.adam()
+        stepping = Stepping(adam)
+        stepping.settle(torch.device("meta"))
+        adam.param_groups[0]["lr"] = 0.2
+        stepping.settle(torch.device("cpu"))
+        assert adam.param_groups[0]["lr"].item() == pytest.approx(0.2)

@@ -178,6 +178,12 @@ class Balancer(Stepping):
         return self._shared.parameters
 
     @property
+    def shared_modules(self) -> list[nn.Module]:
+        """The shared module and all in it; none where parameters were given."""
+        module = self._shared.module
+        return [] if module is None else list(module.modules())
+
+    @property
     def situation(self) -> tuple[Any, ...]:
         """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
         module = self._shared.module

@@ -8,7 +8,8 @@ from typing import ParamSpec
 from torch import Tensor
 
 P = ParamSpec("P")
-_holders: list[list[Tensor]] = []
+_holders: dict[int, list[Tensor]] = {}
+"""By their ids. For all threads: those of the autograd engine use constants too."""
 
 
 def made_once(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
@@ -18,7 +19,7 @@ def made_once(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
     @wraps(make)
     def constant(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         found = remembered(*args, **kwargs)  # type: ignore[arg-type]  # all hashable
-        for holder in _holders:
+        for holder in tuple(_holders.values()):
             holder.append(found)
         return found
 
@@ -30,8 +31,8 @@ def made_once(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
 def held() -> Iterator[list[Tensor]]:
     """The constants that are used inside: a recording reads them long after they may have been forgotten here."""
     holder: list[Tensor] = []
-    _holders.append(holder)
+    _holders[id(holder)] = holder
     try:
         yield holder
     finally:
-        _holders[:] = [one for one in _holders if one is not holder]
+        del _holders[id(holder)]

@@ -12,16 +12,13 @@ from torch.optim import Optimizer
 from excessmtl.balancer import Balancer
 from excessmtl.gradients.distributed import processes
 from excessmtl.gradients.graph import leaves_of
+from excessmtl.recording.checks import Losses, check_parts, taken_apart
 from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
 from excessmtl.recording.inputs import Arguments, Places, moved
 from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded
 from excessmtl.recording.optimizer import Stepping
 from excessmtl.recording.steps import pack, unpack
 from excessmtl.step import Step
-
-Losses = Mapping[str, Tensor | None]
-_OPTIONS = frozenset({"at", "mask"})
-"""Of `balancer.backward`; those left out hold numbers from the host, which a recording would repeat."""
 
 
 class Replay:
@@ -50,12 +47,13 @@ class Replay:
         compute: Callable[..., Losses | tuple[Losses, Mapping[str, Any]]],
         optimizer: Optimizer | None = None,
     ) -> None:
-        _check(balancer, compute, optimizer)
+        check_parts(balancer, compute, optimizer)
         self.balancer, self.compute = balancer, compute
         self.reason: str | None = None
         """Why the last call ran as it is and others like it are going to; None where it was replayed, or will be."""
         self._stepping = None if optimizer is None else Stepping(optimizer)
         self._failed: str | None = None
+        self._device: torch.device | None = None
         self._stream: torch.cuda.Stream | None = None
         self._pool: Any = None
         self._kinds = Kinds()
@@ -67,23 +65,22 @@ class Replay:
         self.reason = self._failed or self._obstacle(device)
         if self.reason is not None:
             return self._as_it_is(moved(batch, device))
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream = self._stream_on(device)
         if self._stepping is not None:
             if not self._stepping.still_recorded():
                 self.reset()
             self._stepping.settle(device)
         arguments = Arguments(batch)
-        recorded = self._recorded(arguments, self._stream, device)
+        recorded = self._recorded(arguments, stream, device)
         if recorded is not None:
             return self._replayed(recorded, arguments)
-        with beside(self._stream, device):
+        with beside(stream, device):
             return self._as_it_is(moved(batch, device))
 
     def reset(self) -> None:
         """Forget all recordings; needed only where parameters or buffers were replaced by other objects."""
         if self._kinds.any_recorded:
-            torch.cuda.synchronize(self.balancer.device)  # one of them may still be running
+            torch.cuda.synchronize(self._device)  # one of them may still be running
         self._kinds, self._pool = Kinds(), None
 
     # ------------------------------------------------------------------ a step as it is
@@ -98,11 +95,8 @@ class Replay:
         """Forward and backward, from gradients that are None: of all that this or an earlier call has reached."""
         for leaf in self._known():
             leaf.grad = None
-        found = self.compute(*batch)
-        losses, options = found if isinstance(found, tuple) else (found, {})
-        if unknown := set(options) - _OPTIONS:
-            raise ValueError(f"compute returned the option {min(unknown)!r}; it may return {sorted(_OPTIONS)}")
-        for leaf in leaves_of(losses.values() if isinstance(losses, Mapping) else ()):
+        losses, options = taken_apart(self.compute(*batch))
+        for leaf in leaves_of(losses.values()):
             if id(leaf) not in self._leaves:
                 leaf.grad, self._leaves[id(leaf)] = None, leaf
         return self.balancer.backward(losses, **options)
@@ -114,6 +108,13 @@ class Replay:
         return list(self._leaves.values())
 
     # ------------------------------------------------------------------ recordings
+
+    def _stream_on(self, device: torch.device) -> torch.cuda.Stream:
+        """Where steps run that are going to be recorded. What was recorded on another device is forgotten."""
+        if self._stream is None or device != self._device:
+            self.reset()
+            self._stream, self._device = torch.cuda.Stream(device), device  # type: ignore[no-untyped-call]
+        return self._stream
 
     def _obstacle(self, device: torch.device) -> str | None:
         """Why no step can be recorded now, if none can."""
@@ -161,8 +162,13 @@ class Replay:
 
         try:
             recording = Recording(work, self.balancer, stream, self._pool)
-        except Exception as error:  # if the step itself is to blame, taking it as it is will say so
+        except BaseException as error:
             self.reset()
+            for leaf in self._known():  # what lies there was never computed
+                leaf.grad = None
+            if not isinstance(error, Exception):
+                raise
+            # If the step itself is to blame, taking it as it is will say so.
             if stepping is not None:
                 stepping.inside = False  # perhaps it was the optimiser: the next attempt goes without
                 return
@@ -176,7 +182,8 @@ class Replay:
             recording,
             places,
             {id(leaf): leaf.grad for leaf in leaves},
-            [(leaf, leaf.data_ptr(), leaf.requires_grad) for leaf in leaves],
+            [(leaf, leaf.detach(), leaf.requires_grad) for leaf in leaves],
+            [(module, module.training) for module in self.balancer.shared_modules],
         )
 
     def _replayed(self, recorded: Recorded, arguments: Arguments) -> Step:
@@ -187,13 +194,3 @@ class Replay:
         if self._stepping is not None and not self._stepping.inside:
             self._stepping.step()
         return unpack(recorded.recording.result.clone(), self.balancer.tasks)
-
-
-def _check(balancer: Any, compute: Any, optimizer: Any) -> None:
-    if not isinstance(balancer, Balancer):
-        found = type(balancer).__name__
-        raise ValueError(f"balancer must be a Balancer, found {found}; make one with excessmtl.create")
-    if not callable(compute):
-        raise ValueError(f"compute must be a function from a batch to losses, found {type(compute).__name__}")
-    if optimizer is not None and not (hasattr(optimizer, "step") and hasattr(optimizer, "param_groups")):
-        raise ValueError(f"optimizer must be a torch optimiser, found {type(optimizer).__name__}; or leave it out")

@@ -223,10 +223,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "simulated-arm", "--data", "sarcos_inv.mat"], "leave --data out"),
         (["train", "synthetic-rooms", "--data", "nyuv2"], "leave --data out"),
         (["train", "multimnist", "--option", "estimator={a"], "neither a word, a number nor a list"),
-        (
-            ["train", "multimnist", "--method", "cagrad", "--option", "c=much"],
-            "{'c': 'much'} do not fit method 'cagrad'",
-        ),
+        (["train", "multimnist", "--method", "cagrad", "--option", "c=much"], "c must be a number, found 'much'"),
+        (["train", "multimnist", "--option", "trust=low"], "trust must be a number, found 'low'"),
         (["train", "multimnist", "--seed", "-1"], "seed must be"),
         (["train", "multimnist", "--seed", "99999999999999999999"], "seed must be"),
         (["train", "multimnist", "--learning-rate", "inf"], "learning_rate must be positive and finite"),

@@ -51,16 +51,21 @@ def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> l
 def plot(curves: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Milliseconds per step, and on CUDA megabytes, against each quantity."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     memory = curves[0]["results"][0]["rows"][0]["peak_mb"] is not None
     figure = Figure(figsize=(4 * len(curves), 7 if memory else 3.6), layout="constrained")
     grid = figure.subplots(2 if memory else 1, len(curves), squeeze=False)
     for column, curve in enumerate(curves):
+        fixed = ", ".join(f"{name} {value:,}" for name, value in curve["fixed"].items())
         for row, (label, value) in enumerate([("ms per step", _median), ("peak MB", _peak)][: len(grid)]):
             axes_ = grid[row][column]
             for index in range(len(_METHODS)):
                 axes_.loglog(curve["values"], [value(result["rows"][index]) for result in curve["results"]], "o-")
-            axes_.set_xlabel(curve["axis"])
+            axes_.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes_.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+            axes_.yaxis.set_minor_formatter(NullFormatter())
+            axes_.set_xlabel(f"{curve['axis']} ({fixed})")
             axes_.set_ylabel(label)
             axes_.grid(alpha=0.3, which="both")
     grid[0][0].legend(_METHODS)

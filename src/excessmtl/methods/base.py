@@ -111,9 +111,17 @@ class Probed(Rule):
         object.__setattr__(self, "probe", Probe(chosen))
 
 
+def _kind_of(default: int | float) -> str:
+    return "True or False" if isinstance(default, bool) else "a number"
+
+
 def build(factory: "Factory", options: Mapping[str, Any], what: str) -> Rule:
-    """The rule with these options; an option it does not have is refused by name."""
+    """The rule with these options; an option it does not have, or text in place of a number, is refused by name."""
     if isinstance(factory, type):
+        for option in fields(factory):
+            found = options.get(option.name)
+            if isinstance(option.default, int | float) and isinstance(found, str):
+                raise ValueError(f"{option.name} must be {_kind_of(option.default)}, found {found!r}")
         known = [option.name for option in fields(factory) if option.init]
         unknown = [name for name in options if name not in known]
         if unknown:

@@ -69,4 +69,7 @@ def beside(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
 
 def failure(error: Exception) -> str:
     """Why recording a step failed, in a line."""
-    return f"recording one failed ({str(error).partition(chr(10))[0]})"
+    line = str(error).partition("\n")[0]
+    if "legacy stream" in line:  # autograd goes on where it met the parameters first, as long as a graph remembers it
+        line += "; a graph from outside is still alive: delete what holds it, losses and outputs of earlier steps"
+    return f"recording one failed ({line})"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from excessmtl.recording.graph import Recording
 from excessmtl.recording.inputs import Places
@@ -20,12 +20,17 @@ class Recorded:
     places: Places
     gradients: dict[int, Tensor | None]
     """What every replay leaves in `.grad`, by the id of the leaf."""
-    leaves: list[tuple[Tensor, int, bool]]
-    """Each leaf, its place in memory, and whether it wants a gradient."""
+    leaves: list[tuple[Tensor, Tensor, bool]]
+    """Each leaf, its memory (kept: nothing else can then have its address), and whether it wants a gradient."""
+    modules: list[tuple[nn.Module, bool]]
+    """The shared modules, and whether they were in training mode."""
 
     def fits(self) -> bool:
-        """Whether the parameters are still where the recording looks for them, and want what they wanted."""
-        return all(leaf.data_ptr() == at and leaf.requires_grad is wanted for leaf, at, wanted in self.leaves)
+        """Whether parameters are where the recording looks for them, and want what they wanted; modules likewise."""
+        return all(
+            leaf.data_ptr() == memory.data_ptr() and leaf.requires_grad is wanted
+            for leaf, memory, wanted in self.leaves
+        ) and all(module.training is training for module, training in self.modules)
 
 
 @dataclass

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+_NOT_SETTINGS = ("params", "lr", "initial_lr")
+"""Entries of a group of parameters that may change; the last is a note of schedulers to themselves."""
+
 
 class Stepping:
     """Takes an optimiser's steps, and knows whether a recording may take them.
@@ -23,7 +26,7 @@ class Stepping:
         capturable = all(group.get("capturable") for group in optimizer.param_groups)
         self.inside = capturable and not any(hooks)  # hooks would run when the step is recorded, and never again
         self._rates: list[Tensor] = []
-        self._recorded: tuple[object, object, list[dict[str, Any]]] | None = None
+        self._recorded: tuple[tuple[object, ...], list[dict[str, Any]]] | None = None
 
     @property
     def parameters(self) -> Iterator[Tensor]:
@@ -41,6 +44,8 @@ class Stepping:
 
     def settle(self, device: torch.device) -> None:
         """Put every learning rate where a recording looks for it."""
+        if self._rates and self._rates[0].device != device:
+            self._rates = []
         for index, group in enumerate(self.optimizer.param_groups if self.inside else ()):
             rate = group["lr"]
             if index == len(self._rates):
@@ -52,20 +57,23 @@ class Stepping:
 
     def note_recorded(self) -> None:
         """Remember what a recording knows about the optimiser."""
-        optimizer = self.optimizer
-        self._recorded = optimizer.state, optimizer.param_groups, self._settings()
+        self._recorded = self._objects(), self._settings()
 
     def still_recorded(self) -> bool:
-        """Whether the recordings are still right: not after `load_state_dict`, nor with other settings."""
+        """Whether the recordings are still right: not with another or an emptied state, nor with other settings."""
         if self._recorded is None:
             return True
-        state, groups, settings = self._recorded
+        objects, settings = self._recorded
         same = settings == self._settings()
-        if same and state is self.optimizer.state and groups is self.optimizer.param_groups:
+        if same and all(one is other for one, other in zip(objects, self._objects(), strict=True)):
             return True
         self.inside, self._recorded = self.inside and same, None
         return False
 
+    def _objects(self) -> tuple[object, ...]:
+        state = self.optimizer.state
+        return state, self.optimizer.param_groups, next(iter(state.values()), None)
+
     def _settings(self) -> list[dict[str, Any]]:
         groups = self.optimizer.param_groups
-        return [{name: group[name] for name in group if name not in ("params", "lr")} for group in groups]
+        return [{name: group[name] for name in group if name not in _NOT_SETTINGS} for group in groups]

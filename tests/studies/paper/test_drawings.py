@@ -7,6 +7,7 @@ from excessmtl.studies import figures
 from excessmtl.studies.collect import read_table, write_table
 from excessmtl.studies.paper.collected import Runs
 from excessmtl.studies.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
+from excessmtl.studies.paper.style import heading
 from excessmtl.studies.paper.subjects import subjects
 from excessmtl.studies.reproduction import draw_from
 from made_up_runs import as_frame, made_up_run, write_course
@@ -193,3 +194,11 @@ def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):
 )
 def test_methods_are_known_by_their_options_not_by_their_labels(method, options, mixed, shown):
     assert shown_name(method, options, "mine", mixed) == shown
+
+
+def test_a_heading_wider_than_its_picture_takes_two_lines():
+    picture = figures.canvas(8, 3)
+    heading(picture, "short; 5 epochs")
+    assert picture.get_suptitle() == "short; 5 epochs"
+    heading(picture, f"{'long' * 30}; 5 epochs; bands")
+    assert picture.get_suptitle() == f"{'long' * 30}\n5 epochs; bands"

@@ -10,7 +10,7 @@ from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_fro
 from excessmtl.studies.paper.methods import COMPARED, NORMALISED, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, tidy
+from excessmtl.studies.paper.style import ORDER, heading, legend_below, tidy
 from excessmtl.studies.paper.subjects import Subject
 from excessmtl.studies.paper.trends import plot_band
 
@@ -43,7 +43,7 @@ def dense_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
         tidy(axes, title, "noise level", label)
     legend_below(picture, panels)
     band = "; bands: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
-    picture.suptitle(f"{subject.title}; {subject.epochs} epochs{band}", fontsize=SMALL + 1)
+    heading(picture, f"{subject.title}; {subject.epochs} epochs{band}")
     return picture
 
 

@@ -10,7 +10,7 @@ from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_fro
 from excessmtl.studies.paper.collected import epochs_of, has_course, steps_of
 from excessmtl.studies.paper.methods import COMPARED
 from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, look, tidy
+from excessmtl.studies.paper.style import ORDER, heading, legend_below, look, tidy
 from excessmtl.studies.paper.subjects import Subject
 
 NOISE = 0.8
@@ -79,7 +79,7 @@ def _picture(subject: Subject, weights: pd.DataFrame, accuracies: pd.DataFrame) 
     legend_below(picture, panels[1:])
     seeds = accuracies.seed.nunique()
     told = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-    picture.suptitle(f"{subject.title}; noise {NOISE:g}; {told}", fontsize=SMALL + 1)
+    heading(picture, f"{subject.title}; noise {NOISE:g}; {told}")
     return picture
 
 

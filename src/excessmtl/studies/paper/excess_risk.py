@@ -17,7 +17,7 @@ from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_fro
 from excessmtl.studies.paper.collected import has_course, steps_of
 from excessmtl.studies.paper.methods import PAPER, ROBUST, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.style import SMALL, tidy
+from excessmtl.studies.paper.style import SMALL, heading, tidy
 from excessmtl.studies.paper.subjects import Subject
 
 NOISE = 0.6
@@ -113,7 +113,7 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
         told = ", ".join(_correlation(own, noisy) for noisy in _COLOURS)
         tidy(axes, f"{method}\ncorrelation: {told}", "step", "excess risk" if axes is panels[0] else "")
     panels[0].legend(fontsize=SMALL)
-    picture.suptitle(f"{subject.title}; noise {NOISE:g}", fontsize=SMALL + 1)
+    heading(picture, f"{subject.title}; noise {NOISE:g}")
     return picture
 
 

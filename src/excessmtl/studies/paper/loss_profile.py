@@ -14,7 +14,7 @@ from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_fro
 from excessmtl.studies.paper.methods import COMPARED, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, look, tidy
+from excessmtl.studies.paper.style import ORDER, heading, legend_below, look, tidy
 from excessmtl.studies.paper.subjects import Subject
 
 NOISE = (0.0, 0.8)
@@ -61,7 +61,7 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
         tidy(axes, labels, "test loss of task 1", "test loss of task 2" if noise == 0 else "")
     legend_below(picture, panels)
     spread = "; bars: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
-    picture.suptitle(f"{subject.title}; {subject.epochs} epochs{spread}", fontsize=SMALL + 1)
+    heading(picture, f"{subject.title}; {subject.epochs} epochs{spread}")
     return picture
 
 

@@ -35,6 +35,7 @@ _LOOKS = {
 }
 ORDER = tuple(_LOOKS)
 SMALL = 8
+_CHARACTERS_PER_INCH = 14
 
 
 def look(shown: str) -> dict[str, Any]:
@@ -42,6 +43,12 @@ def look(shown: str) -> dict[str, Any]:
     colour, marker, line = _LOOKS[shown]
     emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown == ROBUST else {"lw": 1.4, "ms": 5}
     return {"color": colour, "marker": marker, "ls": line, **emphasis}
+
+
+def heading(picture: Figure, text: str) -> None:
+    """A line above all panels; two where one would be wider than the picture."""
+    fits = len(text) <= _CHARACTERS_PER_INCH * picture.get_figwidth()
+    picture.suptitle(text if fits else text.replace("; ", "\n", 1), fontsize=SMALL + 1)
 
 
 def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:

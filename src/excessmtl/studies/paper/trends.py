@@ -11,7 +11,7 @@ from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_fro
 from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.studies.paper.plans import grid
 from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, SMALL, legend_below, log_scale, look, tidy
+from excessmtl.studies.paper.style import ORDER, heading, legend_below, log_scale, look, tidy
 from excessmtl.studies.paper.subjects import Subject
 
 _DECADES = 4
@@ -50,7 +50,7 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
     panels[2].set_ylim(-0.03, 1.03)
     legend_below(picture, panels)
     band = "; bands: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
-    picture.suptitle(f"{subject.title}; {subject.epochs} epochs{band}", fontsize=SMALL + 1)
+    heading(picture, f"{subject.title}; {subject.epochs} epochs{band}")
     return picture
 
 

@@ -24,6 +24,12 @@ def _log(axes: Axes, **labels: str) -> None:
     axes.grid(alpha=0.3)
 
 
+def _mark(axes: Axes, horizons: Sequence[float]) -> None:
+    """Ticks at the horizons alone: between two powers of ten the usual ones run into each other."""
+    axes.set_xticks(horizons, [str(horizon) for horizon in horizons])
+    axes.set_xticks([], minor=True)
+
+
 def convergence(rows: Sequence[Row]) -> Figure:
     """Above: duality gap and bound. Below: the left side of Theorem 3.1 exactly as stated, which may be negative."""
     picture = canvas(11, 6.6)
@@ -65,6 +71,7 @@ def assumptions(rows: Sequence[Row]) -> Figure:
             axes.plot(horizons, gap, color=f"C{index}", lw=5 - 0.8 * index, alpha=0.7, label=variant)
             axes.plot(horizons, last, color=f"C{index}", ls=":", lw=1.2)
         _log(axes, title=f"{kind}, m = 2", xlabel="horizon T")
+        _mark(axes, horizons)
     grid[0].set_ylabel("largest excess risk above the min-max\n(dotted: last iterate)")
     handles, labels = grid[0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
@@ -109,8 +116,7 @@ def stationarity(rows: Sequence[Row], curve: Sequence[Row]) -> Figure:
     right.plot(horizons, bound, "--", color="C1", label=r"bound $6m\sigma\sqrt{B_\ell G/T}$")
     right.axhline(rows[0]["L_squared"], color="gray", lw=0.8, label=r"$L^2$: above it a bound says nothing")
     _log(right, title="over horizons", xlabel="horizon T")
-    right.set_xticks(horizons, [str(horizon) for horizon in horizons])
-    right.minorticks_off()
+    _mark(right, horizons)
     for axes in (left, right):
         axes.legend(fontsize=8)
     return picture
