@@ -84,8 +84,8 @@ class StatefulModule(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in self._state_names:  # some are changed in place; what was saved stays as it was
-            destination[prefix + _PREFIX + name] = destination[prefix + _PREFIX + name].clone()
+        for name in self._buffers:  # changed in place by some rules and by loading; what was saved stays as it was
+            destination[prefix + name] = destination[prefix + name].clone()
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, *rest: Any

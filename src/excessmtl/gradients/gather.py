@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,15 +40,18 @@ def gather(
         gradients: Sequence[Tensor | None] = [None] * len(targets)
         if loss is not None and targets:
             nested = len(edges) > 1
-            at_cuts = [cut.tensor() for cut in edges]
-            with asleep([*at_cuts, *leaves, *parameters]), _stopped_at(edges if nested else []):
-                gradients = torch.autograd.grad(
-                    loss,
-                    targets,  # type: ignore[arg-type]  # tensors and edges may be mixed
-                    grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
-                    retain_graph=keep or nested or (overlap and loss is not last),
-                    allow_unused=True,
-                )
+            walk = partial(
+                torch.autograd.grad,
+                loss,
+                grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
+                retain_graph=keep or nested or (overlap and loss is not last),
+                allow_unused=True,
+            )
+            with asleep([*(cut.tensor() for cut in edges), *leaves, *parameters]):
+                with _stopped_at(edges if nested else []):
+                    gradients = walk(targets)
+                if nested and parameters:  # they lie below the cuts, where nothing has arrived
+                    gradients = [*gradients[: -len(parameters)], *walk(parameters)]
         pairs = zip([*edges, *leaves], gradients, strict=False)
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
