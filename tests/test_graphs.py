@@ -250,6 +250,22 @@ def test_gradnorm_sees_its_layer_below_several_representations():
     torch.testing.assert_close(*found)
 
 
+def test_gradnorm_looks_at_what_is_trained_of_its_layer():
+    found = []
+    for whole in (True, False):
+        model = mlp()
+        model.trunk[0].weight.requires_grad_(False)
+        layer = model.trunk[0] if whole else model.trunk[0].bias
+        balancer = excessmtl.create("gradnorm", tasks=TASKS, shared=model.trunk, layer=layer)
+        torch.manual_seed(2)
+        x, targets = batch()
+        found.append(balancer.backward(losses_of(model(x), targets)).weights)
+    assert found[0].std() > 0
+    torch.testing.assert_close(*found)
+    with pytest.raises(ValueError, match="layer has no parameter that wants a gradient"):
+        excessmtl.create("gradnorm", tasks=TASKS, shared=model.trunk, layer=model.trunk[0].weight)
+
+
 @pytest.mark.parametrize("method", WITHOUT_Z, ids=str)
 def test_shared_parameters_named_twice_count_once(method):
     found = []
@@ -452,16 +468,23 @@ def test_a_forward_for_validation_between_forward_and_backward(method):
     check_backward(balancer, others, model, model.trunk)
 
 
+@both_forms
 @a_few_methods
-def test_called_under_no_grad(method):
+def test_called_under_no_grad(method, scalar):
     model, x, targets = simple()
     parameters = list(model.parameters())
     balancer = method.create(model.trunk)
     losses = losses_of(model(x), targets)
     twin_model, twin_balancer = copy.deepcopy((model, balancer))
-    twin_balancer.backward(losses_of(twin_model(x), targets))
+    if scalar:
+        twin_balancer(losses_of(twin_model(x), targets)).backward()
+    else:
+        twin_balancer.backward(losses_of(twin_model(x), targets))
     with torch.no_grad():
-        balancer.backward(losses)
+        if scalar:
+            balancer(losses).backward()
+        else:
+            balancer.backward(losses)
     for one, other in zip(parameters, twin_model.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
 
