@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, embedding, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
@@ -288,6 +288,28 @@ class Complex(nn.Module):
 
     def forward(self, z):
         return (z.to(self.weight.dtype) @ self.weight.T).abs()
+
+
+class Table(nn.Module):
+    """A representation of things, not of samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(10, WIDTH))
+
+    def forward(self):
+        return self.rows * 2
+
+
+@a_few_methods
+def test_sparse_gradients_at_the_representation(method):
+    model = MultiTask(Table()).to(DEVICE)
+    balancer = method.create(model.trunk)
+    z = model.trunk()
+    seen = {task: torch.tensor([i, 5, 5], device=DEVICE) for i, task in enumerate(TASKS)}
+    taken = {task: embedding(rows, z, sparse=True) + embedding(rows + 1, z, sparse=True) for task, rows in seen.items()}
+    losses = {task: model.heads[task](rows).square().mean() for task, rows in taken.items()}
+    check_backward(balancer, losses, model, model.trunk)
 
 
 @each_method

@@ -40,7 +40,7 @@ class Rows:
         place = self.tensors[row]
         if row not in self.filled:
             self.filled.add(row)
-            place.copy_(tensor)
+            place.copy_(_dense(tensor))
         else:
             place.add_(tensor)
 
