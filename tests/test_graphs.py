@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, embedding, mse_loss
 from torch.utils.checkpoint import checkpoint
 
+import excessmtl
 from excessmtl.gradients.observation import Probe
 from models import (
     BATCH,
@@ -26,6 +27,7 @@ from models import (
     check_backward,
     losses_of,
     mlp,
+    rule_of,
 )
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
@@ -232,6 +234,124 @@ def test_a_representation_computed_from_another(method, scalar):
     check_backward(balancer, losses, model, model.trunk, scalar=scalar)
 
 
+def test_gradnorm_sees_its_layer_below_several_representations():
+    """What is stopped at a representation on the way to the others must still reach the layer."""
+    found = []
+    for by_module in (True, False):
+        torch.manual_seed(1)
+        model = MultiTask(Pyramid()).to(DEVICE)
+        shared = model.trunk if by_module else list(model.trunk.parameters())
+        balancer = excessmtl.create("gradnorm", tasks=TASKS, shared=shared, layer=model.trunk.low)
+        x, targets = batch()
+        low, high = model.trunk(x)
+        losses = {task: 3**i * mse_loss(model.heads[task](low + high), targets[task]) for i, task in enumerate(TASKS)}
+        found.append(balancer.backward(losses).weights)
+    assert found[0].std() > 0.01
+    torch.testing.assert_close(*found)
+
+
+def test_gradnorm_looks_at_what_is_trained_of_its_layer():
+    found = []
+    for whole in (True, False):
+        model = mlp()
+        model.trunk[0].weight.requires_grad_(False)
+        layer = model.trunk[0] if whole else model.trunk[0].bias
+        balancer = excessmtl.create("gradnorm", tasks=TASKS, shared=model.trunk, layer=layer)
+        torch.manual_seed(2)
+        x, targets = batch()
+        found.append(balancer.backward(losses_of(model(x), targets)).weights)
+    assert found[0].std() > 0
+    torch.testing.assert_close(*found)
+    with pytest.raises(ValueError, match="layer has no parameter that wants a gradient"):
+        excessmtl.create("gradnorm", tasks=TASKS, shared=model.trunk, layer=model.trunk[0].weight)
+
+
+@pytest.mark.parametrize("method", WITHOUT_Z, ids=str)
+def test_shared_parameters_named_twice_count_once(method):
+    found = []
+    for times in (1, 2):
+        model = mlp()
+        balancer = method.create(list(model.trunk.parameters()) * times)
+        torch.manual_seed(2)
+        x, targets = batch()
+        step = balancer.backward(losses_of(model(x), targets))
+        found.append((step.weights, [parameter.grad for parameter in model.parameters()]))
+    torch.testing.assert_close(*found)
+
+
+class Complex(nn.Module):
+    """The size of a complex product."""
+
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, features, dtype=torch.complex64))
+
+    def forward(self, z):
+        return (z.to(self.weight.dtype) @ self.weight.T).abs()
+
+
+class Table(nn.Module):
+    """A representation of things, not of samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(10, WIDTH))
+
+    def forward(self):
+        return self.rows * 2
+
+
+@a_few_methods
+def test_sparse_gradients_at_the_representation(method):
+    model = MultiTask(Table()).to(DEVICE)
+    balancer = method.create(model.trunk)
+    z = model.trunk()
+    seen = {task: torch.tensor([i, 5, 5], device=DEVICE) for i, task in enumerate(TASKS)}
+    taken = {task: embedding(rows, z, sparse=True) + embedding(rows + 1, z, sparse=True) for task, rows in seen.items()}
+    losses = {task: model.heads[task](rows).square().mean() for task, rows in taken.items()}
+    check_backward(balancer, losses, model, model.trunk)
+
+
+@each_method
+def test_complex_heads(method):
+    model = MultiTask(heads={task: Complex(WIDTH, outputs) for task, outputs in OUTPUTS.items()}).to(DEVICE)
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    parameters = [head.weight for head in model.heads.values()]
+    plain = torch.autograd.grad(list(losses.values()), parameters, retain_graph=True)
+    step = balancer.backward(losses)
+    multipliers = torch.ones_like(step.weights) if balancer.heads == "unweighted" else step.weights
+    for parameter, gradient, multiplier in zip(parameters, plain, multipliers, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient * multiplier)
+
+
+@a_few_methods
+def test_an_imaginary_part_that_is_not_finite_leaves_a_task_out(method):
+    model = MultiTask(heads={task: Complex(WIDTH, outputs) for task, outputs in OUTPUTS.items()}).to(DEVICE)
+    balancer = method.create(model.trunk)
+    z = model.trunk(batch()[0])
+    outputs = {task: head(z).mean() for task, head in model.heads.items()}
+    imaginary = model.heads["b"].weight.imag.sum()
+    step = balancer.backward({**outputs, "b": outputs["b"] + (imaginary - imaginary.detach()).sqrt()})
+    assert step.skipped == ("b",)
+    assert all(torch.view_as_real(head.weight.grad).isfinite().all() for head in model.heads.values())
+
+
+@each_method
+def test_complex_shared_parameters_are_refused_where_their_gradients_are_looked_at(method):
+    model = MultiTask(nn.Sequential(Complex(FEATURES, WIDTH), nn.Tanh())).to(DEVICE)
+    if rule_of(method).probe in (Probe.SHARED, Probe.LAYER):
+        with pytest.raises(ValueError, match="complex"):
+            method.create(model.trunk)
+        return
+    x, targets = batch()
+    balancer = method.create(model.trunk)
+    step = balancer.backward(losses_of(model(x), targets))
+    assert step.skipped == ()
+    assert torch.view_as_real(model.trunk[0].weight.grad).abs().sum((0, 1)).gt(0).all()
+
+
 @a_few_methods
 def test_an_explicit_tuple_of_nested_representations(method):
     model = MultiTask(Pyramid()).to(DEVICE)
@@ -370,16 +490,23 @@ def test_a_forward_for_validation_between_forward_and_backward(method):
     check_backward(balancer, others, model, model.trunk)
 
 
+@both_forms
 @a_few_methods
-def test_called_under_no_grad(method):
+def test_called_under_no_grad(method, scalar):
     model, x, targets = simple()
     parameters = list(model.parameters())
     balancer = method.create(model.trunk)
     losses = losses_of(model(x), targets)
     twin_model, twin_balancer = copy.deepcopy((model, balancer))
-    twin_balancer.backward(losses_of(twin_model(x), targets))
+    if scalar:
+        twin_balancer(losses_of(twin_model(x), targets)).backward()
+    else:
+        twin_balancer.backward(losses_of(twin_model(x), targets))
     with torch.no_grad():
-        balancer.backward(losses)
+        if scalar:
+            balancer(losses).backward()
+        else:
+            balancer.backward(losses)
     for one, other in zip(parameters, twin_model.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
 
@@ -611,6 +738,26 @@ def test_the_graph_is_freed(method):
             with pytest.raises(RuntimeError, match="second time"):
                 loss.backward()
             assert task
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method.name != "gradnorm"], ids=str)
+def test_the_representation_is_freed(method):
+    """Whoever keeps `losses` until the next forward must not keep a large map as well.
+
+    GradNorm does: it walks from the losses into the trunk, which is needed once more, and so keeps the heads' graph.
+    """
+    heads = {task: nn.Conv2d(4, 1, 1) for task in TASKS}
+    model = MultiTask(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()), heads).to(DEVICE)
+    balancer = method.create(model.trunk)
+    for _ in range(2):  # the exact mode keeps the first graph
+        z = model.trunk(torch.randn(BATCH, 1, 5, 5, device=DEVICE))
+        memory = z.untyped_storage()._weak_ref()
+        losses = {task: head(z).square().mean() for task, head in model.heads.items()}
+        del z
+        balancer.backward(losses)
+        expired = torch.UntypedStorage._expired(memory)
+        torch.UntypedStorage._free_weak_ref(memory)
+    assert expired, f"{len(losses)} losses are alive"
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

@@ -100,6 +100,20 @@ def test_at_is_detached(method, form):
     refused(balancer, model, losses, "detached", form, at=model.trunk(x).detach())
 
 
+@pytest.mark.parametrize("what", ["a single number", "complex"])
+@each_method
+def test_a_representation_that_nobody_can_look_at(method, what):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    z = model.trunk(batch()[0])
+    z = z.mean() if what == "a single number" else torch.complex(z, z)
+    losses = {task: (z.abs() * head.bias).square().mean() for task, head in model.heads.items() if task == "b"}
+    if needs_z(method):
+        refused(balancer, model, losses, what, at=z)
+    else:
+        check_backward(balancer, losses, model, model.trunk, at=z)
+
+
 @both_forms
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_at_is_unrelated(method, form):

@@ -79,6 +79,20 @@ def test_a_saved_state_does_not_move_on(method):
 
 
 @each_method
+def test_a_saved_state_does_not_change_when_another_is_loaded(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    early = copy.deepcopy(balancer.state_dict())
+    advance(balancer, model, range(2))
+    x, targets = batch()
+    balancer.backward({"a": losses_of(model(x), targets)["a"] * torch.nan})
+    saved = balancer.state_dict()
+    kept = copy.deepcopy(saved)
+    balancer.load_state_dict(early)
+    assert_same(saved, kept)
+
+
+@each_method
 def test_the_counter_of_skipped_tasks_is_saved(method):
     model = mlp()
     balancer = method.create(model.trunk)

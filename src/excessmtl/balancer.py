@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
+from excessmtl.gradients.capture import forget
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.rewalk import defer_again, write_again
 from excessmtl.gradients.validation import Losses, Validation
@@ -85,6 +86,13 @@ class Balancer(Stepping):
             tasks_at_once=tasks_at_once,
             streaming=streaming,
         )
+        looked_at = {Probe.SHARED: self._shared.parameters, Probe.LAYER: self._shared.layer}.get(rule.probe, ())
+        if any(parameter.is_complex() for parameter in looked_at):
+            raise ValueError(
+                f"{rule.name!r} looks at the gradients of shared parameters, and some of these are complex; keep real "
+                "and imaginary parts as parameters of their own, or take a method that looks at the representation or "
+                "at the losses"
+            )
         self.last_step: Step | None = None
 
     def extra_repr(self) -> str:
@@ -125,6 +133,7 @@ class Balancer(Stepping):
             write_again(call.losses, route.cuts, parts)
         else:
             write(parts)
+        forget(route.cuts if route.heads is None else [route.heads.cut])
         return self._close(call, batch, decision, weights)
 
     def forward(

@@ -32,7 +32,7 @@ def shared_parameters(shared: Any, argument: str = "shared") -> list[Tensor]:
     elif isinstance(shared, Tensor):
         parameters = [shared]
     elif isinstance(shared, Iterable):
-        parameters = list(shared)
+        parameters = list({id(parameter): parameter for parameter in shared}.values())  # as a module lists them: once
     else:
         found = type(shared).__name__
         raise ValueError(f"{argument} must be a module or parameters, found {found}; pass e.g. model.encoder")

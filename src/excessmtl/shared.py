@@ -82,7 +82,10 @@ class Shared:
         """The parameters GradNorm looks at: the last shared weight matrix unless the user chose."""
         self._resolve()
         if self._layer is not None:
-            return inputs.shared_parameters(self._layer, "layer")
+            chosen = [one for one in inputs.shared_parameters(self._layer, "layer") if one.requires_grad]
+            if not chosen:
+                raise ValueError("layer has no parameter that wants a gradient; choose a layer that is trained")
+            return chosen
         trainable = list(self.trainable.values())
         matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
         return (matrices or trainable)[-1:]

@@ -21,7 +21,14 @@ from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, wi
 from excessmtl.gradients.graph import leaves_below, reaches_any
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
-from excessmtl.gradients.route import UNREACHED, Route, check_nothing_around, choose_route, several_owners
+from excessmtl.gradients.route import (
+    UNREACHED,
+    Route,
+    check_nothing_around,
+    check_representation,
+    choose_route,
+    several_owners,
+)
 from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.validation import Validation, validation_products
 from excessmtl.gradients.write import Contribution, contributions
@@ -134,6 +141,8 @@ class Stepping(StatefulModule):
                 "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
                 "module that computes it as shared, or make the balancer with streaming=False"
             )
+        if call.probe is Probe.REPRESENTATION:
+            check_representation(route.cuts)
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
             for cut in route.cuts:  # now, while nothing has been walked or freed
                 cut.check_unchanged()

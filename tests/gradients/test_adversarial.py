@@ -113,6 +113,43 @@ def test_a_hook_on_the_representation_acts_once(method):
             torch.testing.assert_close(model.get_parameter(name).grad, factor * gradient)
 
 
+class Summing(nn.Module):
+    """A head whose first operation does not need its input once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1))
+
+    def forward(self, z):
+        return z.sum(1) * self.weight
+
+
+@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@each_method
+def test_a_hook_on_a_representation_that_nobody_holds_acts_once(method, scalar):
+    found = []
+    for factor in (1, 2):
+        model = Model()
+        model.trunk = nn.Linear(FEATURES, WIDTH).to(DEVICE)
+        nn.init.ones_(model.trunk.weight)
+        nn.init.zeros_(model.trunk.bias)
+        torch.manual_seed(1)
+        model.heads = nn.ModuleDict({task: Summing() for task in "abc"}).to(DEVICE)
+        balancer = method.create(model.trunk, tasks=list("abc"))
+        z = model.trunk(inputs())
+        z.register_hook(lambda gradient, factor=factor: gradient * factor)
+        losses = model.losses(z)
+        del z
+        if scalar:
+            balancer(losses).backward()
+        else:
+            balancer.backward(losses)
+        found.append(model.gradients())
+    if method is not PAPER:  # as above
+        wanted = {name: (2 if name.startswith("trunk") else 1) * gradient for name, gradient in found[0].items()}
+        torch.testing.assert_close(found[1], wanted)
+
+
 @pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
 def test_a_retained_gradient_of_the_representation_is_the_one_sent_down(method):
     model = Model()

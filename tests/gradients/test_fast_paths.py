@@ -311,6 +311,38 @@ def test_a_representation_changed_after_the_heads_saw_it(heads, given):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("heads", ["linear", "without_bias"])
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST, PAPER], ids=str)
+def test_a_head_changed_after_it_was_applied(method, heads):
+    """A step of another optimiser between forward and backward: the error of autograd, not a mixture."""
+    model = model_of(HEADS[heads], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+    losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    with torch.no_grad():
+        model["heads"]["a"].weight.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        balancer.backward(losses)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST, PAPER], ids=str)
+def test_a_head_that_was_given_other_values_after_it_was_applied(method):
+    """`.data` is swapped, as sharding and offloading do: autograd goes by the values that were applied."""
+    found = []
+    for factor in (1, 3):
+        torch.manual_seed(1)
+        model = model_of(HEADS["linear"], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"))
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+        for head in model["heads"].values():
+            head.weight.data = head.weight.data * factor
+        balancer.backward(losses)
+        found.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*found)
+
+
 def test_a_leaf_at_which_no_gradient_arrives_has_none(plainly):
     model = model_of([linear, lambda: Unreached(WIDTH, 2), linear]).to(DEVICE)
     compare(UNIFORM, model, plainly)

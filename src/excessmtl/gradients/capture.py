@@ -6,7 +6,7 @@ one a loss came from, and copies of the model need no care.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -120,6 +120,16 @@ def noted_by(module: nn.Module) -> FindCut:
         return found[node, output]
 
     return find
+
+
+def forget(cuts: Iterable[Cut]) -> None:
+    """Let go of the values noted at these cuts, below which nothing is going to be walked again.
+
+    The note would keep z in memory for as long as somebody keeps the losses: well into the next step, as a rule.
+    """
+    for cut in cuts:
+        if cut.edge is not None:
+            cut.edge.node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # as in `noted_by`
 
 
 def _gone() -> None:

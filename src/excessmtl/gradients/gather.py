@@ -1,14 +1,15 @@
 """Per-task gradients of one batch, task by task: the plain way, for graphs of any kind."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
-from excessmtl.gradients.graph import Reach
+from excessmtl.gradients.graph import Reach, entries
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import ParameterRows, is_finite
 
@@ -39,15 +40,22 @@ def gather(
         gradients: Sequence[Tensor | None] = [None] * len(targets)
         if loss is not None and targets:
             nested = len(edges) > 1
+            walk = partial(
+                torch.autograd.grad,
+                loss,
+                grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
+                retain_graph=keep or nested or (overlap and loss is not last),
+                allow_unused=True,
+            )
             at_cuts = [cut.tensor() for cut in edges]
-            with asleep([*at_cuts, *leaves, *parameters]), _stopped_at(edges if nested else []):
-                gradients = torch.autograd.grad(
-                    loss,
-                    targets,  # type: ignore[arg-type]  # tensors and edges may be mixed
-                    grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
-                    retain_graph=keep or nested or (overlap and loss is not last),
-                    allow_unused=True,
-                )
+            unheld = edges if None in at_cuts else []
+            with asleep([*at_cuts, *leaves, *parameters]):
+                with _stopped_at(edges if nested else []), _before_hooks(loss, unheld) as arrived:
+                    gradients = walk(targets)
+                if nested and parameters:  # they lie below the cuts, where nothing has arrived
+                    gradients = [*gradients[: -len(parameters)], *walk(parameters)]
+            if unheld:
+                gradients = [*(arrived.get(id(cut)) for cut in edges), *gradients[len(edges) :]]
         pairs = zip([*edges, *leaves], gradients, strict=False)
         reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
         cuts.append([(target, g) for target, g in reached if isinstance(target, Cut)])
@@ -56,6 +64,30 @@ def gather(
         finite.append(all_finite([gradient for _, gradient in reached], values))
     labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
     return Gathered(values, labelled, ok & is_finite(values), scale, masks, own, cuts, probed.flat, parameters, final)
+
+
+@contextmanager
+def _before_hooks(loss: Tensor, cuts: Sequence[Cut]) -> Iterator[dict[int, Tensor]]:
+    """What arrives at these cuts inside, by their ids, before a hook there changes it.
+
+    The hooks of a tensor that nobody holds cannot be put to sleep; they are going to act on what is delivered.
+    """
+    arrived: dict[int, Tensor] = {}
+
+    def taking(inputs: Sequence[tuple[int, Cut]]) -> Callable[..., None]:
+        def take(gradients: tuple[Tensor | None, ...], outputs: object) -> None:
+            for place, cut in inputs:
+                if (gradient := gradients[place]) is not None:
+                    arrived[id(cut)] = arrived[id(cut)] + gradient if id(cut) in arrived else gradient
+
+        return take
+
+    hooks = [node.register_hook(taking(inputs)) for node, inputs in entries(loss, cuts)] if cuts else []
+    try:
+        yield arrived
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch import Tensor
 from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.observation import Sample, Samples
-from excessmtl.gradients.rows import is_finite, keep_where
+from excessmtl.gradients.rows import as_real, is_finite, keep_where
 from excessmtl.gradients.stacked import Stacked, by_task
 
 
@@ -181,7 +181,7 @@ def all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
     """Whether no gradient has an entry that is inf or NaN, as a tensor."""
     # A sum is finite if and only if every entry is (or the entries are beyond any use): one pass, no mask.
     dense = [g.coalesce().values() if g.is_sparse else g for g in gradients if g is not None]
-    sums = [gradient.sum(dtype=torch.float32) for gradient in dense]
+    sums = [as_real(gradient).sum(dtype=torch.float32) for gradient in dense]
     return torch.stack(sums).sum().isfinite() if sums else like.new_ones((), dtype=torch.bool)
 
 

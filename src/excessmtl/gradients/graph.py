@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,6 +90,22 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
             visit(loss.grad_fn, task)
         reaches.append(below[loss.grad_fn])
     return reaches, overlap
+
+
+def entries(loss: Tensor, cuts: Iterable[Cut]) -> Iterator[tuple[Node, list[tuple[int, Cut]]]]:
+    """The nodes above the cuts that take one of them as an input, and the places of these inputs."""
+    stops = {(cut.edge.node, cut.edge.output_nr): cut for cut in cuts if cut.edge is not None}
+    stack: list[Any] = [loss.grad_fn]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        taken = [(place, stops[end]) for place, end in enumerate(node.next_functions) if end in stops]
+        if taken:
+            yield node, taken
+        for child, output in node.next_functions:
+            if child is not None and child not in seen and (child, output) not in stops:
+                seen.add(child)
+                stack.append(child)
 
 
 def _nodes_below(cuts: Iterable[Cut]) -> Iterator[Node]:

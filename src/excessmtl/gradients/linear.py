@@ -43,6 +43,12 @@ class Linear(NamedTuple):
         """The error of autograd if its input has been overwritten since, or the graph is gone."""
         getattr(self.node, _INPUTS[type(self.node).__name__])
 
+    @property
+    def applied(self) -> Tensor:
+        """The weight as it was applied, or the error of autograd if it has been overwritten since."""
+        transposed: Tensor = self.node._saved_mat2  # type: ignore[attr-defined]  # so with a bias and without
+        return transposed.t()
+
 
 def linear_heads(
     cut: Cut, entries: Sequence[Mapping[Node, Sequence[int]]], repeated: Collection[Node]
@@ -144,6 +150,6 @@ def at_layers(cut: Cut, linear: Sequence[Linear | None], arrived: Mapping[int, T
     z = cut.stored
     lefts = [z.new_zeros(z.shape[0], sizes[task]) if found is None else found for task, found in arrived.items()]
     with torch.no_grad():
-        right = torch.cat([layer.weight for layer in linear if layer is not None])
+        right = torch.cat([layer.applied for layer in linear if layer is not None])
     reached = [None if arrived.get(task) is None else layer for task, layer in enumerate(linear)]
     return Layers(torch.cat(lefts, dim=1), right, tuple(sizes), z, reached)

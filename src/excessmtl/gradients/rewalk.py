@@ -115,7 +115,8 @@ def defer_again(
     replacement = _Replacement(parts)
     _install(replacement, roots, cuts)  # the hooks go with the graph
     apply: Callable[..., Tensor] = _Again.apply
-    return apply(value, 1.0 if scale is None else 1.0 / scale, replacement, *roots)
+    with torch.enable_grad():
+        return apply(value, 1.0 if scale is None else 1.0 / scale, replacement, *roots)
 
 
 class _Again(torch.autograd.Function):

@@ -99,6 +99,17 @@ def choose_route(
     return Route("combined" if probe is Probe.LOSSES else "direct", reaches, overlap)
 
 
+def check_representation(cuts: Sequence[Cut]) -> None:
+    """A ValueError if a rule cannot look at a tensor of the representation."""
+    for cut in cuts:
+        if cut.stored.ndim == 0 or cut.stored.is_complex():
+            found = "a single number" if cut.stored.ndim == 0 else "complex"
+            raise ValueError(
+                f"this method looks at the representation, and a tensor of it is {found}; let the shared module return "
+                "real features of every sample, or take a method that looks at losses or shared parameters"
+            )
+
+
 def check_nothing_around(route: Route, tasks: Sequence[str]) -> None:
     """A ValueError if a task reaches a leaf both through a single tensor of the representation and around it.
 

@@ -40,7 +40,7 @@ class Rows:
         place = self.tensors[row]
         if row not in self.filled:
             self.filled.add(row)
-            place.copy_(tensor)
+            place.copy_(_dense(tensor))
         else:
             place.add_(tensor)
 
@@ -59,14 +59,14 @@ class Rows:
         """[n] or [k, n] in the order of memory -> the original shape."""
         lead = rows.ndim - 1
         if _usual(self.order):
-            return rows.reshape(*rows.shape[:lead], *self.shape)
+            return rows.reshape((*rows.shape[:lead], *self.shape))
         sizes = [self.shape[dim] for dim in self.order]
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         return rows.reshape(*rows.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
 
     def sums(self) -> Tensor:
         """[k]; finite if and only if every entry is (or the entries are beyond any use)."""
-        return self.flat.sum(1, dtype=torch.float32)
+        return as_real(self.flat).flatten(1).sum(1, dtype=torch.float32)
 
     def keep(self, ok: Tensor) -> None:
         """Set the rows to zero where not `ok` [k]."""
@@ -130,8 +130,15 @@ def _dense(gradient: Tensor) -> Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
+def as_real(values: Tensor) -> Tensor:
+    """Complex numbers as pairs in a dimension more; others as they are."""
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
 def keep_where(ok: Tensor, values: Tensor) -> None:
     """In place: zero where not `ok`, whatever was there."""
+    if values.is_complex():
+        values, ok = as_real(values), ok.unsqueeze(-1)
     # The bits as whole numbers times 0 or 1: a product of floats would keep NaN, and selecting takes ten times as long
     # on a CPU.
     values.view(_BITS[values.element_size()]).mul_(ok)

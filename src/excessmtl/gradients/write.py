@@ -144,4 +144,5 @@ def defer(value: Tensor, parts: Sequence[Contribution], scale: Tensor | None) ->
         parts = _at_leaves(parts)
         targets = [target for target, _ in parts if isinstance(target, Tensor)]
     apply: Callable[..., Tensor] = _Deferred.apply
-    return apply(value, 1.0 if scale is None else 1.0 / scale, [g for _, g in parts], *targets)
+    with torch.enable_grad():
+        return apply(value, 1.0 if scale is None else 1.0 / scale, [g for _, g in parts], *targets)
