@@ -84,7 +84,7 @@ class StatefulModule(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in self._buffers:  # changed in place by some rules, by loading and by replayed steps; what was saved stays
+        for name in self._buffers:  # changed in place by some rules, loading and replay; what was saved stays as it was
             destination[prefix + name] = destination[prefix + name].clone()
 
     def _load_from_state_dict(
