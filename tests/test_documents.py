@@ -3,9 +3,11 @@
 import csv
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import excessmtl
 
@@ -114,3 +116,17 @@ def test_the_readme_counts_regrets_as_the_study_does():
     readme = (ROOT / "README.md").read_text()
     assert f"in {clear} of {len(rows)} comparisons the default is clearly worse" in readme
     assert f"By the mean alone it is beyond them in {by_the_mean}," in readme
+
+
+def test_the_page_on_the_default_names_its_options_and_their_defaults():
+    options = (ROOT / "docs/estimators.md").read_text().split("**Options**")[1].split("State: 71")[0]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in options.splitlines() if "`" in line]
+    shown = {
+        name.strip("` "): default.strip()
+        for names, defaults, *_ in lines[1:]
+        for name, default in zip(names.split(","), defaults.split(","), strict=True)
+    }
+    rule = excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2)).rule
+    assert {field.name: field.default for field in fields(rule)} == {
+        name: None if default == "None" else float(default) for name, default in shown.items()
+    }
