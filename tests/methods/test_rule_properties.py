@@ -59,7 +59,32 @@ def test_the_order_of_tasks_does_not_matter(name, options, seed, tasks, data):
     forwards = run(name, options, gradients, losses, torch.arange(tasks), seed)
     mixed = run(name, options, gradients, losses, order, seed)
     for one, other in zip(forwards, mixed, strict=True):
+        if name == "moml" and decided_by_rounding(one.state, gradients):
+            break
         same(other.weights, one.weights, order)
+
+
+def decided_by_rounding(state, gradients):
+    """Whether Adam, which divides by it, has seen nothing of an entry but what is left where all cancels.
+
+    MOML's gradient is the shortest in a hull that often holds zero; the test below has one that does not.
+    """
+    products = gradients @ gradients.mT
+    return bool(state["adam_second"].sqrt().min() < 1e-6 * products.abs().max())
+
+
+def test_the_order_of_tasks_does_not_matter_to_moml_away_from_rounding():
+    cross = torch.tensor([[3.0, 1.0, 0.5], [4.0, 1.0, 2.0], [5.0, 3.0, 1.0]])
+    order = torch.tensor([2, 0, 1])
+    rule = rule_of("moml", 3, step_size=0.1)
+    found = []
+    for chosen in (torch.arange(3), order):
+        state = start(rule, 3)
+        for _ in range(STEPS):
+            state = rule.update(state, observe(torch.zeros(3, 4), cross=cross[chosen][:, chosen])).state
+        found.append(state["logits"])
+    assert found[0].abs().min() > 0.01
+    torch.testing.assert_close(found[1], found[0][order])
 
 
 @EVERY
