@@ -14,7 +14,7 @@ from excessmtl import replay as replay_module
 from excessmtl.recording.graph import WARM_UP
 from excessmtl.recording.inputs import Arguments, Places
 from excessmtl.recording.kinds import MOST, Kinds
-from excessmtl.recording.optimizer import Stepping
+from excessmtl.recording.optimizer import OptimizerSteps
 from excessmtl.recording.steps import pack, unpack
 from models import FEATURES, WIDTH
 from replay_world import TASKS, World, assert_same, batches
@@ -493,22 +493,22 @@ def test_a_kind_that_was_never_recorded_makes_room():
         assert kinds.of(("waiting",)) is waiting
 
 
-class TestStepping:
+class TestOptimizerSteps:
     def adam(self, **options):
         return torch.optim.Adam([nn.Parameter(torch.ones(2))], lr=0.1, capturable=True, **options)
 
     def test_only_capturable_optimisers_are_recorded(self):
         sgd = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
-        assert Stepping(self.adam()).inside
-        assert not Stepping(sgd).inside
+        assert OptimizerSteps(self.adam()).inside
+        assert not OptimizerSteps(sgd).inside
         hooked = self.adam()
         hooked.register_step_post_hook(lambda *arguments: None)
-        assert not Stepping(hooked).inside
+        assert not OptimizerSteps(hooked).inside
 
     def test_learning_rates_stay_in_their_place_whoever_changes_them(self):
         adam = self.adam()
         scheduler = torch.optim.lr_scheduler.LambdaLR(adam, lambda epoch: 0.5**epoch)
-        stepping = Stepping(adam)
+        stepping = OptimizerSteps(adam)
         stepping.settle(torch.device("cpu"))
         place = adam.param_groups[0]["lr"]
         assert place.item() == pytest.approx(0.1)
@@ -524,7 +524,7 @@ class TestStepping:
 
     def test_a_loaded_state_and_other_settings_end_the_recordings(self):
         adam = self.adam()
-        stepping = Stepping(adam)
+        stepping = OptimizerSteps(adam)
         stepping.settle(torch.device("cpu"))
         stepping.note_recorded()
         assert stepping.still_recorded()
@@ -544,7 +544,7 @@ class TestStepping:
         sgd = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
         parameter.grad = torch.ones(2)
         sgd.step()
-        stepping = Stepping(sgd)
+        stepping = OptimizerSteps(sgd)
         stepping.note_recorded()
         assert stepping.still_recorded()
         sgd.state.clear()
@@ -553,7 +553,7 @@ class TestStepping:
 
     def test_learning_rates_follow_to_another_device(self):
         adam = self.adam()
-        stepping = Stepping(adam)
+        stepping = OptimizerSteps(adam)
         stepping.settle(torch.device("meta"))
         adam.param_groups[0]["lr"] = 0.2
         stepping.settle(torch.device("cpu"))

@@ -16,7 +16,7 @@ from excessmtl.recording.checks import Losses, check_parts, taken_apart
 from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
 from excessmtl.recording.inputs import Arguments, Places, moved
 from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded
-from excessmtl.recording.optimizer import Stepping
+from excessmtl.recording.optimizer import OptimizerSteps
 from excessmtl.recording.steps import pack, unpack
 from excessmtl.step import Step
 
@@ -51,7 +51,7 @@ class Replay:
         self.balancer, self.compute = balancer, compute
         self.reason: str | None = None
         """Why the last call ran as it is and others like it are going to; None where it was replayed, or will be."""
-        self._stepping = None if optimizer is None else Stepping(optimizer)
+        self._stepping = None if optimizer is None else OptimizerSteps(optimizer)
         self._failed: str | None = None
         self._device: torch.device | None = None
         self._stream: torch.cuda.Stream | None = None

@@ -27,7 +27,7 @@ from excessmtl.gradients.route import (
     check_nothing_around,
     check_representation,
     choose_route,
-    several_owners,
+    in_several_hands,
 )
 from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.validation import Validation, validation_products
@@ -53,6 +53,11 @@ class Call:
     """Where the rule looks in this step: nowhere between two estimates."""
     shared: dict[int, Tensor]
     """The shared parameters that want a gradient, by their position among all of them."""
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The same in order."""
+        return list(self.shared.values())
 
 
 class Stepping(StatefulModule):
@@ -121,7 +126,7 @@ class Stepping(StatefulModule):
                 raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
 
     def _route(self, call: Call, stacklevel: int = 3) -> Route:
-        shared = list(call.shared.values())
+        shared = call.parameters
         spread = sharded.in_use()
         sharded.check_probe(call.probe, self.rule.name, shared)
         if not self._flat_checked:
@@ -152,17 +157,9 @@ class Stepping(StatefulModule):
                 raise ValueError(UNREACHED)
             check_nothing_around(route, self.tasks)
             self._reach_checked = True
-        separate = route.heads is not None
-        outside = [] if self._outside_warned or separate else several_owners(route.reaches)
-        if outside:
+        if route.heads is None and not self._outside_warned and (warning := in_several_hands(route.reaches)):
             self._outside_warned = True
-            shapes = [tuple(leaf.shape) for leaf in outside[:5]]
-            warnings.warn(
-                f"{len(outside)} parameters outside shared are reached by several tasks (shapes {shapes}); they get "
-                "the weighted gradient. Add them to shared if they are part of the trunk; if they are heads, keep the "
-                "losses as separate scalars instead of parts of one tensor",
-                stacklevel=stacklevel,
-            )
+            warnings.warn(warning, stacklevel=stacklevel)
         return route
 
     def _work_out(
@@ -185,7 +182,7 @@ class Stepping(StatefulModule):
             return without_gradients(call.losses, call.masks, call.scale)
         direct = route.mode == "direct"
         if route.heads is not None and call.scale is None:
-            below = list(call.shared.values()) if direct else ()
+            below = call.parameters if direct else ()
             return gather_heads(
                 call.losses,
                 route.heads,
@@ -198,7 +195,7 @@ class Stepping(StatefulModule):
             )
         probed: Sequence[Tensor] = ()
         if direct:
-            probed = list(call.shared.values())
+            probed = call.parameters
         elif call.probe is Probe.LAYER:
             probed = self._shared.layer
         return gather(
@@ -218,10 +215,10 @@ class Stepping(StatefulModule):
             seen = Observation(
                 losses=rows.new_zeros(len(rows)),
                 ok=ok,
-                rows=beside(rows, list(call.shared.values())),
+                rows=beside(rows, call.parameters),
                 matrix=rows,
                 positions=tuple(call.shared),
-                offsets=tuple(self._offsets[position] for position in call.shared),
+                offsets=self._offsets_of(call),
             )
             return self.rule.reduce(self.state, tasks, seen)
 
@@ -244,7 +241,7 @@ class Stepping(StatefulModule):
                 per_sample=self.rule.per_sample,
                 layer=self._shared.layer if call.probe is Probe.LAYER else (),
                 positions=tuple(call.shared),
-                offsets=tuple(self._offsets[position] for position in call.shared),
+                offsets=self._offsets_of(call),
                 metrics=call.metrics,
                 cross=cross,
                 generator=self._generator,
@@ -272,9 +269,8 @@ class Stepping(StatefulModule):
         weights = self._scaled(weights)
         own = weights if heads == "weighted" else None
         if not batch.final and route.mode == "combined":
-            ok, parameters = batch.ok, list(call.shared.values())
-            multipliers = None if heads == "weighted" else ok.to(weights.dtype)
-            parts = combined(call.losses, route.reaches, parameters, weights * ok, multipliers, call.scale)
+            multipliers = None if heads == "weighted" else batch.ok.to(weights.dtype)
+            parts = combined(call.losses, route.reaches, call.parameters, weights * batch.ok, multipliers, call.scale)
             with exact(weights):
                 finite = all_finite([gradient for _, gradient in parts], weights)
             # The one host read of this route: a task cannot be set aside once its gradient has joined the others'.
@@ -289,6 +285,10 @@ class Stepping(StatefulModule):
             held = [] if call.accumulate else [one for one in (*self._pending, batch) if one.final]
         with exact(weights):
             return [part for one in held for part in contributions(one, weights, own, gates)]
+
+    def _offsets_of(self, call: Call) -> tuple[int, ...]:
+        """Where each shared parameter that wants a gradient begins among all of them."""
+        return tuple(self._offsets[position] for position in call.shared)
 
     def _scaled(self, weights: Tensor) -> Tensor:
         return weights if self.scale == 1 else weights * self.scale

@@ -12,7 +12,7 @@ import excessmtl
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
 from excessmtl.training.progress import Silent
-from excessmtl.training.replay import Replay
+from excessmtl.training.replay import ReplayedEpochs
 
 METHODS = ["excess", "uniform", "gradnorm", "mgda", "imtl", "dwa", "nash", "single"]
 
@@ -72,7 +72,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch)
     monkeypatch.setattr(torch.cuda, "current_stream", _Stub)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     run = Run(config, tmp_path / "unrecorded")
-    run.replay = Replay(run._plain_step, run.train, run.balancer)
+    run.replay = ReplayedEpochs(run._plain_step, run.train, run.balancer)
     with pytest.warns(UserWarning, match="recording one failed .operation not permitted"):
         summary = run.execute()
     assert summary["scores"] == expected["scores"]

@@ -129,8 +129,8 @@ def check_nothing_around(route: Route, tasks: Sequence[str]) -> None:
                 )
 
 
-def several_owners(reaches: Sequence[Reach]) -> list[Tensor]:
-    """The parameters outside `shared` that more than one task reaches."""
+def in_several_hands(reaches: Sequence[Reach]) -> str | None:
+    """A warning of parameters outside `shared` that more than one task reaches, if there are any."""
     seen: dict[int, Tensor] = {}
     common: dict[int, Tensor] = {}
     for reach in reaches:
@@ -138,4 +138,11 @@ def several_owners(reaches: Sequence[Reach]) -> list[Tensor]:
             if not isinstance(leaf, nn.Parameter):  # an input that wants its gradient, for instance
                 continue
             (common if key in seen else seen)[key] = leaf
-    return list(common.values())
+    if not common:
+        return None
+    shapes = [tuple(leaf.shape) for leaf in common.values()][:5]
+    return (
+        f"{len(common)} parameters outside shared are reached by several tasks (shapes {shapes}); they get the "
+        "weighted gradient. Add them to shared if they are part of the trunk; if they are heads, keep the "
+        "losses as separate scalars instead of parts of one tensor"
+    )

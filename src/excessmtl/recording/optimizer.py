@@ -12,7 +12,7 @@ _NOT_SETTINGS = ("params", "lr", "initial_lr")
 """Entries of a group of parameters that may change; the last is a note of schedulers to themselves."""
 
 
-class Stepping:
+class OptimizerSteps:
     """Takes an optimiser's steps, and knows whether a recording may take them.
 
     It may where every group of parameters is `capturable`. A learning rate is then made a tensor on the device, which

@@ -25,7 +25,7 @@ from excessmtl.training.config import SINGLE, RunConfig
 from excessmtl.training.evaluate import scores
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.progress import Silent, Watcher
-from excessmtl.training.replay import LOGGED, Replay
+from excessmtl.training.replay import LOGGED, ReplayedEpochs
 from excessmtl.training.resolve import complete_options, load_benchmark, make_fabric, resolve
 from excessmtl.training.run_folder import Row, RunFolder
 from excessmtl.training.summary import summarise
@@ -77,7 +77,7 @@ class Run:
             for name, split in (("validation", self.benchmark.validation), ("test", self.benchmark.test))
             if all(split.length(task) for task in self.tasks)
         }
-        self.replay = Replay(self._plain_step, self.train, self.balancer) if self._replayable else None
+        self.replay = ReplayedEpochs(self._plain_step, self.train, self.balancer) if self._replayable else None
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {name: [] for name in LOGGED}
         self.seconds = 0.0
@@ -170,7 +170,7 @@ class Run:
             self.watcher.on_step(epoch, index, steps, result)
         return torch.stack(lines)
 
-    def _replayed(self, replay: Replay, epoch: int, steps: int) -> Tensor:
+    def _replayed(self, replay: ReplayedEpochs, epoch: int, steps: int) -> Tensor:
         """The same from a recorded step."""
         orders = self.train.orders(self.config.seed, epoch, steps)
         for index, result in enumerate(replay.epoch(orders)):

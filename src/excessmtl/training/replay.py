@@ -19,7 +19,7 @@ TrainStep = Callable[[Batch], Step]
 LOGGED = ("weights", "losses", "excess_risks")
 
 
-class Replay:
+class ReplayedEpochs:
     """Runs epochs of `step` on `batches`: the first steps as they are, the others from the recording."""
 
     def __init__(self, step: TrainStep, batches: Batches, balancer: Balancer | None) -> None:
