@@ -42,6 +42,9 @@ class Balancer(Stepping):
         streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
             excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
             as tasks are walked together, not one per task.
+        record: On a CUDA device, where the tasks meet at one tensor of moderate size: what a step works out between the
+            walks of autograd is recorded as a CUDA graph and launched as a whole, after three steps with a kind of
+            batch. Turn it off to look into a rule while it works.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Balancer(Stepping):
         pool: bool = True,
         tasks_at_once: int | None = None,
         streaming: bool = False,
+        record: bool = True,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):
             raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -85,6 +89,7 @@ class Balancer(Stepping):
             pool=pool,
             tasks_at_once=tasks_at_once,
             streaming=streaming,
+            record=record,
         )
         looked_at = {Probe.SHARED: self._shared.parameters, Probe.LAYER: self._shared.layer}.get(rule.probe, ())
         if any(parameter.is_complex() for parameter in looked_at):
@@ -128,13 +133,19 @@ class Balancer(Stepping):
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         route = self._route(call)
-        batch, decision, weights, parts = self._work_out(call, route, self.heads)
-        if route.again:
-            write_again(call.losses, route.cuts, parts)
-        else:
+        walked = self._walk(call, route)
+        if walked is not None and self._recordable(call, route) and self._arithmetic.takes(walked):
+            parts, step = self._taken(call, route, walked)
             write(parts)
+        else:
+            batch, decision, weights, parts = self._work_out(call, route, self.heads, walked)
+            if route.again:
+                write_again(call.losses, route.cuts, parts)
+            else:
+                write(parts)
+            step = self._close(call, batch, decision, weights)
         forget(route.cuts if route.heads is None else [route.heads.cut])
-        return self._close(call, batch, decision, weights)
+        return step
 
     def forward(
         self,
@@ -155,7 +166,7 @@ class Balancer(Stepping):
         """
         call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         route = self._route(call, stacklevel=5)
-        batch, decision, weights, parts = self._work_out(call, route, "weighted")
+        batch, decision, weights, parts = self._work_out(call, route, "weighted", self._walk(call, route))
         value = torch.where(batch.ok, batch.values * weights * self.scale, 0).sum()
         if not parts:  # all is held back until the last micro-batch
             first = next(iter(call.shared.values()))
@@ -191,10 +202,3 @@ class Balancer(Stepping):
         """The shared module and all in it; none where parameters were given."""
         module = self._shared.module
         return [] if module is None else list(module.modules())
-
-    @property
-    def situation(self) -> tuple[Any, ...]:
-        """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
-        module = self._shared.module
-        training = module is not None and module.training
-        return training, self.heads, self.scale, self._steps % self.every == 0

@@ -38,6 +38,7 @@ class ExcessMTL(Balancer):
         pool: bool = True,
         tasks_at_once: int | None = None,
         streaming: bool = False,
+        record: bool = True,
         **options: Any,
     ) -> None:
         rule = excess(estimator, probe, **options)
@@ -51,6 +52,7 @@ class ExcessMTL(Balancer):
             pool=pool,
             tasks_at_once=tasks_at_once,
             streaming=streaming,
+            record=record,
         )
 
 

@@ -56,7 +56,7 @@ class Replay:
         self._device: torch.device | None = None
         self._stream: torch.cuda.Stream | None = None
         self._pool: Any = None
-        self._kinds = Kinds()
+        self._kinds: Kinds[Recorded] = Kinds()
         self._leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
     def __call__(self, *batch: Any) -> Step:
@@ -148,7 +148,9 @@ class Replay:
         kind.taken += 1
         return kind.recorded
 
-    def _record(self, kind: Kind, arguments: Arguments, stream: torch.cuda.Stream, device: torch.device) -> None:
+    def _record(
+        self, kind: Kind[Recorded], arguments: Arguments, stream: torch.cuda.Stream, device: torch.device
+    ) -> None:
         stepping = self._stepping if self._stepping is not None and self._stepping.inside else None
         places = Places(arguments, device)
         if self._pool is None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from excessmtl import inputs
 from excessmtl.gradients.capture import FindCut, noted_by, watch
+from excessmtl.listing import Listing
 
 
 class Shared:
@@ -22,6 +23,7 @@ class Shared:
         self._target: Any = shared if isinstance(shared, nn.Module) else parameters
         self._layer: Any = layer if layer is None or isinstance(layer, nn.Module | Tensor) else list(layer)
         self._copies: dict[int, Any] | None = None
+        self._listing: Listing | None = None
         if isinstance(shared, nn.Module):
             watch(shared)
         if layer is not None:
@@ -34,17 +36,17 @@ class Shared:
         copied = object.__new__(Shared)
         self._resolve()
         # Which of these the enclosing copy also copies is only known when it is done: looked up at first use.
-        copied._target, copied._layer, copied._copies = self._target, self._layer, memo
+        copied._target, copied._layer, copied._copies, copied._listing = self._target, self._layer, memo, None
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
         self._resolve()
-        return self.__dict__
+        return {**self.__dict__, "_listing": None}
 
     def _resolve(self) -> None:
         if self._copies is None:
             return
-        copies, self._copies = self._copies, None
+        copies, self._copies, self._listing = self._copies, None, None
 
         def copy_of(value: Any) -> Any:
             if isinstance(value, list):
@@ -63,7 +65,11 @@ class Shared:
     def parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included."""
         module = self.module
-        return list(self._target if module is None else module.parameters())
+        if module is None:
+            return list(self._target)
+        if self._listing is None:
+            self._listing = Listing(module)
+        return self._listing.parameters
 
     @property
     def device(self) -> torch.device:

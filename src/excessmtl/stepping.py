@@ -1,198 +1,92 @@
 """One step, in order: what the batch shows, what the rule says to it, and the gradients that makes."""
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from excessmtl import inputs
-from excessmtl.gradients import sharded
-from excessmtl.gradients.capture import given
 from excessmtl.gradients.combined import combined
-from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
+from excessmtl.gradients.distributed import alone, over_processes
 from excessmtl.gradients.gather import gather
-from excessmtl.gradients.gather_heads import gather_heads
+from excessmtl.gradients.gather_heads import reduce_trunk, walk_heads, walk_trunk
 from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, without_gradients
-from excessmtl.gradients.graph import leaves_below, reaches_any
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
-from excessmtl.gradients.route import (
-    UNREACHED,
-    Route,
-    check_nothing_around,
-    check_representation,
-    choose_route,
-    in_several_hands,
-)
-from excessmtl.gradients.trunk import TrunkWalk
-from excessmtl.gradients.validation import Validation, validation_products
+from excessmtl.gradients.route import Route
+from excessmtl.gradients.validation import validation_products
+from excessmtl.gradients.walked import Walked
 from excessmtl.gradients.write import Contribution, contributions
-from excessmtl.methods.base import Decision, Heads, Rule
-from excessmtl.shared import Shared
-from excessmtl.state import StatefulModule
+from excessmtl.methods.base import Decision, Heads
+from excessmtl.opening import Call, Opening
+from excessmtl.recording.arithmetic import Outcome
 from excessmtl.step import Step
 
 
-@dataclass
-class Call:
-    """The checked arguments of one `backward`."""
-
-    losses: list[Tensor | None]
-    at: list[Tensor] | None
-    masks: list[Tensor | None]
-    scale: Tensor | None
-    metrics: Tensor | None
-    validation: Validation | None
-    accumulate: bool
-    probe: Probe
-    """Where the rule looks in this step: nowhere between two estimates."""
-    shared: dict[int, Tensor]
-    """The shared parameters that want a gradient, by their position among all of them."""
+class Stepping(Opening):
+    """Takes the steps that have been opened."""
 
     @property
-    def parameters(self) -> list[Tensor]:
-        """The same in order."""
-        return list(self.shared.values())
+    def situation(self) -> tuple[Any, ...]:
+        """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
+        module = self._shared.module
+        training = module is not None and module.training
+        return training, self.heads, self.scale, self._steps % self.every == 0
 
+    def _walk(self, call: Call, route: Route) -> Walked | None:
+        """What autograd finds where the heads can be walked together; None where they are walked one by one."""
+        if route.heads is None or call.scale is not None:
+            return None
+        walked = walk_heads(call.losses, route.heads, call.masks, keep=route.again)
+        if route.mode == "direct" and not self.streaming:
+            walked = walk_trunk(walked, self._trunk, route.kinds, call.parameters)
+        return walked
 
-class Stepping(StatefulModule):
-    """Takes the steps of a balancer, whose options it expects to be checked."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        tasks: tuple[str, ...],
-        shared: Shared,
-        *,
-        heads: Heads,
-        every: int,
-        scale: float,
-        pool: bool,
-        tasks_at_once: int | None,
-        streaming: bool,
-    ) -> None:
-        shapes = [parameter.shape for parameter in shared.parameters]
-        super().__init__(rule, tasks, shapes)
-        self._offsets = tuple(accumulate((shape.numel() for shape in shapes), initial=0))
-        self._shared = shared
-        self.heads: Heads = heads
-        self.every, self.scale, self.pool = every, scale, pool
-        self.streaming, self._trunk = streaming, TrunkWalk(tasks_at_once)
-        self._pending: list[Gathered] = []
-        self._reach_checked = self._flat_checked = self._outside_warned = False
-        self.to(shared.parameters[0].device)
-
-    def discard(self) -> None:
-        """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
-        self._pending = []
-
-    def _open(
-        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, metrics: Any, validation: Any
-    ) -> Call:
-        for argument, value in (("metrics", metrics), ("validation_losses", validation)):
-            if value is not None and argument not in self.rule.uses:
-                raise ValueError(f"{argument} is not used by {self.rule.name!r}; leave it out")
-            if value is not None and accumulate:
-                raise ValueError(
-                    f"{argument} is used with the last micro-batch only; leave it out with accumulate=True"
-                )
-        if self.streaming:
-            self._check_streaming(scaler, accumulate)
-        ordered = inputs.ordered_losses(losses, self.tasks)
-        tensors = None if at is None else inputs.representation(at, self.tasks)
-        masks = inputs.label_masks(mask, self.tasks)
-        device = next(loss.device for loss in ordered if loss is not None)
-        indicators = inputs.metric_values(metrics, self.tasks, device)
-        if self.weights.device != device:
-            self.to(device)
-        scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
-        probe = self.rule.probe if self._steps % self.every == 0 else Probe.LOSSES
-        trainable = self._shared.trainable
-        return Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, trainable)
-
-    def _check_streaming(self, scaler: Any, accumulate: bool) -> None:
-        """A ValueError for what needs the gradients that streaming lets go."""
-        for what, asked in (
-            ("scaler", scaler is not None),
-            ("accumulate=True", accumulate),
-            ("several processes that decide together", self._together() is not alone),
-        ):
-            if asked:
-                raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
-
-    def _route(self, call: Call, stacklevel: int = 3) -> Route:
-        shared = call.parameters
-        spread = sharded.in_use()
-        sharded.check_probe(call.probe, self.rule.name, shared)
-        if not self._flat_checked:
-            sharded.check_not_flat(call.losses)
-            self._flat_checked = True
-        route = choose_route(
-            call.losses,
-            self.tasks,
-            shared,
-            call.probe,
-            self._shared.find_cut if call.at is None else given(call.at),
-            explicit=call.at is not None,
-            sharded=spread,
+    def _recordable(self, call: Call, route: Route) -> bool:
+        """Whether all that follows the walk is arithmetic, and the same for the next batch like this one."""
+        return (
+            self.record
+            and self.rule.replayable
+            and not (self.streaming or call.accumulate or self._pending or route.again)
+            and call.metrics is None
+            and call.validation is None
+            and self._together() is alone
         )
-        if self.streaming and call.probe is Probe.SHARED and route.heads is None:
-            raise ValueError(
-                "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
-                "module that computes it as shared, or make the balancer with streaming=False"
-            )
-        if call.probe is Probe.REPRESENTATION:
-            check_representation(route.cuts)
-        if call.probe is Probe.REPRESENTATION and self.rule.per_sample:
-            for cut in route.cuts:  # now, while nothing has been walked or freed
-                cut.check_unchanged()
-        if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
-            # A sharded parameter is not in the graph: the leaf that is there takes its place for a while.
-            if not reaches_any(route.cuts, leaves_below(route.cuts) if spread else shared):
-                raise ValueError(UNREACHED)
-            check_nothing_around(route, self.tasks)
-            self._reach_checked = True
-        if route.heads is None and not self._outside_warned and (warning := in_several_hands(route.reaches)):
-            self._outside_warned = True
-            warnings.warn(warning, stacklevel=stacklevel)
-        return route
+
+    def _taken(self, call: Call, route: Route, walked: Walked) -> Outcome:
+        """The gradients to write, and the step, from a recording where there is one."""
+
+        def work(walked: Walked) -> Outcome:
+            batch, decision, weights, parts = self._work_out(call, route, self.heads, walked)
+            return parts, self._close(call, batch, decision, weights)
+
+        return self._arithmetic.outcome(walked, self.situation, self, work)
 
     def _work_out(
-        self, call: Call, route: Route, heads: Heads
+        self, call: Call, route: Route, heads: Heads, walked: Walked | None
     ) -> tuple[Gathered, Decision | None, Tensor, list[Contribution]]:
         """What the batch shows, what the rule says to it, the weights to apply, and the gradients they make."""
         random = self._generator.get_state() if route.mode == "combined" else None
-        batch = self._collect(call, route)
+        batch = self._collect(call, route, walked)
         decision, weights = self._decide(call, batch)
         parts = self._parts(call, route, batch, decision, weights, heads)
         if parts is None and random is not None:  # something is not finite: walk task by task to find out whose
             self._generator.set_state(random)
-            batch = self._collect(call, replace(route, mode="direct", overlap=True))
+            batch = self._collect(call, replace(route, mode="direct", overlap=True), None)
             decision, weights = self._decide(call, batch)
             parts = self._parts(call, route, batch, decision, weights, heads)
         return batch, decision, weights, parts or []
 
-    def _collect(self, call: Call, route: Route) -> Gathered:
+    def _collect(self, call: Call, route: Route, walked: Walked | None) -> Gathered:
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
         direct = route.mode == "direct"
-        if route.heads is not None and call.scale is None:
-            below = call.parameters if direct else ()
-            return gather_heads(
-                call.losses,
-                route.heads,
-                call.masks,
-                parameters=below,
-                trunk=self._trunk,
-                kinds=route.kinds,
-                keep=route.again,
-                reduce=partial(self._reduce, call) if self.streaming and direct else None,
-            )
+        if walked is not None and self.streaming and direct:
+            return reduce_trunk(walked, self._trunk, route.kinds, call.parameters, partial(self._reduce, call))
+        if walked is not None:
+            return walked.gathered()
         probed: Sequence[Tensor] = ()
         if direct:
             probed = call.parameters
@@ -292,10 +186,6 @@ class Stepping(StatefulModule):
 
     def _scaled(self, weights: Tensor) -> Tensor:
         return weights if self.scale == 1 else weights * self.scale
-
-    def _together(self) -> Pool:
-        """How statistics are summed over the processes that train together."""
-        return over_processes if self.pool and processes() > 1 else alone
 
     def _close(self, call: Call, batch: Gathered, decision: Decision | None, applied: Tensor) -> Step:
         left_out = batch.labelled ^ batch.ok  # who is ok is labelled

@@ -63,9 +63,9 @@ class Cut:
         """A copy has memory of its own, where nobody else can change the values."""
         return Cut, (None, self.values, None, _gone)
 
-    def forgotten(self) -> "Cut":
-        """Nothing that could be walked again."""
-        return Cut(None, self.stored, None, _gone)
+    def forgotten(self, values: Tensor | None = None) -> "Cut":
+        """Nothing that could be walked again, with these values or its own."""
+        return Cut(None, self.stored if values is None else values, None, _gone)
 
 
 FindCut = Callable[[Node, int], Cut | None]

@@ -62,7 +62,8 @@ def gather(
         own.append([(target, g) for target, g in reached if isinstance(target, Tensor)])
         probed.take([task], gradients[len(edges) + len(leaves) :])
         finite.append(all_finite([gradient for _, gradient in reached], values))
-    labelled, ok = has_labels(losses, masks, values.device), torch.stack(finite) & probed.finite(values)
+    labelled = has_labels([loss is not None for loss in losses], masks, values.device)
+    ok = torch.stack(finite) & probed.finite(values)
     return Gathered(values, labelled, ok & is_finite(values), scale, masks, own, cuts, probed.flat, parameters, final)
 
 

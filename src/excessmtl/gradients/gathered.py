@@ -136,7 +136,7 @@ def without_gradients(
 ) -> Gathered:
     """The losses alone, for steps that take one backward for all tasks."""
     values = loss_values(losses)
-    labelled = has_labels(losses, masks, values.device)
+    labelled = has_labels([loss is not None for loss in losses], masks, values.device)
     nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in losses]
     no_cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in losses]
     return Gathered(values, labelled, is_finite(values), scale, masks, nothing, no_cuts, None)
@@ -162,9 +162,9 @@ def loss_vector(losses: Sequence[Tensor | None]) -> Tensor:
     return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given])
 
 
-def has_labels(losses: Sequence[Tensor | None], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
-    """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
-    given = _flags(tuple(loss is not None for loss in losses), device)
+def has_labels(there: Sequence[bool], masks: Sequence[Tensor | None], device: torch.device) -> Tensor:
+    """[m] bool: a loss was given (`there`) and, where there is a mask, it lets a sample through."""
+    given = _flags(tuple(there), device)
     if all(mask is None for mask in masks):
         return given
     true = torch.ones((), dtype=torch.bool, device=device)

@@ -4,7 +4,7 @@ From what arrives at the outputs of all such layers, two products of matrices gi
 biases; autograd would multiply layer by layer.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,6 +118,16 @@ class Layers(Products):
     z: Tensor
     layers: Sequence[Linear | None]
     """Per task; None where there is none, or no gradient arrived at its output."""
+
+    @property
+    def kind(self) -> Hashable:
+        """The layers' leaves among it."""
+        leaves = tuple(None if layer is None else (id(layer.weight), id(layer.bias)) for layer in self.layers)
+        return self.sizes, leaves
+
+    def on(self, z: Tensor, factors: Iterator[Tensor]) -> "Layers":
+        """The same with another z and the next of other `factors`."""
+        return Layers(next(factors), next(factors), self.sizes, z, self.layers)
 
     def sums(self) -> Tensor:
         """[m]; finite if and only if everything that is multiplied here is, and the products (or beyond any use)."""

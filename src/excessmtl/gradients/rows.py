@@ -1,6 +1,6 @@
 """Gradients of all tasks as rows of matrices."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,6 +49,20 @@ class Rows:
         for row in range(len(self.flat)):
             if row not in self.filled:
                 self.flat[row].zero_()
+
+    @property
+    def kind(self) -> Hashable:
+        """Beside what the rows look like: equal for what is computed alike."""
+        return self.shape, self.order
+
+    @property
+    def factors(self) -> list[Tensor]:
+        """The tensors it is made of."""
+        return [self.flat]
+
+    def on(self, z: Tensor, factors: Iterator[Tensor]) -> "Rows":
+        """The same with the next of other `factors`."""
+        return Rows(next(factors), self.shape, self.order, self.filled)
 
     @cached_property
     def tensors(self) -> Tensor:

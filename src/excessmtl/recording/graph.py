@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from excessmtl.balancer import Balancer
 from excessmtl.constants import held
+from excessmtl.state import StatefulModule
 
 R = TypeVar("R")
 WARM_UP = 3
@@ -21,7 +21,7 @@ class Recording(Generic[R]):
     """
 
     def __init__(
-        self, work: Callable[[], R], balancer: Balancer | None, stream: torch.cuda.Stream, pool: Any = None
+        self, work: Callable[[], R], balancer: StatefulModule | None, stream: torch.cuda.Stream, pool: Any = None
     ) -> None:
         self.balancer = balancer
         self.places = {} if balancer is None else dict(balancer.named_buffers())
@@ -34,7 +34,9 @@ class Recording(Generic[R]):
                 held() as self.constants,
             ):
                 self.result = work()
-                if balancer is not None:
+                if balancer is not None and counters is not None:
+                    if not torch.equal(balancer.get_extra_state()["random"], counters["random"]):
+                        raise ValueError("the method draws random numbers on the host, which a recording would repeat")
                     balancer.settle(self.places)
         finally:
             torch.clear_autocast_cache()

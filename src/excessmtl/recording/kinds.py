@@ -1,13 +1,14 @@
 """Kinds of batches: those that look alike share a recording; a few kinds have one."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
 
 from excessmtl.recording.graph import Recording
 from excessmtl.recording.inputs import Places
 
+R = TypeVar("R")
 MOST = 4
 """A whole batch, the last of an epoch, and a few with labels missing."""
 
@@ -33,31 +34,31 @@ class Recorded:
         ) and all(module.training is training for module, training in self.modules)
 
 
-@dataclass
-class Kind:
+@dataclass(eq=False)
+class Kind(Generic[R]):
     """Batches that one recording serves."""
 
     key: tuple[Any, ...]
     taken: int = 0
     """Steps so far."""
-    recorded: Recorded | None = None
+    recorded: R | None = None
 
 
-class Kinds:
+class Kinds(Generic[R]):
     """The kinds that are recorded or may be soon; one seen long ago and never recorded makes room for a new one."""
 
     def __init__(self) -> None:
-        self._latest_last: list[Kind] = []
+        self._latest_last: list[Kind[R]] = []
 
     @property
     def any_recorded(self) -> bool:
         """Whether there is a recording."""
         return any(kind.recorded is not None for kind in self._latest_last)
 
-    def of(self, key: tuple[Any, ...]) -> Kind | None:
+    def of(self, key: tuple[Any, ...]) -> Kind[R] | None:
         """The kind with this key; None where all that there may be are recorded, and this is none of them."""
         kinds = self._latest_last
-        found = next((kind for kind in kinds if kind.key == key), None)
+        found = next((kind for kind in reversed(kinds) if kind.key == key), None)
         if found is not None:
             kinds.remove(found)
         elif len(kinds) == MOST:

@@ -1,0 +1,116 @@
+"""What a step works out between the walks of autograd, recorded as a CUDA graph: a hundred small kernels in one launch.
+
+The walks themselves stay as they are, so nothing is asked of the training loop. (`excessmtl.Replay` records whole
+steps, and asks that they be given to it as a function.)
+"""
+
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.walked import Walked
+from excessmtl.gradients.write import Contribution
+from excessmtl.recording.graph import WARM_UP, Recording, failure
+from excessmtl.recording.inputs import Arguments, Places
+from excessmtl.recording.kinds import Kinds
+from excessmtl.recording.results import Results
+from excessmtl.state import StatefulModule
+from excessmtl.step import Step
+
+Outcome = tuple[list[Contribution], Step]
+"""The gradients to write, and the step."""
+Work = Callable[[Walked], Outcome]
+_LARGEST = 2**26
+"""Bytes. More take the device longer than launching its work takes the host, and a recording keeps copies of them."""
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    recording: Recording[Results]
+    places: Places
+    targets: list[Tensor | None]
+    """Where each gradient goes: to a leaf, or (None) to the cut."""
+    tasks: tuple[str, ...]
+
+    def outcome(self, walked: Walked, tensors: list[Tensor]) -> Outcome:
+        """For another batch of the kind."""
+        self.places.fill(tensors)
+        self.recording.replay()
+        *gradients, weights, losses, risks, left_out = self.recording.result.copies()
+        targets = (walked.cut if target is None else target for target in self.targets)
+        return list(zip(targets, gradients, strict=True)), Step(self.tasks, weights, losses, risks, left_out)
+
+
+class Arithmetic:
+    """Does the work of a step: the first few times with a kind of batch as it is, then from a recording.
+
+    Belongs to one balancer, and is not copied with it: a recording is bound to the memory it was made in.
+    """
+
+    def __init__(self) -> None:
+        self.failed: str | None = None
+        """Why nothing is recorded any more, if so."""
+        self._kinds: Kinds[_Recorded] = Kinds()
+        self._stream: torch.cuda.Stream | None = None
+
+    def __deepcopy__(self, memo: Any) -> "Arithmetic":
+        return Arithmetic()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Arithmetic, ()
+
+    def takes(self, walked: Walked) -> bool:
+        """Whether a batch is of use here."""
+        z = walked.cut.stored
+        return (
+            z.is_cuda
+            and self.failed is None
+            and z.nbytes * len(walked.there) <= _LARGEST
+            and not walked.sparse
+            and not torch.cuda.is_current_stream_capturing()
+        )
+
+    def outcome(self, walked: Walked, situation: Hashable, balancer: StatefulModule, work: Work) -> Outcome:
+        """What `work` makes of the batch. `situation`: what it depends on, beside the batch and the balancer's state.
+
+        The state moves with it, before gradients are written: a step that fails in the walk that follows has counted.
+        """
+        tensors = walked.tensors
+        if any(tensor.device != tensors[0].device for tensor in tensors) or sum(t.nbytes for t in tensors) > _LARGEST:
+            return work(walked)
+        looks = [tensors[0].device, *((tensor.shape, tensor.dtype) for tensor in tensors)]
+        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+        kind = self._kinds.of((situation, autocast, walked.kind, looks))
+        if kind is None:
+            return work(walked)
+        if kind.recorded is None:
+            kind.taken += 1
+            if kind.taken > WARM_UP:
+                kind.recorded = self._record(walked, tensors, balancer, work)
+        return work(walked) if kind.recorded is None else kind.recorded.outcome(walked, tensors)
+
+    def _record(self, walked: Walked, tensors: list[Tensor], balancer: StatefulModule, work: Work) -> _Recorded | None:
+        device = tensors[0].device
+        if self._stream is None or self._stream.device != device:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        places = Places(Arguments((tensors,)), device)
+        targets: list[Tensor | None] = []
+
+        def recorded() -> Results:
+            parts, step = work(walked.on(places.arguments[0]))
+            targets[:] = [None if isinstance(target, Cut) else target for target, _ in parts]
+            results = [gradient for _, gradient in parts]
+            return Results([*results, step.weights, step.losses, step.excess_risks, step.left_out])
+
+        try:
+            recording = Recording(recorded, balancer, self._stream)
+        except Exception as error:  # the work as it is will say so again if it is to blame
+            self.failed = failure(error)
+            warnings.warn(f"the balancer's arithmetic is not replayed: {self.failed}", stacklevel=5)
+            return None
+        return _Recorded(recording, places, targets, balancer.tasks)
