@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 _NOTE = "excessmtl.representation"
+_NOTED: set[type[Any]] = set()
+"""The kinds of nodes on which there are notes: the others need not be asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,7 @@ def _note_outputs(module: nn.Module, args: Any, output: Any) -> None:
         return
     for tensor in tensors_in(output):
         if tensor.grad_fn is not None:
+            _NOTED.add(type(tensor.grad_fn))
             notes = tensor.grad_fn.metadata.setdefault(_NOTE, {})  # type: ignore[attr-defined]  # as in `noted_by`
             notes[id(module), tensor.output_nr] = (tensor.detach(), tensor._version, weakref.ref(tensor))
 
@@ -112,6 +115,8 @@ def noted_by(module: nn.Module) -> FindCut:
     found: dict[tuple[Node, int], Cut] = {}
 
     def find(node: Node, output: int) -> Cut | None:
+        if type(node) not in _NOTED:
+            return None
         notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # declared as a method, is a property
         if notes is None or (owner, output) not in notes:
             return None

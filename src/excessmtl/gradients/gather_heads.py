@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from excessmtl.gradients.gathered import Gathered, loss_vector
-from excessmtl.gradients.heads import Heads, walk
+from excessmtl.gradients.gathered import Gathered
+from excessmtl.gradients.heads import Heads, Losses, Pair, walk
 from excessmtl.gradients.linear import Layers
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.reduced import Reduce, ReducedRows
@@ -16,25 +15,18 @@ from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.walked import Walked, multiplied_out
 
 
-def walk_heads(
-    losses: Sequence[Tensor | None], heads: Heads, masks: Sequence[Tensor | None], keep: bool = False
-) -> Walked:
+def walk_heads(losses: Losses, heads: Heads, masks: Sequence[Tensor | None], keep: bool = False) -> Walked:
     """Down to the tensor where the heads meet. `keep`: the graph above it is needed again afterwards."""
-    with torch.enable_grad():
-        vector = loss_vector(losses)
-    at_cut, own = walk(vector, heads, keep)
-    return Walked(vector.detach(), tuple(loss is not None for loss in losses), masks, heads.cut, at_cut, own)
+    at_cut, own = walk(losses, heads, keep)
+    return Walked(losses, masks, heads.cut, at_cut, own)
 
 
 def walk_trunk(walked: Walked, trunk: TrunkWalk, kinds: frozenset[str], parameters: Sequence[Tensor]) -> Walked:
     """And on to `parameters`, all there is below: what `trunk` makes of it; `kinds` are those of the nodes there."""
-    at_cut: Rows | Products
-    at_cut, own = walked.at_cut, walked.own
-    if isinstance(at_cut, Layers):  # these may wait for the last micro-batch, z may not
-        at_cut, own = multiplied_out(at_cut, own, walked.values)
-    probed = ParameterRows(parameters, len(walked.there))
-    for task, there in enumerate(walked.there):
-        if not there:
+    at_cut, own = _at_cut(walked)
+    probed = ParameterRows(parameters, len(own))
+    for task, loss in enumerate(walked.losses):
+        if loss is None:
             probed.nothing_of(task)
     trunk.walk(walked.cut, kinds, at_cut.tensors, _given(walked), parameters, probed.take, keep=False)
     return replace(walked, at_cut=at_cut, own=own, probed=probed.flat, parameters=parameters)
@@ -44,10 +36,7 @@ def reduce_trunk(
     walked: Walked, trunk: TrunkWalk, kinds: frozenset[str], parameters: Sequence[Tensor], reduce: Reduce
 ) -> Gathered:
     """The same with the gradients reduced and let go; the trunk has to be walked once more."""
-    at_cut: Rows | Products
-    at_cut, own = walked.at_cut, walked.own
-    if isinstance(at_cut, Layers):
-        at_cut, own = multiplied_out(at_cut, own, walked.values)
+    at_cut, own = _at_cut(walked)
     batch = replace(walked, at_cut=at_cut, own=own).gathered()
     reduced = ReducedRows(parameters, reduce, batch.ok)
     trunk.walk(walked.cut, kinds, at_cut.tensors, _given(walked), parameters, reduced.take, keep=True)
@@ -57,5 +46,11 @@ def reduce_trunk(
     return batch
 
 
+def _at_cut(walked: Walked) -> tuple[Rows | Products, list[list[Pair]]]:
+    """Gradients at z, and all others above it: these may wait for the last micro-batch, values of z may not."""
+    at_cut = walked.at_cut.joined()
+    return multiplied_out(at_cut, walked.own) if isinstance(at_cut, Layers) else (at_cut, walked.own)
+
+
 def _given(walked: Walked) -> list[int]:
-    return [task for task, there in enumerate(walked.there) if there]
+    return [task for task, loss in enumerate(walked.losses) if loss is not None]

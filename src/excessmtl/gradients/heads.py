@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep
-from excessmtl.gradients.linear import Layers, Linear, at_layers, linear_heads
+from excessmtl.gradients.linear import AtOutputs, Linear, linear_heads
 from excessmtl.gradients.rows import Rows
 
+Losses = Sequence[Tensor | None]
 Pair = tuple[Tensor, Tensor]
 """A leaf and its gradient."""
 
@@ -103,30 +105,32 @@ class _Arrival:
                 self.rows.add(self.task, gradient)
 
 
-def walk(vector: Tensor, heads: Heads, keep: bool = False) -> tuple[Rows | Layers, list[list[Pair]]]:
+def walk(losses: Losses, heads: Heads, keep: bool = False) -> tuple[Rows | AtOutputs, list[list[Pair]]]:
     """The tasks' gradients at z, and per task the leaves whose gradients these do not tell, with theirs.
 
-    `vector` has all losses. The graph above z is not to be walked again, unless `keep`; then nothing that is returned
-    depends on the memory of a leaf, which may be gone once autograd has been there.
+    The graph above z is not to be walked again, unless `keep`; then nothing that is returned depends on the memory of a
+    leaf, which may be gone once autograd has been there.
     """
     linear = None if keep else linear_heads(heads.cut, heads.entries, heads.repeated)
-    return _to_cut(vector, heads, keep) if linear is None else _to_outputs(vector, heads, linear)
+    return _to_cut(losses, heads, keep) if linear is None else _to_outputs(losses, heads, linear)
 
 
-def _to_outputs(vector: Tensor, heads: Heads, linear: Sequence[Linear | None]) -> tuple[Layers, list[list[Pair]]]:
+def _to_outputs(losses: Losses, heads: Heads, linear: Sequence[Linear | None]) -> tuple[AtOutputs, list[list[Pair]]]:
     """Down to the outputs of linear layers, where autograd is not needed any further."""
-    layers = {task: layer for task, layer in enumerate(linear) if layer is not None}
-    done = {id(leaf) for layer in layers.values() for leaf in (layer.weight, layer.bias)}
+    layers = [layer for layer in linear if layer is not None]
+    done = {id(leaf) for layer in layers for leaf in (layer.weight, layer.bias)}
     leaves = [[leaf for leaf in own if id(leaf) not in done] for own in heads.leaves]
     above = [leaf for own in leaves for leaf in own]
+    applied = [layer.applied for layer in layers]
     with asleep(above):
         # The layers themselves are not walked, so what is found has been through the hooks on their outputs.
-        found = _gradients(vector, [*(layer.output for layer in layers.values()), *above])
-    at_outputs, at_leaves = found[: len(layers)], found[len(layers) :]
-    return at_layers(heads.cut, linear, dict(zip(layers, at_outputs, strict=True))), _by_task(leaves, at_leaves)
+        found = _gradients(losses, [*(layer.output for layer in layers), *above])
+    at_outputs = iter(found)
+    arrived = [None if layer is None else next(at_outputs) for layer in linear]
+    return AtOutputs(heads.cut.stored, linear, arrived, applied), _by_task(leaves, found[len(layers) :])
 
 
-def _to_cut(vector: Tensor, heads: Heads, keep: bool) -> tuple[Rows, list[list[Pair]]]:
+def _to_cut(losses: Losses, heads: Heads, keep: bool) -> tuple[Rows, list[list[Pair]]]:
     """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
     is still in the cache.
     """
@@ -141,7 +145,7 @@ def _to_cut(vector: Tensor, heads: Heads, keep: bool) -> tuple[Rows, list[list[P
         with asleep([heads.cut.tensor(), *leaves]):
             # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but
             # must not be kept from arriving: whoever has put a hook on z expects a tensor.
-            found = _gradients(vector, [heads.cut.edge, *leaves], keep)
+            found = _gradients(losses, [heads.cut.edge, *leaves], keep)
     finally:
         for hook in hooks:
             hook.remove()
@@ -149,8 +153,15 @@ def _to_cut(vector: Tensor, heads: Heads, keep: bool) -> tuple[Rows, list[list[P
     return rows, _by_task(heads.leaves, found[1:])
 
 
-def _gradients(vector: Tensor, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:
-    return torch.autograd.grad(vector, targets, torch.ones_like(vector), retain_graph=keep, allow_unused=True)
+def _gradients(losses: Losses, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:
+    roots = [loss for loss in losses if loss is not None]
+    ones = [_one(loss.shape, loss.dtype, loss.device) for loss in roots]
+    return torch.autograd.grad(roots, targets, ones, retain_graph=keep, allow_unused=True)
+
+
+@made_once
+def _one(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(shape, dtype=dtype, device=device)
 
 
 def _by_task(leaves: Sequence[Sequence[Tensor]], found: Sequence[Tensor | None]) -> list[list[Pair]]:

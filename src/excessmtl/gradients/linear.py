@@ -45,9 +45,9 @@ class Linear(NamedTuple):
 
     @property
     def applied(self) -> Tensor:
-        """The weight as it was applied, or the error of autograd if it has been overwritten since."""
+        """[features, outputs]: the weight as it was applied, or autograd's error if it has been overwritten since."""
         transposed: Tensor = self.node._saved_mat2  # type: ignore[attr-defined]  # so with a bias and without
-        return transposed.t()
+        return transposed
 
 
 def linear_heads(
@@ -119,16 +119,6 @@ class Layers(Products):
     layers: Sequence[Linear | None]
     """Per task; None where there is none, or no gradient arrived at its output."""
 
-    @property
-    def kind(self) -> Hashable:
-        """The layers' leaves among it."""
-        leaves = tuple(None if layer is None else (id(layer.weight), id(layer.bias)) for layer in self.layers)
-        return self.sizes, leaves
-
-    def on(self, z: Tensor, factors: Iterator[Tensor]) -> "Layers":
-        """The same with another z and the next of other `factors`."""
-        return Layers(next(factors), next(factors), self.sizes, z, self.layers)
-
     def sums(self) -> Tensor:
         """[m]; finite if and only if everything that is multiplied here is, and the products (or beyond any use)."""
         norm = torch.linalg.vector_norm
@@ -154,12 +144,41 @@ class Layers(Products):
                     yield task, layer.bias, at_bias
 
 
-def at_layers(cut: Cut, linear: Sequence[Linear | None], arrived: Mapping[int, Tensor | None]) -> Layers:
-    """All gradients at the layers and at z, from those that `arrived` at the outputs of the tasks' layers."""
-    sizes = [0 if layer is None else layer.outputs for layer in linear]
-    z = cut.stored
-    lefts = [z.new_zeros(z.shape[0], sizes[task]) if found is None else found for task, found in arrived.items()]
-    with torch.no_grad():
-        right = torch.cat([layer.applied for layer in linear if layer is not None])
-    reached = [None if arrived.get(task) is None else layer for task, layer in enumerate(linear)]
-    return Layers(torch.cat(lefts, dim=1), right, tuple(sizes), z, reached)
+@dataclass(frozen=True)
+class AtOutputs:
+    """What arrived at the outputs of the tasks' layers, task by task: not joined yet."""
+
+    z: Tensor
+    layers: Sequence[Linear | None]
+    """Per task; None where there is none."""
+    arrived: Sequence[Tensor | None]
+    """Per task: [samples, outputs]; None where no gradient arrived."""
+    applied: Sequence[Tensor]
+    """Of the layers that are there: [features, outputs]"""
+
+    @property
+    def kind(self) -> Hashable:
+        """Beside what the tensors look like: equal for what is computed alike."""
+        leaves = [None if layer is None else (id(layer.weight), id(layer.bias)) for layer in self.layers]
+        return tuple(leaves), tuple([found is None for found in self.arrived])
+
+    @property
+    def factors(self) -> list[Tensor]:
+        """The tensors it is made of, but for z."""
+        return [*(found for found in self.arrived if found is not None), *self.applied]
+
+    def on(self, z: Tensor, factors: Iterator[Tensor]) -> "AtOutputs":
+        """The same with another z and the next of other `factors`."""
+        arrived = [None if found is None else next(factors) for found in self.arrived]
+        return AtOutputs(z, self.layers, arrived, [next(factors) for _ in self.applied])
+
+    def joined(self) -> Layers:
+        """All gradients at the layers and at z."""
+        sizes = tuple(0 if layer is None else layer.outputs for layer in self.layers)
+        samples = len(self.z)
+        pairs = zip(self.arrived, sizes, strict=True)
+        lefts = [self.z.new_zeros(samples, size) if found is None else found for found, size in pairs]
+        reached = [None if found is None else layer for found, layer in zip(self.arrived, self.layers, strict=True)]
+        with torch.no_grad():  # what was applied still knows the parameters
+            right = torch.cat([transposed.t() for transposed in self.applied])
+        return Layers(torch.cat(lefts, dim=1), right, sizes, self.z, reached)

@@ -37,6 +37,10 @@ class Products:
         """The same with another z and the next of other `factors`."""
         return Products(next(factors), next(factors), self.sizes)
 
+    def joined(self) -> "Products":
+        """As it is; see `AtOutputs`."""
+        return self
+
     @property
     def _owners(self) -> Tensor:
         """[outputs of all heads]: whose they are."""

@@ -64,6 +64,10 @@ class Rows:
         """The same with the next of other `factors`."""
         return Rows(next(factors), self.shape, self.order, self.filled)
 
+    def joined(self) -> "Rows":
+        """As it is; see `AtOutputs`."""
+        return self
+
     @cached_property
     def tensors(self) -> Tensor:
         """[k, ...]: the rows in their original shape."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
-from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels
+from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_values
 from excessmtl.gradients.heads import Pair
-from excessmtl.gradients.linear import Layers
+from excessmtl.gradients.linear import AtOutputs, Layers
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows, is_finite
 from excessmtl.gradients.stacked import by_task, stacked
@@ -23,20 +23,23 @@ from excessmtl.gradients.stacked import by_task, stacked
 class Walked:
     """The losses of one batch and their gradients, where the heads were walked together."""
 
-    values: Tensor
-    """[m] losses; zero where the task is missing."""
-    there: tuple[bool, ...]
-    """Whether a loss was given for the task."""
+    losses: Sequence[Tensor | None]
+    """Per task; None where it is missing."""
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
     cut: Cut
-    at_cut: Rows | Products
+    at_cut: Rows | AtOutputs | Products
     """The gradients at the cut."""
     own: list[list[Pair]]
     """Per task: the leaves whose gradients `at_cut` does not tell, with theirs."""
     probed: Tensor | None = None
     """[m, n] gradients at the shared parameters side by side, where the trunk was walked for every task."""
     parameters: Sequence[Tensor] = ()
+
+    @property
+    def there(self) -> tuple[bool, ...]:
+        """Whether a loss was given for the task."""
+        return tuple([loss is not None for loss in self.losses])
 
     @property
     def sparse(self) -> bool:
@@ -46,15 +49,15 @@ class Walked:
     @property
     def kind(self) -> Hashable:
         """Beside what the tensors look like: equal for batches that ask for the same arithmetic."""
-        leaves = tuple(tuple(id(leaf) for leaf, _ in task) for task in self.own)
-        masked = tuple(mask is not None for mask in self.masks)
+        leaves = tuple([tuple([id(leaf) for leaf, _ in task]) for task in self.own])
+        masked = tuple([mask is not None for mask in self.masks])
         return self.there, masked, self.at_cut.kind, leaves, tuple(map(id, self.parameters))
 
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order in which `on` takes others."""
         return [
-            self.values,
+            *(loss for loss in self.losses if loss is not None),
             self.cut.stored,
             *self.at_cut.factors,
             *(gradient for task in self.own for _, gradient in task),
@@ -65,10 +68,11 @@ class Walked:
     def on(self, tensors: Sequence[Tensor]) -> "Walked":
         """The same with other tensors, and nothing that could be walked."""
         remaining = iter(tensors)
-        values, z = next(remaining), next(remaining)
+        losses = [None if loss is None else next(remaining) for loss in self.losses]
+        z = next(remaining)
         return replace(
             self,
-            values=values,
+            losses=losses,
             cut=self.cut.forgotten(z),
             at_cut=self.at_cut.on(z, remaining),
             own=[[(leaf, next(remaining)) for leaf, _ in task] for task in self.own],
@@ -78,17 +82,17 @@ class Walked:
 
     def gathered(self) -> Gathered:
         """What the batch says about each task, with every bad task set aside. Changes the gradients in place."""
-        values = self.values.float()
+        values = loss_values(self.losses)
         final = self.probed is not None
         cut = self.cut.forgotten() if final else self.cut
-        at_cut, own = self.at_cut, self.own
+        at_cut, own = self.at_cut.joined(), self.own
         together = stacked(cut, at_cut, self.there, own)
         one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in own]
         if together is not None:
             finite = is_finite(together.sums() + values)
         else:
             if isinstance(at_cut, Layers):
-                at_cut, own = multiplied_out(at_cut, own, values)
+                at_cut, own = multiplied_out(at_cut, own)
             pairs = zip(at_cut.tensors.unbind(), self.there, strict=True)
             one_by_one = [[(cut, dz)] if given else [] for dz, given in pairs]
             reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
@@ -115,8 +119,8 @@ class Walked:
         return found
 
 
-def multiplied_out(layers: Layers, own: list[list[Pair]], like: Tensor) -> tuple[Products, list[list[Pair]]]:
+def multiplied_out(layers: Layers, own: list[list[Pair]]) -> tuple[Products, list[list[Pair]]]:
     """The same with the gradients of the layers' leaves among the tasks' `own`."""
-    with exact(like):
+    with exact(layers.left):
         more = by_task(layers.owned(None, None), len(own))
     return layers.alone(), [[*first, *rest] for first, rest in zip(more, own, strict=True)]

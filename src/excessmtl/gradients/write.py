@@ -104,7 +104,7 @@ class _Delivered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gradients: Any, *leaves: Tensor) -> Tensor:
         ctx.gradients = gradients
-        return torch.zeros((), device=leaves[0].device)  # what arrives there has no say
+        return torch.empty((), device=leaves[0].device)  # neither its value nor what arrives there has a say
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:

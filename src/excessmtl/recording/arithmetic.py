@@ -39,7 +39,8 @@ class _Recorded:
 
     def outcome(self, walked: Walked, tensors: list[Tensor]) -> Outcome:
         """For another batch of the kind."""
-        self.places.fill(tensors)
+        with torch.no_grad():  # losses and weights know where they come from
+            self.places.fill(tensors)
         self.recording.replay()
         *gradients, weights, losses, risks, left_out = self.recording.result.copies()
         targets = (walked.cut if target is None else target for target in self.targets)
@@ -81,16 +82,14 @@ class Arithmetic:
         The state moves with it, before gradients are written: a step that fails in the walk that follows has counted.
         """
         tensors = walked.tensors
-        if any(tensor.device != tensors[0].device for tensor in tensors) or sum(t.nbytes for t in tensors) > _LARGEST:
-            return work(walked)
-        looks = [tensors[0].device, *((tensor.shape, tensor.dtype) for tensor in tensors)]
+        looks = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
         kind = self._kinds.of((situation, autocast, walked.kind, looks))
         if kind is None:
             return work(walked)
         if kind.recorded is None:
             kind.taken += 1
-            if kind.taken > WARM_UP:
+            if kind.taken > WARM_UP and _fits(tensors):
                 kind.recorded = self._record(walked, tensors, balancer, work)
         return work(walked) if kind.recorded is None else kind.recorded.outcome(walked, tensors)
 
@@ -114,3 +113,9 @@ class Arithmetic:
             warnings.warn(f"the balancer's arithmetic is not replayed: {self.failed}", stacklevel=5)
             return None
         return _Recorded(recording, places, targets, balancer.tasks)
+
+
+def _fits(tensors: list[Tensor]) -> bool:
+    """Whether they lie on one device, and are not too many for a copy."""
+    together = all(tensor.device == tensors[0].device for tensor in tensors)
+    return together and sum(tensor.nbytes for tensor in tensors) <= _LARGEST

@@ -5,26 +5,35 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_Place = tuple[int, torch.Size, tuple[int, ...], int]
+"""Of a tensor: which of all it is, its shape, its strides, and where it begins."""
+
 
 class Results:
     """These tensors side by side; making one is part of the recording."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        by_type: dict[torch.dtype, list[int]] = {}
-        for index, tensor in enumerate(tensors):
-            by_type.setdefault(tensor.dtype, []).append(index)
-        self._shapes = [tensor.shape for tensor in tensors]
-        self._groups = []
-        for indices in by_type.values():
+        self._count = len(tensors)
+        self._groups: list[tuple[Tensor, list[_Place]]] = []
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             # Large ones first: those that matter then begin where memory is read fastest.
-            indices.sort(key=lambda index: -tensors[index].numel())
-            flat = torch.cat([tensors[index].reshape(-1) for index in indices])
-            self._groups.append((indices, [tensors[index].numel() for index in indices], flat))
+            alike = [index for index in range(len(tensors)) if tensors[index].dtype == dtype]
+            alike.sort(key=lambda index: -tensors[index].numel())
+            flats = [tensors[index].contiguous() for index in alike]
+            places, start = [], 0
+            for index, tensor in zip(alike, flats, strict=True):
+                places.append((index, tensor.shape, tensor.stride(), start))
+                start += tensor.numel()
+            self._groups.append((torch.cat([tensor.view(-1) for tensor in flats]), places))
 
     def copies(self) -> list[Tensor]:
         """What is there now, in memory of its own."""
-        copies: dict[int, Tensor] = {}
-        for indices, sizes, flat in self._groups:
-            parts = flat.clone().split_with_sizes(sizes)
-            copies.update((index, part.view(self._shapes[index])) for index, part in zip(indices, parts, strict=True))
-        return [copies[index] for index in range(len(copies))]
+        copies = [_NOTHING] * self._count
+        for results, places in self._groups:
+            flat = results.clone()
+            for index, shape, strides, start in places:
+                copies[index] = flat.as_strided(shape, strides, start)
+        return copies
+
+
+_NOTHING = torch.empty(0)
