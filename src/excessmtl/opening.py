@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -44,8 +45,12 @@ class Call:
     accumulate: bool
     probe: Probe
     """Where the rule looks in this step: nowhere between two estimates."""
-    shared: dict[int, Tensor]
-    """The shared parameters that want a gradient, by their position among all of them."""
+    model: Shared
+
+    @cached_property
+    def shared(self) -> dict[int, Tensor]:
+        """The shared parameters that want a gradient, by their position among all of them."""
+        return self.model.trainable
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -107,8 +112,7 @@ class Opening(StatefulModule):
             self.to(device)
         scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
         probe = self.rule.probe if self._steps % self.every == 0 else Probe.LOSSES
-        trainable = self._shared.trainable
-        return Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, trainable)
+        return Call(ordered, tensors, masks, scale, indicators, validation, accumulate, probe, self._shared)
 
     def _check_streaming(self, scaler: Any, accumulate: bool) -> None:
         """A ValueError for what needs the gradients that streaming lets go."""
@@ -121,16 +125,16 @@ class Opening(StatefulModule):
                 raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
 
     def _route(self, call: Call, stacklevel: int = 3) -> Route:
-        shared = call.parameters
         spread = sharded.in_use()
-        sharded.check_probe(call.probe, self.rule.name, shared)
+        if call.probe in (Probe.SHARED, Probe.LAYER):
+            sharded.check_whole(self.rule.name, call.parameters)
         if not self._flat_checked:
             sharded.check_not_flat(call.losses)
             self._flat_checked = True
         route = choose_route(
             call.losses,
             self.tasks,
-            shared,
+            self._shared.ids,
             call.probe,
             self._shared.find_cut if call.at is None else given(call.at),
             explicit=call.at is not None,
@@ -148,7 +152,7 @@ class Opening(StatefulModule):
                 cut.check_unchanged()
         if route.mode == "cut" and not self._reach_checked:  # once: it walks the whole trunk
             # A sharded parameter is not in the graph: the leaf that is there takes its place for a while.
-            if not reaches_any(route.cuts, leaves_below(route.cuts) if spread else shared):
+            if not reaches_any(route.cuts, leaves_below(route.cuts) if spread else call.parameters):
                 raise ValueError(UNREACHED)
             check_nothing_around(route, self.tasks)
             self._reach_checked = True

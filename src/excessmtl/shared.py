@@ -64,12 +64,21 @@ class Shared:
     @property
     def parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included."""
+        listing = self._listed
+        return list(self._target) if listing is None else listing.parameters
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """The ids of all shared parameters."""
+        listing = self._listed
+        return frozenset(map(id, self._target)) if listing is None else listing.ids
+
+    @property
+    def _listed(self) -> Listing | None:
         module = self.module
-        if module is None:
-            return list(self._target)
-        if self._listing is None:
+        if self._listing is None and module is not None:
             self._listing = Listing(module)
-        return self._listing.parameters
+        return self._listing
 
     @property
     def device(self) -> torch.device:

@@ -418,9 +418,7 @@ def test_a_hook_on_the_representation_acts_once(heads):
 
 def separate(losses, model):
     balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
-    return route_module.separate_heads(
-        list(losses.values()), list(model["trunk"].parameters()), balancer._shared.find_cut
-    )
+    return route_module.separate_heads(list(losses.values()), balancer._shared.ids, balancer._shared.find_cut)
 
 
 def test_graphs_of_another_kind_are_recognised():

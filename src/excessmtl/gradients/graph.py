@@ -1,6 +1,6 @@
 """What each loss reaches in the autograd graph: leaves of its own, cuts, shared parameters around the cuts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +43,12 @@ def leaf_of(node: Node) -> Tensor | None:
     return node.variable if type(node) is _AT_LEAF else None  # type: ignore[attr-defined]
 
 
-def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut: FindCut) -> tuple[list[Reach], bool]:
+def explore(losses: Sequence[Tensor | None], shared: Set[int], find_cut: FindCut) -> tuple[list[Reach], bool]:
     """The reach of each loss, and whether two losses share graph nodes above the cuts.
 
-    Every node is visited once for all losses together; below a cut nothing is visited at all.
+    Every node is visited once for all losses together; below a cut nothing is visited at all. `shared`: the ids of the
+    shared parameters.
     """
-    shared_ids = {id(parameter) for parameter in shared}
     below: dict[Node, Reach] = {}
     visitor: dict[Node, int] = {}
     overlap = False
@@ -61,7 +61,7 @@ def explore(losses: Sequence[Tensor | None], shared: Iterable[Tensor], find_cut:
             parts, pending = [], []
             leaf = leaf_of(node)
             if leaf is not None:
-                own = id(leaf) not in shared_ids
+                own = id(leaf) not in shared
                 parts.append(Reach(leaves={id(leaf): leaf}) if own else Reach(shared=True))
             for child, output in node.next_functions:
                 if child is None:
@@ -134,14 +134,17 @@ def leaves_of(losses: Iterable[Tensor | None]) -> list[Tensor]:
     return [leaf for node in _nodes_from(roots) if (leaf := leaf_of(node)) is not None]
 
 
-def kinds_below(cut: Cut, parameters: Iterable[Tensor]) -> frozenset[str] | None:
-    """The kinds of nodes below the cut if they lead to `parameters` alone, and to one of them at least; else None."""
+def kinds_below(cut: Cut, shared: Set[int]) -> frozenset[str] | None:
+    """The kinds of nodes below the cut if they lead to shared parameters alone, and to one at least; else None.
+
+    `shared`: the ids of the shared parameters.
+    """
     kinds, below = set(), set()
     for node in _nodes_below([cut]):
         kinds.add(type(node).__name__)
         if (leaf := leaf_of(node)) is not None:
             below.add(id(leaf))
-    return frozenset(kinds) if below and below <= {id(parameter) for parameter in parameters} else None
+    return frozenset(kinds) if below and below <= shared else None
 
 
 def reaches_any(cuts: Iterable[Cut], parameters: Iterable[Tensor]) -> bool:

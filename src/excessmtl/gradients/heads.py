@@ -6,7 +6,7 @@ of linear layers on z, or else a hook on the nodes just above z takes each task'
 added to the others'.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,10 @@ class Heads:
         ]
 
 
-def separate_heads(
-    losses: Sequence[Tensor | None], shared: Collection[Tensor], find_cut: FindCut | None
-) -> Heads | None:
-    """The heads, or None where the graph is of any other kind."""
+def separate_heads(losses: Sequence[Tensor | None], shared: Set[int], find_cut: FindCut | None) -> Heads | None:
+    """The heads, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
     if find_cut is None:
         return None
-    shared_ids = {id(parameter) for parameter in shared}
     owner: dict[Node, int] = {}
     cut: Cut | None = None
     entries: list[dict[Node, list[int]]] = [{} for _ in losses]
@@ -84,7 +81,7 @@ def separate_heads(
                 owner[child] = task
                 if (leaf := leaf_of(child)) is None:
                     stack.append(child)
-                elif id(leaf) in shared_ids:
+                elif id(leaf) in shared:
                     return None
                 else:
                     leaves[task].append(leaf)

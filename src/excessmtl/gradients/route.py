@@ -1,6 +1,6 @@
 """Choosing how the gradients of a step are computed, from what the losses reach and where the rule looks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,7 +56,7 @@ class Route:
 def choose_route(
     losses: Sequence[Tensor | None],
     tasks: Sequence[str],
-    shared: Collection[Tensor],
+    shared: Set[int],
     probe: Probe,
     find_cut: FindCut | None,
     *,
@@ -65,8 +65,8 @@ def choose_route(
 ) -> Route:
     """The cheapest way that gives the rule what it looks at, or a ValueError that says why there is none.
 
-    `explicit`: the cuts are the caller's `at=`, so they have to be right. `sharded`: shared parameters may not be the
-    leaves of the graph, so that they cannot be walked to.
+    `shared`: the ids of the shared parameters. `explicit`: the cuts are the caller's `at=`, so they have to be right.
+    `sharded`: shared parameters may not be the leaves of the graph, so that they cannot be walked to.
     """
     if probe is not Probe.LAYER and (heads := separate_heads(losses, shared, find_cut)) is not None:
         if probe is not Probe.SHARED:

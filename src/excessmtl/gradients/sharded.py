@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from excessmtl.gradients.graph import leaves_of
-from excessmtl.gradients.observation import Probe
 
 
 def in_use() -> bool:
@@ -31,9 +30,9 @@ def _has_modules(kind: type[Any]) -> bool:
     return any(issubclass(derived, nn.Module) or _has_modules(derived) for derived in type.__subclasses__(kind))
 
 
-def check_probe(probe: Probe, method: str, shared: Iterable[Tensor]) -> None:
-    """A ValueError if the method looks at gradients of shared parameters of which no process has the whole."""
-    if probe in (Probe.SHARED, Probe.LAYER) and (in_use() or _any_spread(shared)):
+def check_whole(method: str, shared: Iterable[Tensor]) -> None:
+    """A ValueError if no process has the whole of the shared parameters, whose gradients the method looks at."""
+    if in_use() or _any_spread(shared):
         raise ValueError(
             f"{method!r} looks at the gradients of shared parameters, and parameters are spread over processes "
             '(fully_shard, DTensor); pass probe="representation" where the method has that option, take a method that '

@@ -37,7 +37,7 @@ def validation_products(
         missing = [task for task, loss in zip(tasks, ordered, strict=True) if loss is None]
         if missing:
             raise ValueError(f"validation_losses has no loss for task {missing[0]!r}; give one for every task")
-        reaches, _ = explore(ordered, parameters, no_cut)
+        reaches, _ = explore(ordered, set(map(id, parameters)), no_cut)
         found = gather(ordered, reaches, parameters=parameters, masks=[None] * len(ordered), overlap=True)
         with exact(found.values):
             return total([cross_products(found, batch) for batch in batches])

@@ -39,8 +39,7 @@ class _Recorded:
 
     def outcome(self, walked: Walked, tensors: list[Tensor]) -> Outcome:
         """For another batch of the kind."""
-        with torch.no_grad():  # losses and weights know where they come from
-            self.places.fill(tensors)
+        self.places.fill(tensors)
         self.recording.replay()
         *gradients, weights, losses, risks, left_out = self.recording.result.copies()
         targets = (walked.cut if target is None else target for target in self.targets)

@@ -68,6 +68,7 @@ class Places:
         self.fill(like.leaves)
 
     def fill(self, leaves: Sequence[Any]) -> None:
-        """Copy a batch into them."""
-        for indices, places in self._groups:
-            torch._foreach_copy_(places, [leaves[index] for index in indices], non_blocking=True)
+        """Copy a batch into them; nothing of how it was computed goes with it."""
+        with torch.no_grad():
+            for indices, places in self._groups:
+                torch._foreach_copy_(places, [leaves[index] for index in indices], non_blocking=True)
