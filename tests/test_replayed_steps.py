@@ -15,9 +15,8 @@ from excessmtl.recording.graph import WARM_UP
 from excessmtl.recording.inputs import Arguments, Places
 from excessmtl.recording.kinds import MOST, Kinds
 from excessmtl.recording.optimizer import OptimizerSteps
-from excessmtl.recording.steps import pack, unpack
 from models import FEATURES, WIDTH
-from replay_world import TASKS, World, assert_same, batches
+from replay_world import World, assert_same, batches
 
 # ------------------------------------------------------------------ on a CPU
 
@@ -455,15 +454,6 @@ def test_reset_starts_anew(recorder):
 
 
 # ------------------------------------------------------------------ parts
-
-
-def test_a_step_survives_packing_bit_for_bit():
-    values = [torch.tensor([0.1, torch.nan, 3.0]), torch.tensor([1e-30, -2.0, torch.inf]), torch.full((3,), torch.nan)]
-    step = excessmtl.Step(tuple(TASKS), *values, torch.tensor([False, True, False]))
-    found = unpack(pack(step).clone(), step.tasks)
-    for name in ("weights", "losses", "excess_risks", "left_out"):
-        assert torch.equal(getattr(found, name).view(torch.uint8), getattr(step, name).view(torch.uint8))
-    assert found.skipped == ("b",)
 
 
 def test_kinds_tell_shapes_types_and_values_apart():

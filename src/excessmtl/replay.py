@@ -17,7 +17,6 @@ from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
 from excessmtl.recording.inputs import Arguments, Places, moved
 from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded
 from excessmtl.recording.optimizer import OptimizerSteps
-from excessmtl.recording.steps import pack, unpack
 from excessmtl.step import Step
 
 
@@ -160,7 +159,7 @@ class Replay:
             step = self._backward(places.arguments)
             if stepping is not None:
                 stepping.step()
-            return pack(step)
+            return step.numbers
 
         try:
             recording = Recording(work, self.balancer, stream, self._pool)
@@ -195,4 +194,4 @@ class Replay:
             leaf.grad = recorded.gradients.get(id(leaf))
         if self._stepping is not None and not self._stepping.inside:
             self._stepping.step()
-        return unpack(recorded.recording.result.clone(), self.balancer.tasks)
+        return Step(self.balancer.tasks, recorded.recording.result.clone())

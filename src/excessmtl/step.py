@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_QUANTITIES = ("weights", "losses", "excess_risks", "skipped")
+"""The rows of `numbers`, as a logger sees them."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -15,13 +18,35 @@ class Step:
     """
 
     tasks: tuple[str, ...]
-    weights: Tensor
-    """The multipliers applied to the tasks' gradients on the shared parameters."""
-    losses: Tensor
-    excess_risks: Tensor
-    """NaN for methods that do not estimate them."""
-    left_out: Tensor
-    """[m] bool."""
+    numbers: Tensor
+    """[4, m]: all of what follows, and 1 for tasks that were left out."""
+
+    @classmethod
+    def of(
+        cls, tasks: tuple[str, ...], weights: Tensor, losses: Tensor, excess_risks: Tensor, left_out: Tensor
+    ) -> "Step":
+        """From one tensor [m] for each."""
+        return cls(tasks, torch.stack([weights, losses, excess_risks, left_out.to(losses.dtype)]))
+
+    @property
+    def weights(self) -> Tensor:
+        """The multipliers applied to the tasks' gradients on the shared parameters."""
+        return self.numbers[0]
+
+    @property
+    def losses(self) -> Tensor:
+        """The losses as they came."""
+        return self.numbers[1]
+
+    @property
+    def excess_risks(self) -> Tensor:
+        """NaN for methods that do not estimate them."""
+        return self.numbers[2]
+
+    @property
+    def left_out(self) -> Tensor:
+        """[m] bool."""
+        return self.numbers[3] != 0
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -30,14 +55,8 @@ class Step:
 
     def to_dict(self) -> dict[str, float]:
         """Plain floats for a logger, by `quantity/task`; excess risks only where they were estimated."""
-        quantities = {
-            "weights": self.weights,
-            "losses": self.losses,
-            "excess_risks": self.excess_risks,
-            "skipped": self.left_out,
-        }
-        names = [f"{quantity}/{task}" for quantity in quantities for task in self.tasks]
-        values = torch.cat([tensor.float() for tensor in quantities.values()]).tolist()
+        names = [f"{quantity}/{task}" for quantity in _QUANTITIES for task in self.tasks]
+        values = self.numbers.flatten().tolist()
         plain = dict(zip(names, values, strict=True))
         if all(plain[f"excess_risks/{task}"] != plain[f"excess_risks/{task}"] for task in self.tasks):
             plain = {name: value for name, value in plain.items() if not name.startswith("excess_risks/")}

@@ -205,8 +205,8 @@ class Stepping(Opening):
                 self._pending = []
             self._steps += 1
         risks = None if decision is None else decision.excess_risks
-        return Step(
-            tasks=self.tasks,
+        return Step.of(
+            self.tasks,
             weights=torch.where(left_out, 0, self._scaled(applied)),
             losses=torch.where(batch.labelled, batch.values, torch.nan),
             excess_risks=torch.full_like(batch.values, torch.nan)

@@ -16,6 +16,7 @@ from torch.autograd.graph import Node
 
 from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut, FindCut
+from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import AtOutputs, Linear, linear_heads
@@ -153,7 +154,7 @@ def _to_cut(losses: Losses, heads: Heads, keep: bool) -> tuple[Rows, list[list[P
 def _gradients(losses: Losses, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:
     roots = [loss for loss in losses if loss is not None]
     ones = [_one(loss.shape, loss.dtype, loss.device) for loss in roots]
-    return torch.autograd.grad(roots, targets, ones, retain_graph=keep, allow_unused=True)
+    return gradients(roots, ones, targets, keep)
 
 
 @made_once

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import index_of
 
@@ -87,8 +87,7 @@ class TrunkWalk:
 
 
 def _gradients(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, retain: bool) -> Sequence[Tensor | None]:
-    edge: Any = cut.edge
-    return torch.autograd.grad(edge, parameters, dz, retain_graph=retain, allow_unused=True)
+    return gradients([cut.edge], [dz], parameters, retain)
 
 
 def _gradients_of_several(cut: Cut, parameters: Sequence[Tensor], dz: Tensor, retain: bool) -> list[Tensor | None]:

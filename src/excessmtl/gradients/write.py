@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.engine import accumulate
 from excessmtl.gradients.gathered import Gathered, beside
 from excessmtl.gradients.graph import leaves_below
 from excessmtl.gradients.hooks import asleep
@@ -95,7 +96,7 @@ def write(parts: list[Contribution]) -> None:
         roots.append(root)
         gradients.append(root.detach())
     if roots:
-        torch.autograd.backward(roots, gradients)
+        accumulate(roots, gradients)
 
 
 class _Delivered(torch.autograd.Function):

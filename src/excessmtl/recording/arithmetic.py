@@ -41,9 +41,9 @@ class _Recorded:
         """For another batch of the kind."""
         self.places.fill(tensors)
         self.recording.replay()
-        *gradients, weights, losses, risks, left_out = self.recording.result.copies()
+        *gradients, numbers = self.recording.result.copies()
         targets = (walked.cut if target is None else target for target in self.targets)
-        return list(zip(targets, gradients, strict=True)), Step(self.tasks, weights, losses, risks, left_out)
+        return list(zip(targets, gradients, strict=True)), Step(self.tasks, numbers)
 
 
 class Arithmetic:
@@ -102,8 +102,7 @@ class Arithmetic:
         def recorded() -> Results:
             parts, step = work(walked.on(places.arguments[0]))
             targets[:] = [None if isinstance(target, Cut) else target for target, _ in parts]
-            results = [gradient for _, gradient in parts]
-            return Results([*results, step.weights, step.losses, step.excess_risks, step.left_out])
+            return Results([*(gradient for _, gradient in parts), step.numbers])
 
         try:
             recording = Recording(recorded, balancer, self._stream)

@@ -166,7 +166,7 @@ class Run:
         lines = []
         for index, batch in enumerate(self.train.shuffled(self.config.seed, epoch, steps)):
             result = self.step(batch, generator, held_out)
-            lines.append(torch.stack([getattr(result, name).float() for name in LOGGED]))
+            lines.append(result.numbers[: len(LOGGED)])
             self.watcher.on_step(epoch, index, steps, result)
         return torch.stack(lines)
 
@@ -200,7 +200,7 @@ class Run:
         self.fabric.backward(torch.stack(list(losses.values())).sum())
         values = torch.stack([loss.detach() for loss in losses.values()])
         nan = torch.full_like(values, torch.nan)
-        return Step(self.tasks, nan, values, nan, torch.zeros_like(values, dtype=torch.bool))
+        return Step.of(self.tasks, nan, values.float(), nan, torch.zeros_like(values))
 
     def _predict(self, inputs: Inputs) -> Mapping[str, Tensor]:
         with self.fabric.autocast():

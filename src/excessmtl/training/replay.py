@@ -17,6 +17,7 @@ from excessmtl.training.batches import Batch, Batches, Orders
 
 TrainStep = Callable[[Batch], Step]
 LOGGED = ("weights", "losses", "excess_risks")
+"""Of `Step.numbers`, the first rows."""
 
 
 class ReplayedEpochs:
@@ -59,7 +60,7 @@ class ReplayedEpochs:
     def _once(self) -> None:
         rows = {task: order.index_select(0, self.cursor).squeeze(0) for task, order in self.orders.items()}
         self.result = self.step(self.batches.select(rows))
-        line = torch.stack([getattr(self.result, name).float() for name in LOGGED])
+        line = self.result.numbers[: len(LOGGED)]
         if not self.log.numel():
             steps = len(next(iter(self.orders.values())))
             self.log = torch.full((steps, *line.shape), torch.nan, device=line.device)
