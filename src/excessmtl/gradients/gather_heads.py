@@ -9,6 +9,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_vector
 from excessmtl.gradients.heads import Heads, Pair, walk
 from excessmtl.gradients.linear import Layers
+from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.reduced import Reduce, ReducedRows
 from excessmtl.gradients.rows import ParameterRows, Rows, is_finite
@@ -37,8 +38,8 @@ def gather_heads(
         vector = loss_vector(losses)
     values = vector.detach().float()
     there = tuple(loss is not None for loss in losses)
-    at_cut: Rows | Products
-    at_cut, own = walk(vector, heads, keep)
+    at_cut: Rows | Maps | Products
+    at_cut, own = walk(vector, heads, keep, apart=not parameters)
     if parameters and isinstance(at_cut, Layers):  # these may wait for the last micro-batch, z may not
         at_cut, own = _multiplied_out(at_cut, own, values)
     final = bool(parameters) and reduce is None

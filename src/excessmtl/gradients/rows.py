@@ -40,7 +40,7 @@ class Rows:
         place = self.tensors[row]
         if row not in self.filled:
             self.filled.add(row)
-            place.copy_(_dense(tensor))
+            place.copy_(dense(tensor))
         else:
             place.add_(tensor)
 
@@ -114,7 +114,7 @@ class ParameterRows:
             return
         rows = self.flat[tasks]
         parts = [
-            rows.new_zeros(1).expand(len(rows), size) if gradient is None else _dense(gradient).reshape(len(rows), -1)
+            rows.new_zeros(1).expand(len(rows), size) if gradient is None else dense(gradient).reshape(len(rows), -1)
             for size, gradient in zip(self._sizes, gradients, strict=True)
         ]
         torch.cat(parts, dim=1, out=rows)
@@ -126,7 +126,8 @@ class ParameterRows:
         return is_finite(self.flat.sum(1, dtype=torch.float32))
 
 
-def _dense(gradient: Tensor) -> Tensor:
+def dense(gradient: Tensor) -> Tensor:
+    """Sparse gradients filled up with zeros; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
@@ -142,6 +143,11 @@ def keep_where(ok: Tensor, values: Tensor) -> None:
     # The bits as whole numbers times 0 or 1: a product of floats would keep NaN, and selecting takes ten times as long
     # on a CPU.
     values.view(_BITS[values.element_size()]).mul_(ok)
+
+
+def kept_where(ok: Tensor, values: Tensor) -> Tensor:
+    """The same in memory of its own, for real values."""
+    return (values.view(_BITS[values.element_size()]) * ok).view(values.dtype)
 
 
 def is_finite(values: Tensor) -> Tensor:
