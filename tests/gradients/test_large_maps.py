@@ -4,6 +4,7 @@
 """
 
 import importlib.util
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from excessmtl.gradients.kernels import kernels_for
 from excessmtl.gradients.maps import Maps, large
 from excessmtl.gradients.rows import Rows
 from excessmtl.gradients.weighted_sum import weighted_sum
-from models import DEVICE, ROBUST, UNIFORM
+from models import DEVICE, PAPER_Z, ROBUST, UNIFORM
 
 SHAPE = (3, 5, 4, 7)
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -149,6 +150,40 @@ def test_gradients_are_neither_copied_nor_added_up(monkeypatch):
     assert sorted(task for _, task, _ in taken) == [0, 1, 2]
     assert all(maps.arrived[task].data_ptr() == one.data_ptr() for maps, task, one in taken)
     assert len(seen) == 3
+
+
+class _Reusing(torch.autograd.Function):
+    """Leaves its gradient in the same place every time, as a recorded layer does."""
+
+    places: ClassVar[dict] = {}
+
+    @staticmethod
+    def forward(ctx, z, task):
+        ctx.task = task
+        return 2 * z
+
+    @staticmethod
+    def backward(ctx, gradient):
+        place = _Reusing.places.setdefault(ctx.task, torch.empty_like(gradient))
+        return torch.mul(gradient, 2, out=place), None
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_gradients_that_wait_for_the_last_micro_batch_are_not_overwritten(monkeypatch):
+    found = []
+    for reused in (False, True):
+        monkeypatch.setattr(_Reusing, "places", {})
+        model = network()
+        balancer = PAPER_Z.create(model["trunk"])
+        for scale, last in ((1, False), (-3, True)):
+            z = model["trunk"](scale * torch.ones(2, 3, 8, 9, device=DEVICE).cumsum(2))
+            losses = {
+                task: head(_Reusing.apply(z, task) if reused else 2 * z).square().mean()
+                for task, head in model["heads"].items()
+            }
+            step = balancer.backward(losses, accumulate=not last)
+        found.append((step.excess_risks, model["trunk"].weight.grad))
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_no_kernels_without_a_device():

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.rows import dense, index_of, kept_where
+from excessmtl.gradients.rows import dense, index_of, kept_where, memory_order
 from excessmtl.gradients.weighted_sum import weighted_sum
 
 _LARGE = 2**22
@@ -20,8 +20,7 @@ _LARGE = 2**22
 
 def large(z: Tensor) -> bool:
     """Whether the gradients at this tensor are better left where they are."""
-    laid_out = z.is_contiguous() or z.is_contiguous(memory_format=torch.channels_last)
-    return z.numel() >= _LARGE and z.is_floating_point() and laid_out
+    return z.numel() >= _LARGE and z.is_floating_point() and z.permute(memory_order(z)).is_contiguous()
 
 
 @dataclass
@@ -97,7 +96,7 @@ class Maps:
         return weighted_sum(list(self.arrived.values()), weights, ok)
 
     def each(self) -> list[Tensor]:
-        """The gradients one by one. Those that do not count are from here on zero in memory too: in a copy."""
+        """The gradients one by one: from here on in memory of their own, where those that do not count are zero."""
         for task, gradient in self.arrived.items():
             self.arrived[task] = kept_where(self.ok[task], gradient)
         zero = self.z.new_zeros(()).expand_as(self.z)

@@ -26,14 +26,14 @@ class Rows:
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Rows":
         """Copies of these."""
-        order, count = _order(tensors[0]), len(tensors)
+        order, count = memory_order(tensors[0]), len(tensors)
         moved = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
         return cls(torch.stack([*moved]).view(count, -1), tensors[0].shape, order, set(range(count)))
 
     @classmethod
     def like(cls, tensor: Tensor, count: int) -> "Rows":
         """Rows to be filled by `add`, then `finish`."""
-        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, _order(tensor))
+        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, memory_order(tensor))
 
     def add(self, row: int, tensor: Tensor) -> None:
         """Add to a row; what is added first takes the place of what was in the memory."""
@@ -165,6 +165,7 @@ def _usual(order: tuple[int, ...]) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _order(tensor: Tensor) -> tuple[int, ...]:
+def memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """Its dimensions from the outermost to the innermost."""
     strides = tensor.stride()
     return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))

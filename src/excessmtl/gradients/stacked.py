@@ -87,6 +87,8 @@ class Stacked:
     def without_graph(self) -> "Stacked":
         """What the statistics need."""
         at_cut = self.at_cut.alone() if isinstance(self.at_cut, Layers) else self.at_cut
+        if isinstance(at_cut, Maps):
+            at_cut.each()  # a head recorded as a CUDA graph would write its next gradient over the one it left
         return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 
