@@ -6,6 +6,7 @@ import gc
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import mse_loss
 
 import excessmtl
 from excessmtl.recording.graph import WARM_UP
@@ -76,6 +77,30 @@ def test_convolutions_and_batch_statistics():
     for batch in batches(10, device="cuda"):
         plain.step(*batch)
         ours.take(replay, *batch)
+    assert ours.calls == WARM_UP + 1
+    assert_same(plain, ours)
+
+
+class OnMaps(World):
+    """Heads that look at every position of a map."""
+
+    def losses(self, z, targets):
+        heads = self.model.heads
+        return {task: mse_loss(heads[task](z.flatten(2)).mean(1), y) for task, y in targets.items()}
+
+
+@pytest.mark.parametrize("method", ["excess", "uniform"])
+def test_large_maps(method, monkeypatch):
+    def trunk():
+        return nn.Sequential(nn.Linear(FEATURES, 4 * WIDTH), nn.Unflatten(1, (4, 4, WIDTH // 4)), nn.Conv2d(4, 4, 1))
+
+    monkeypatch.setattr("excessmtl.gradients.maps._LARGE", 1)
+    plain, ours = OnMaps(method, "cuda", trunk=trunk), OnMaps(method, "cuda", trunk=trunk)
+    replay = ours.replay()
+    for batch in batches(10, device="cuda"):
+        plain.step(*batch)
+        ours.take(replay, *batch)
+    assert replay.reason is None
     assert ours.calls == WARM_UP + 1
     assert_same(plain, ours)
 

@@ -39,7 +39,8 @@ class Stepping(Opening):
         """What autograd finds where the heads can be walked together; None where they are walked one by one."""
         if route.heads is None or call.scale is not None:
             return None
-        walked = walk_heads(call.losses, route.heads, call.masks, keep=route.again)
+        apart = route.mode == "cut"
+        walked = walk_heads(call.losses, route.heads, call.masks, keep=route.again, apart=apart)
         if route.mode == "direct" and not self.streaming:
             walked = walk_trunk(walked, self._trunk, route.kinds, call.parameters)
         return walked

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from excessmtl.gradients import heads as heads_module
+from excessmtl.gradients import maps as maps_module
 from excessmtl.gradients import route as route_module
 from excessmtl.gradients.linear import linear_heads
 from excessmtl.gradients.products import Products
@@ -155,11 +156,13 @@ def step(model, balancer, seed, change=None, shape=(BATCH, FEATURES), dtype=torc
 
 @pytest.fixture
 def plainly(monkeypatch):
-    """Switches the fast ways off: all of them, or the one for linear heads."""
+    """Switches the fast ways off: all of them, the one for linear heads, or that for small gradients too."""
 
     def switch(what):
         if what == "all":
             monkeypatch.setattr(route_module, "separate_heads", lambda *_: None)
+        elif what == "small":
+            monkeypatch.setattr(maps_module, "_LARGE", 1)
         else:
             monkeypatch.setattr(heads_module, "linear_heads", lambda *_: None)
 
@@ -169,16 +172,19 @@ def plainly(monkeypatch):
 def compare(method, model, plainly, changes=(None, None, None), rtol=1e-4, **arguments):
     balancer = method.create(model["trunk"], tasks=list("abc"))
     twin, other = copy.deepcopy((model, balancer))
+    large, apart = copy.deepcopy((model, balancer))
     third, another = copy.deepcopy((model, balancer))
     fast = [take(model, balancer, i, change, arguments) for i, change in enumerate(changes)]
     plainly("linear")
     rows = [take(twin, other, i, change, arguments) for i, change in enumerate(changes)]
+    plainly("small")
+    maps = [take(large, apart, i, change, arguments) for i, change in enumerate(changes)]
     plainly("all")
     plain = [take(third, another, i, change, arguments) for i, change in enumerate(changes)]
-    for found in (fast, rows):
+    for found in (fast, rows, maps):
         for mine, wanted in zip(found, plain, strict=True):
             torch.testing.assert_close(mine, wanted, rtol=rtol, atol=rtol * 0.1)
-    for found in (balancer, other):
+    for found in (balancer, other, apart):
         torch.testing.assert_close(found.state, another.state, rtol=rtol, atol=rtol * 0.1)
         assert torch.equal(found.skipped, another.skipped)
 

@@ -19,7 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from excessmtl.constants import made_once
+from excessmtl.estimation.outer_products import outer_products
 from excessmtl.gradients.distributed import alone, summed
+from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
 from excessmtl.gradients.observe import total
 
@@ -75,6 +77,9 @@ class Adapter:
         if seen.together and self._takes_vectors and all(one.z.ndim == 2 for one in seen.together):
             batches = [self._of_all(one) for one in seen.together]
             first, second, count = (total(sums) for sums in zip(*batches, strict=True))
+        elif (maps := self._large_maps(seen)) is not None:
+            batches = [self._of_maps(one, gradients) for one, gradients in maps]
+            first, second, count = (total(sums) for sums in zip(*batches, strict=True))
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
@@ -102,6 +107,28 @@ class Adapter:
         dz = batch.gradients.times(_narrowed(features, self.width, seed + _STREAM, device))
         return z.T @ dz, dz.square().sum(-1) @ z.square(), batch.counts(_enough(size))
 
+    def _large_maps(self, seen: Observation) -> list[tuple[Samples, Maps]] | None:
+        """All there is, where it is large maps of few features."""
+        maps = [(one, one.gradients) for one in seen.together if isinstance(one.gradients, Maps)]
+        if not maps or len(maps) < len(seen.together):
+            return None
+        return maps if all(self._few(self._positions(one.z)) for one, _ in maps) else None
+
+    def _few(self, z: Tensor) -> bool:
+        """Whether [samples, positions, features] are better multiplied before they are projected."""
+        return z.shape[2] < z.shape[1] and z.shape[2] <= _FEW * self.width
+
+    def _of_maps(self, batch: Samples, gradients: Maps) -> tuple[Tensor, Tensor, Tensor]:
+        """All tasks at once, for large maps: what is read of them first is multiplied, and then small."""
+        z = self._positions(batch.z)
+        products = gradients.reduced(lambda dz: outer_products(z, self._positions(dz)))
+        if batch.z.ndim > 3 and self.batch_dim % batch.z.ndim == 0 and self.feature_dim in (None, 1, 1 - batch.z.ndim):
+            sums = gradients.over_positions
+        else:
+            sums = gradients.reduced(lambda dz: self._positions(dz).sum(1, dtype=torch.float32))
+        per_sample = self._sketched(products, sums)
+        return per_sample.sum(1), per_sample.square().sum((1, 3)), batch.counts(_enough(len(z)))
+
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,8 +145,8 @@ class Adapter:
                 z, dz = (factor.squeeze(1) for factor in self._factors(parts[0], 0, 1, projected))
                 first, second = first + z.T @ dz, second + dz.square().sum(1) @ z.square()
                 continue
-            if len(maps) == 1 and maps[0].shape[2] < maps[0].shape[1] and maps[0].shape[2] <= _FEW * self.width:
-                per_sample = self._multiplied_first(maps[0].float(), self._positions(parts[0].dz))
+            if len(maps) == 1 and self._few(maps[0]):
+                per_sample = self._multiplied_first(maps[0], self._positions(parts[0].dz))
             else:
                 factors = [self._factors(sample, index, len(parts), projected) for index, sample in enumerate(parts)]
                 per_sample = torch.stack([z.mT @ dz for z, dz in factors]).sum(0)
@@ -131,11 +158,15 @@ class Adapter:
 
         For few features at many positions: projected maps, as large as the maps themselves, are not written.
         """
-        features, device = z.shape[2], z.device
+        return self._sketched(outer_products(z, dz), dz.sum(1))
+
+    def _sketched(self, products: Tensor, sums: Tensor) -> Tensor:
+        """[..., width + 1, width] from sums over positions: z' dz [..., features, features] and dz [..., features]."""
+        features, device = sums.shape[-1], sums.device
         left, right = (_narrowed(features, self.width, self.seed + _STREAM * stream, device) for stream in (0, 1))
         # Where a sample without a label is not finite this is zero times that; see `_with_one`.
-        products = (z.mT @ dz).nan_to_num(0, torch.inf, -torch.inf)
-        return torch.cat([left.T @ products, dz.sum(1, keepdim=True)], dim=1) @ right
+        products = products.nan_to_num(0, torch.inf, -torch.inf)
+        return torch.cat([left.T @ products, sums.unsqueeze(-2)], dim=-2) @ right
 
     def _factors(
         self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]

@@ -8,6 +8,7 @@ from torch import Tensor
 from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.heads import Heads, Losses, Pair, walk
 from excessmtl.gradients.linear import Layers
+from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.reduced import Reduce, ReducedRows
 from excessmtl.gradients.rows import ParameterRows, Rows
@@ -15,9 +16,14 @@ from excessmtl.gradients.trunk import TrunkWalk
 from excessmtl.gradients.walked import Walked, multiplied_out
 
 
-def walk_heads(losses: Losses, heads: Heads, masks: Sequence[Tensor | None], keep: bool = False) -> Walked:
-    """Down to the tensor where the heads meet. `keep`: the graph above it is needed again afterwards."""
-    at_cut, own = walk(losses, heads, keep)
+def walk_heads(
+    losses: Losses, heads: Heads, masks: Sequence[Tensor | None], keep: bool = False, apart: bool = False
+) -> Walked:
+    """Down to the tensor where the heads meet.
+
+    `keep`: the graph above it is needed again afterwards. `apart`: large gradients there need not be in one tensor.
+    """
+    at_cut, own = walk(losses, heads, keep, apart)
     return Walked(losses, masks, heads.cut, at_cut, own)
 
 
@@ -46,7 +52,7 @@ def reduce_trunk(
     return batch
 
 
-def _at_cut(walked: Walked) -> tuple[Rows | Products, list[list[Pair]]]:
+def _at_cut(walked: Walked) -> tuple[Rows | Maps | Products, list[list[Pair]]]:
     """Gradients at z, and all others above it: these may wait for the last micro-batch, values of z may not."""
     at_cut = walked.at_cut.joined()
     return multiplied_out(at_cut, walked.own) if isinstance(at_cut, Layers) else (at_cut, walked.own)

@@ -6,8 +6,9 @@ of linear layers on z, or else a hook on the nodes just above z takes each task'
 added to the others'.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +21,11 @@ from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.linear import AtOutputs, Linear, linear_heads
+from excessmtl.gradients.maps import Maps, large
 from excessmtl.gradients.rows import Rows
 
+Inputs = tuple[Tensor | None, ...]
+"""The gradients that a node has worked out for its inputs."""
 Losses = Sequence[Tensor | None]
 Pair = tuple[Tensor, Tensor]
 """A leaf and its gradient."""
@@ -91,26 +95,60 @@ def separate_heads(losses: Sequence[Tensor | None], shared: Set[int], find_cut: 
     return None if cut is None else Heads(cut, entries, leaves, repeated)
 
 
-class _Arrival:
+class _Copied:
     """A hook that adds the gradients arriving at z from one node to a task's row."""
 
     def __init__(self, rows: Rows, task: int, positions: list[int]) -> None:
         self.rows, self.task, self.positions = rows, task, positions
 
-    def __call__(self, inputs: tuple[Tensor | None, ...], outputs: object) -> None:
+    def __call__(self, inputs: Inputs, outputs: object) -> None:
         for position in self.positions:
             if (gradient := inputs[position]) is not None:
                 self.rows.add(self.task, gradient)
 
 
-def walk(losses: Losses, heads: Heads, keep: bool = False) -> tuple[Rows | AtOutputs, list[list[Pair]]]:
+class _Kept:
+    """A hook that takes over the gradients arriving at z from one node, so that they need not be copied or added up."""
+
+    def __init__(self, maps: Maps, held: bool, task: int, positions: list[int]) -> None:
+        self.maps, self.held, self.task, self.positions = maps, held, task, positions
+
+    def __call__(self, inputs: Inputs, outputs: object) -> Inputs:
+        passed = list(inputs)
+        for position in self.positions:
+            if (gradient := inputs[position]) is not None:
+                passed[position] = None if self.maps.arrived else self._shown(gradient)
+                self.maps.add(self.task, gradient)
+        return tuple(passed)
+
+    def _shown(self, gradient: Tensor) -> Tensor:
+        """What a hook of the user's on z will see. Where nobody holds z such hooks cannot be put to sleep, and some
+        overwrite what they see.
+        """
+        return gradient if self.held else gradient.clone()
+
+
+def walk(
+    losses: Losses, heads: Heads, keep: bool = False, apart: bool = False
+) -> tuple[Rows | Maps | AtOutputs, list[list[Pair]]]:
     """The tasks' gradients at z, and per task the leaves whose gradients these do not tell, with theirs.
 
     The graph above z is not to be walked again, unless `keep`; then nothing that is returned depends on the memory of a
-    leaf, which may be gone once autograd has been there.
+    leaf, which may be gone once autograd has been there. `apart`: large gradients at z need not be in one tensor.
     """
     linear = None if keep else linear_heads(heads.cut, heads.entries, heads.repeated)
-    return _to_cut(losses, heads, keep) if linear is None else _to_outputs(losses, heads, linear)
+    if linear is not None:
+        return _to_outputs(losses, heads, linear)
+    if apart and not keep and large(heads.cut.stored):
+        maps = Maps.at(heads.cut.stored, len(heads.entries))
+        held = heads.cut.tensor() is not None
+        return maps, _to_cut(losses, heads, keep, partial(_Kept, maps, held))
+    # A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
+    # is still in the cache.
+    rows = Rows.like(heads.cut.stored, len(heads.entries))
+    own = _to_cut(losses, heads, keep, partial(_Copied, rows))
+    rows.finish()
+    return rows, own
 
 
 def _to_outputs(losses: Losses, heads: Heads, linear: Sequence[Linear | None]) -> tuple[AtOutputs, list[list[Pair]]]:
@@ -128,27 +166,28 @@ def _to_outputs(losses: Losses, heads: Heads, linear: Sequence[Linear | None]) -
     return AtOutputs(heads.cut.stored, linear, arrived, applied), _by_task(leaves, found[len(layers) :])
 
 
-def _to_cut(losses: Losses, heads: Heads, keep: bool) -> tuple[Rows, list[list[Pair]]]:
-    """A gradient at z is copied to its row as soon as it is there: its memory serves the next head, and what is copied
-    is still in the cache.
-    """
-    rows = Rows.like(heads.cut.stored, len(heads.entries))
+def _to_cut(
+    losses: Losses,
+    heads: Heads,
+    keep: bool,
+    hook: Callable[[int, list[int]], Callable[[Inputs, object], Inputs | None]],
+) -> list[list[Pair]]:
+    """Down to z, where `hook`, made for a task and the positions of z among a node's inputs, takes what arrives."""
     leaves = [leaf for own in heads.leaves for leaf in own]
     hooks = [
-        node.register_hook(_Arrival(rows, task, positions))
+        node.register_hook(hook(task, positions))
         for task, above in enumerate(heads.entries)
         for node, positions in above.items()
     ]
     try:
         with asleep([heads.cut.tensor(), *leaves]):
-            # z is a target so that its gradients are computed at all. The sum that arrives there is not needed, but
-            # must not be kept from arriving: whoever has put a hook on z expects a tensor.
+            # z is a target so that its gradients are computed at all. What arrives there is not needed, but must not be
+            # kept from arriving altogether: whoever has put a hook on z expects a tensor.
             found = _gradients(losses, [heads.cut.edge, *leaves], keep)
     finally:
-        for hook in hooks:
-            hook.remove()
-    rows.finish()
-    return rows, _by_task(heads.leaves, found[1:])
+        for one in hooks:
+            one.remove()
+    return _by_task(heads.leaves, found[1:])
 
 
 def _gradients(losses: Losses, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:

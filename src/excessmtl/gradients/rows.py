@@ -26,21 +26,21 @@ class Rows:
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Rows":
         """Copies of these."""
-        order, count = _order(tensors[0]), len(tensors)
+        order, count = memory_order(tensors[0]), len(tensors)
         moved = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
         return cls(torch.stack([*moved]).view(count, -1), tensors[0].shape, order, set(range(count)))
 
     @classmethod
     def like(cls, tensor: Tensor, count: int) -> "Rows":
         """Rows to be filled by `add`, then `finish`."""
-        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, _order(tensor))
+        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, memory_order(tensor))
 
     def add(self, row: int, tensor: Tensor) -> None:
         """Add to a row; what is added first takes the place of what was in the memory."""
         place = self.tensors[row]
         if row not in self.filled:
             self.filled.add(row)
-            place.copy_(_dense(tensor))
+            place.copy_(dense(tensor))
         else:
             place.add_(tensor)
 
@@ -132,7 +132,7 @@ class ParameterRows:
             return
         rows = self.flat[tasks]
         parts = [
-            rows.new_zeros(1).expand(len(rows), size) if gradient is None else _dense(gradient).reshape(len(rows), -1)
+            rows.new_zeros(1).expand(len(rows), size) if gradient is None else dense(gradient).reshape(len(rows), -1)
             for size, gradient in zip(self._sizes, gradients, strict=True)
         ]
         torch.cat(parts, dim=1, out=rows)
@@ -144,7 +144,8 @@ class ParameterRows:
         return is_finite(self.flat.sum(1, dtype=torch.float32))
 
 
-def _dense(gradient: Tensor) -> Tensor:
+def dense(gradient: Tensor) -> Tensor:
+    """Sparse gradients filled up with zeros; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
@@ -162,6 +163,11 @@ def keep_where(ok: Tensor, values: Tensor) -> None:
     values.view(_BITS[values.element_size()]).mul_(ok)
 
 
+def kept_where(ok: Tensor, values: Tensor) -> Tensor:
+    """The same in memory of its own, for real values."""
+    return (values.view(_BITS[values.element_size()]) * ok).view(values.dtype)
+
+
 def is_finite(values: Tensor) -> Tensor:
     """As `isfinite`, in two operations instead of four."""
     return (values - values) == 0
@@ -177,6 +183,7 @@ def _usual(order: tuple[int, ...]) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _order(tensor: Tensor) -> tuple[int, ...]:
+def memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """Its dimensions from the outermost to the innermost."""
     strides = tensor.stride()
     return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))

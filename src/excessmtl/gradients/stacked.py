@@ -12,6 +12,7 @@ from torch import Tensor
 
 from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.linear import Layers, Owned
+from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows, index_of
 
@@ -51,7 +52,7 @@ class Stacked:
     """The gradients of all m tasks at the one tensor z where they meet the trunk, and at their own leaves."""
 
     cut: Cut
-    at_cut: Rows | Products
+    at_cut: Rows | Maps | Products
     there: tuple[bool, ...]
     """Whether a loss was given for the task."""
     own: list[Alike]
@@ -60,8 +61,8 @@ class Stacked:
     @property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
         """Per task: the cut and its gradient there."""
-        pairs = zip(self.at_cut.tensors.unbind(), self.there, strict=True)
-        return [[(self.cut, dz)] if there else [] for dz, there in pairs]
+        each = self.at_cut.each() if isinstance(self.at_cut, Maps) else self.at_cut.tensors.unbind()
+        return [[(self.cut, dz)] if there else [] for dz, there in zip(each, self.there, strict=True)]
 
     def sums(self) -> Tensor:
         """[m]; finite if and only if everything of the task is (or is beyond any use)."""
@@ -86,10 +87,12 @@ class Stacked:
     def without_graph(self) -> "Stacked":
         """What the statistics need."""
         at_cut = self.at_cut.alone() if isinstance(self.at_cut, Layers) else self.at_cut
+        if isinstance(at_cut, Maps):
+            at_cut.each()  # a head recorded as a CUDA graph would write its next gradient over the one it left
         return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 
-def stacked(cut: Cut, at_cut: Rows | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
+def stacked(cut: Cut, at_cut: Rows | Maps | Products, there: tuple[bool, ...], own: Own) -> Stacked | None:
     """All of it in one, or None where a task's own gradients are sparse."""
     alike: dict[tuple[torch.Size, torch.dtype], list[tuple[int, Tensor, Tensor]]] = {}
     for task, pairs in enumerate(own):

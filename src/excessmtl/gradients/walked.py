@@ -14,6 +14,7 @@ from excessmtl.gradients.capture import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_values
 from excessmtl.gradients.heads import Pair
 from excessmtl.gradients.linear import AtOutputs, Layers
+from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products
 from excessmtl.gradients.rows import Rows, is_finite
 from excessmtl.gradients.stacked import by_task, stacked
@@ -28,7 +29,7 @@ class Walked:
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
     cut: Cut
-    at_cut: Rows | AtOutputs | Products
+    at_cut: Rows | Maps | AtOutputs | Products
     """The gradients at the cut."""
     own: list[list[Pair]]
     """Per task: the leaves whose gradients `at_cut` does not tell, with theirs."""

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from excessmtl.gradients.rows import memory_order
+
 _Place = tuple[int, torch.Size, tuple[int, ...], int]
 """Of a tensor: which of all it is, its shape, its strides, and where it begins."""
 
@@ -19,12 +21,13 @@ class Results:
             # Large ones first: those that matter then begin where memory is read fastest.
             alike = [index for index in range(len(tensors)) if tensors[index].dtype == dtype]
             alike.sort(key=lambda index: -tensors[index].numel())
-            flats = [tensors[index].contiguous() for index in alike]
+            kept = [_dense(tensors[index]) for index in alike]
             places, start = [], 0
-            for index, tensor in zip(alike, flats, strict=True):
+            for index, tensor in zip(alike, kept, strict=True):
                 places.append((index, tensor.shape, tensor.stride(), start))
                 start += tensor.numel()
-            self._groups.append((torch.cat([tensor.view(-1) for tensor in flats]), places))
+            flats = [tensor.permute(memory_order(tensor)).view(-1) for tensor in kept]
+            self._groups.append((torch.cat(flats), places))
 
     def copies(self) -> list[Tensor]:
         """What is there now, in memory of its own."""
@@ -34,6 +37,11 @@ class Results:
             for index, shape, strides, start in places:
                 copies[index] = flat.as_strided(shape, strides, start)
         return copies
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Without gaps in memory; channels last stays channels last."""
+    return tensor if tensor.permute(memory_order(tensor)).is_contiguous() else tensor.contiguous()
 
 
 _NOTHING = torch.empty(0)
