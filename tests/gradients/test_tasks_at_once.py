@@ -228,7 +228,9 @@ def compare(trunk, inputs, method=PAPER, change=None, counts=(2, 3, 5), rtol=1e-
 @pytest.mark.filterwarnings("ignore:RNN module weights")  # of a copied model, on CUDA
 @pytest.mark.parametrize("trunk", TOGETHER)
 def test_together(trunk):
-    assert together(compare(*TOGETHER[trunk]))
+    balancer = compare(*TOGETHER[trunk])
+    # On a GPU recurrent layers are one operator of cuDNN, which works for one task at a time.
+    assert together(balancer) is not (DEVICE.type == "cuda" and trunk in ("gru", "lstm"))
 
 
 @pytest.mark.parametrize("trunk", ONE_BY_ONE)

@@ -1,0 +1,319 @@
+"""Steps whose arithmetic comes from a recording are the steps themselves, bit for bit, whatever happens in between.
+
+Without a CUDA device a stand-in does the work again (`recordings.py`); EXCESSMTL_TEST_DEVICE=cuda records it.
+"""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from excessmtl.methods.base import Decision, Rule
+from excessmtl.recording import arithmetic
+from excessmtl.recording.graph import WARM_UP
+from excessmtl.recording.kinds import MOST
+from models import DEVICE, FEATURES, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, MultiTask, rule_of
+from recordings import recorded, recording
+
+__all__ = ["recording"]
+pytestmark = pytest.mark.usefixtures("recording")
+
+HEADS = {
+    "linear": lambda width: nn.Linear(WIDTH, width),
+    "no bias": lambda width: nn.Linear(WIDTH, width, bias=False),
+    "deep": lambda width: nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, width)),
+    "product": lambda width: Scaled(width),
+}
+STEPS = WARM_UP + 5
+
+
+class Scaled(nn.Module):
+    """Not a linear layer: its gradients are taken at z."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.scale, self.width = nn.Parameter(torch.ones(WIDTH)), width
+
+    def forward(self, z):
+        return (z * self.scale)[:, : self.width]
+
+
+class World:
+    """A model, its balancer and its optimiser, the same for the same arguments."""
+
+    def __init__(self, method=ROBUST, kind="linear", record=True, **options):
+        torch.manual_seed(1)
+        trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.model = MultiTask(trunk, {task: HEADS[kind](OUTPUTS[task]) for task in TASKS}).to(DEVICE)
+        self.balancer = method.create(self.model.trunk, record=record, **options)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.seen = []
+
+    def losses(self, seed, size=8, missing=(), bad=()):
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(width):
+            return torch.randn(size, width, generator=generator).to(DEVICE)
+
+        outputs = self.model(draw(FEATURES))
+        losses = {task: mse_loss(outputs[task], draw(width)) for task, width in OUTPUTS.items()}
+        return {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
+
+    def step(self, seed, arguments=None, **batch):
+        self.optimiser.zero_grad()
+        step = self.balancer.backward(self.losses(seed, **batch), **(arguments or {}))
+        gradients = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        self.seen.append((step.numbers.clone(), gradients))
+        self.optimiser.step()
+        return step
+
+
+def both(*arguments, **options):
+    return World(*arguments, record=False, **options), World(*arguments, **options)
+
+
+def assert_same(plain, ours):
+    for (numbers, gradients), (wanted, wanted_gradients) in zip(ours.seen, plain.seen, strict=True):
+        torch.testing.assert_close(numbers, wanted, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(gradients, wanted_gradients, rtol=0, atol=0)
+    states = [world.balancer.state_dict() for world in (ours, plain)]
+    assert states[0].pop("_extra_state")["steps"] == states[1].pop("_extra_state")["steps"]
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0, equal_nan=True)
+
+
+def compare(*arguments, steps=STEPS, **options):
+    plain, ours = both(*arguments, **options)
+    for seed in range(steps):
+        for world in (plain, ours):
+            world.step(seed)
+    assert recorded(plain.balancer) == 0
+    assert_same(plain, ours)
+    return ours
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_takes_the_same_steps(method, heads):
+    if method.name == "moml":
+        pytest.skip("needs validation losses in every step, which are not recorded")
+    ours = compare(method, heads)
+    rule = rule_of(method)
+    assert recorded(ours.balancer) == int(rule.replayable and rule.probe.value != "layer")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"heads": "weighted"}, {"scale": 3.0}, {"every": 2}, {"trust": 0.5}, {"every": 3, "heads": "weighted"}],
+    ids=str,
+)
+def test_options_of_the_balancer(options):
+    ours = compare(ROBUST, steps=3 * STEPS, **options)
+    assert recorded(ours.balancer) == min(options.get("every", 1), 2)
+
+
+@pytest.mark.parametrize("accumulators", ["fp32", "bf16", "factored"])
+def test_state_that_is_brought_up_to_date_in_place(accumulators):
+    assert recorded(compare(PAPER, accumulators=accumulators).balancer) == 1
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_bad_and_missing_tasks_smaller_batches_and_masks(method):
+    plain, ours = both(method)
+    mask = {"a": torch.tensor([True] * 5 + [False] * 3, device=DEVICE)}
+    batches = [{}, {}, {}, {}, {"bad": ["b"]}, {}, {"missing": ["c"]}, {"size": 5}, {"arguments": {"mask": mask}}, {}]
+    for seed, batch in enumerate(3 * batches):
+        for world in (plain, ours):
+            world.step(seed, **batch)
+    assert_same(plain, ours)
+    assert ours.balancer.skipped.tolist() == [0, 3, 0]
+    assert recorded(ours.balancer) == 1  # the other kinds of batches have been seen too seldom
+    for seed in range(4):
+        for world in (plain, ours):
+            world.step(seed, missing=["c"])
+    assert_same(plain, ours)
+    assert recorded(ours.balancer) == 2
+
+
+def test_there_are_only_so_many_recordings():
+    plain, ours = both()
+    for size in range(4, 4 + MOST + 2):
+        for seed in range(WARM_UP + 2):
+            for world in (plain, ours):
+                world.step(seed, size=size)
+    assert recorded(ours.balancer) == MOST
+    assert_same(plain, ours)
+
+
+def test_what_a_step_leaves_is_not_overwritten_by_the_next():
+    ours = World()
+    kept = []
+    for seed in range(STEPS):
+        z = []
+        handle = ours.model.trunk.register_forward_hook(lambda module, inputs, output, z=z: z.append(output))
+        losses = ours.losses(seed)
+        z[0].retain_grad()
+        handle.remove()
+        for parameter in ours.model.parameters():
+            parameter.grad = None
+        step = ours.balancer.backward(losses)
+        left = [step.numbers, z[0].grad, *(parameter.grad for parameter in ours.model.parameters())]
+        kept.append((left, [tensor.clone() for tensor in left]))
+    assert recorded(ours.balancer) == 1
+    for left, copies in kept:
+        torch.testing.assert_close(left, copies, rtol=0, atol=0, equal_nan=True)
+
+
+def test_gradients_are_added_to_those_there_are():
+    plain, ours = both()
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.balancer.backward(world.losses(seed))
+    for wanted, found in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=0, atol=0)
+
+
+def test_a_head_that_is_replaced_or_frozen_is_another_kind():
+    plain, ours = both(UNIFORM)
+    for seed in range(3 * STEPS):
+        for world in (plain, ours):
+            if seed == STEPS:
+                torch.manual_seed(5)
+                world.model.heads["a"] = nn.Linear(WIDTH, OUTPUTS["a"]).to(DEVICE)
+            if seed == 2 * STEPS:
+                world.model.heads["b"].bias.requires_grad_(False)
+                world.model.heads["b"].bias.grad = None
+            world.step(seed)
+    assert recorded(ours.balancer) == 3
+    assert_same(plain, ours)
+
+
+def test_weights_whose_memory_is_exchanged():
+    plain, ours = both()
+    for seed in range(2 * STEPS):
+        for world in (plain, ours):
+            if seed == STEPS:
+                for parameter in world.model.parameters():
+                    parameter.data = parameter.data * 0.5
+            world.step(seed)
+    assert recorded(ours.balancer) == 1
+    assert_same(plain, ours)
+
+
+def test_micro_batches_and_other_steps_in_between():
+    plain, ours = both()
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.step(seed)
+            world.optimiser.zero_grad()
+            world.balancer.backward(world.losses(seed + 100), accumulate=True)
+            world.balancer.backward(world.losses(seed + 200))
+            world.balancer(world.losses(seed + 300)).backward()
+    assert_same(plain, ours)
+    assert recorded(ours.balancer) == 1
+
+
+def test_epochs_that_end():
+    plain, ours = both(next(method for method in METHODS if method.name == "dwa"))
+    for seed in range(3 * STEPS):
+        for world in (plain, ours):
+            world.step(seed)
+            if seed % 4 == 3:
+                world.balancer.end_epoch()
+    assert_same(plain, ours)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state_dict"])
+def test_a_copy_goes_on_by_itself(way):
+    plain, ours = both()
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.step(seed)
+    if way == "deepcopy":
+        copied = copy.deepcopy(ours)
+    elif way == "pickle":
+        file = io.BytesIO()
+        torch.save(ours.balancer, file)
+        file.seek(0)
+        torch.load(file, weights_only=False)
+        copied = copy.deepcopy(ours)
+    else:
+        copied = World()
+        for part in ("model", "balancer", "optimiser"):
+            getattr(copied, part).load_state_dict(copy.deepcopy(getattr(ours, part).state_dict()))
+        copied.seen = list(ours.seen)
+    assert recorded(copied.balancer) == 0
+    for seed in range(STEPS, 2 * STEPS):
+        for world in (plain, copied):
+            world.step(seed)
+    assert_same(plain, copied)
+    assert recorded(copied.balancer) == 1
+    for seed in range(STEPS, 2 * STEPS):  # and what was copied has not moved
+        ours.step(seed)
+    assert_same(plain, ours)
+
+
+def test_a_state_that_is_loaded_again():
+    plain, ours = both()
+    for world in (plain, ours):
+        for seed in range(STEPS):
+            world.step(seed)
+        state = world.balancer.state_dict()
+        for seed in range(STEPS):
+            world.step(seed)
+        world.balancer.load_state_dict(state)
+        for seed in range(STEPS):
+            world.step(seed)
+    assert_same(plain, ours)
+
+
+def test_large_tensors_are_not_copied_into_a_recording(monkeypatch):
+    monkeypatch.setattr(arithmetic, "_LARGEST", 1000)
+    assert recorded(compare().balancer) == 0
+
+
+class Drawing(Rule):
+    """Draws from the balancer's random stream, and does not say so."""
+
+    name = "drawing"
+
+    def update(self, state, seen):
+        drawn = torch.rand(seen.tasks, generator=seen.generator).to(seen.losses.device)
+        return Decision(drawn / drawn.sum(), state)
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in draws anew; a recording would not")
+def test_numbers_drawn_on_the_host_are_noticed():
+    found = []
+    for record in (False, True):
+        world = World()
+        world.balancer = excessmtl.Balancer(Drawing(), TASKS, world.model.trunk, record=record)
+        if record:
+            with pytest.warns(UserWarning, match="random numbers"):
+                found.append([world.step(seed).weights for seed in range(STEPS)])
+        else:
+            found.append([world.step(seed).weights for seed in range(STEPS)])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch):
+    class Refusing:
+        def __init__(self, *arguments):
+            raise RuntimeError("no room for a graph")
+
+    monkeypatch.setattr(arithmetic, "Recording", Refusing)
+    plain, ours = both()
+    for seed in range(WARM_UP):
+        for world in (plain, ours):
+            world.step(seed)
+    plain.step(WARM_UP)
+    with pytest.warns(UserWarning, match="is not replayed: recording one failed.*no room for a graph"):
+        ours.step(WARM_UP)
+    for seed in range(STEPS):  # without another warning
+        for world in (plain, ours):
+            world.step(seed)
+    assert_same(plain, ours)
+    assert ours.balancer._arithmetic.failed is not None
