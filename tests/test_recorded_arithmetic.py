@@ -4,7 +4,10 @@ Without a CUDA device a stand-in does the work again (`recordings.py`); EXCESSMT
 """
 
 import copy
+import gc
 import io
+import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -278,25 +281,71 @@ def test_large_tensors_are_not_copied_into_a_recording(monkeypatch):
 class Drawing(Rule):
     """Draws from the balancer's random stream, and does not say so."""
 
-    name = "drawing"
+    name, replayable = "drawing", True
 
     def update(self, state, seen):
-        drawn = torch.rand(seen.tasks, generator=seen.generator).to(seen.losses.device)
-        return Decision(drawn / drawn.sum(), state)
+        drawn = float(torch.rand((), generator=seen.generator))
+        return Decision(torch.full_like(seen.losses, drawn), state)
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in draws anew; a recording would not")
-def test_numbers_drawn_on_the_host_are_noticed():
+class Reading(Rule):
+    """Reads from the device, and does not say so."""
+
+    name, replayable = "reading", True
+
+    def update(self, state, seen):
+        return Decision(torch.full_like(seen.losses, seen.losses.sum().item()), state)
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does what a recording cannot")
+@pytest.mark.parametrize(("rule", "complaint"), [(Drawing, "random numbers"), (Reading, "captur")])
+def test_rules_that_cannot_be_recorded_and_do_not_say_so(rule, complaint):
     found = []
     for record in (False, True):
         world = World()
-        world.balancer = excessmtl.Balancer(Drawing(), TASKS, world.model.trunk, record=record)
-        if record:
-            with pytest.warns(UserWarning, match="random numbers"):
-                found.append([world.step(seed).weights for seed in range(STEPS)])
-        else:
-            found.append([world.step(seed).weights for seed in range(STEPS)])
+        world.balancer = excessmtl.Balancer(rule(), TASKS, world.model.trunk, record=record)
+        steps = range(WARM_UP)
+        found.append([world.step(seed).weights for seed in steps])
+        with pytest.warns(UserWarning, match=complaint) if record else nullcontext():
+            world.step(WARM_UP)
+        stream = torch.cuda.current_stream()
+        found[-1] += [world.step(seed).weights for seed in range(STEPS)]
+        assert torch.cuda.current_stream() == stream == torch.cuda.default_stream()
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    # Nothing is left of the attempt: random numbers, memory and other recordings are as ever.
+    assert torch.randn(8, device=DEVICE).isfinite().all()
+    torch.cuda.empty_cache()
+    assert recorded(compare().balancer) == 1
+
+
+def test_without_a_word_a_rule_is_not_recorded():
+    class Silent(Rule):
+        name = "silent"
+
+        def update(self, state, seen):
+            return Decision(torch.full_like(seen.losses, 0.5), state)
+
+    world = World()
+    world.balancer = excessmtl.Balancer(Silent(), TASKS, world.model.trunk)
+    for seed in range(STEPS):
+        world.step(seed)
+    assert recorded(world.balancer) == 0
+
+
+def test_a_balancer_nobody_holds_is_gone_at_once():
+    world = World()
+    for seed in range(STEPS):
+        world.step(seed)
+    assert recorded(world.balancer) == 1
+    if DEVICE.type != "cuda":
+        return  # the stand-in holds it
+    balancer = weakref.ref(world.balancer)
+    gc.disable()
+    try:
+        del world.balancer
+        assert balancer() is None
+    finally:
+        gc.enable()
 
 
 def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch):

@@ -7,6 +7,7 @@ import torch
 
 from excessmtl.gradients.gathered import _flags
 from excessmtl.gradients.rows import index_of
+from excessmtl.recording import graph as graph_module
 from excessmtl.recording.graph import Recording, failure
 from replay_world import World, batches
 
@@ -28,7 +29,8 @@ def _capturing(*arguments, **options):
 @pytest.fixture
 def world(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", _capturing)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(graph_module, "captured", _capturing)
     world = World("excess")
     for batch in batches(3):
         world.step(*batch)

@@ -121,7 +121,7 @@ class Replay:
         if device.type != "cuda":
             return f"the model is on device {device}; steps are recorded on CUDA devices"
         if not rule.replayable:
-            return f"method {rule.name!r} decides on the host, in every step anew"
+            return f"method {rule.name!r} cannot be recorded (replayable is False): it decides on the host"
         if processes() > 1:
             return "several processes train together"
         if self.balancer.accumulating:

@@ -54,11 +54,8 @@ class _Stub:
     def __init__(self, *args, **options):
         pass
 
-    def __enter__(self):
+    def capture_begin(self, **options):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
-
-    def __exit__(self, *error):
-        return None
 
     def wait_stream(self, other):
         pass
@@ -67,9 +64,8 @@ class _Stub:
 def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch):
     config = RunConfig("teacher-narrow", "excess", epochs=2, limit_batches=6, device="cpu")
     expected = Run(config, tmp_path / "plain").execute()
-    for name in ("Stream", "CUDAGraph", "graph"):
+    for name in ("Stream", "CUDAGraph", "graph_pool_handle", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, _Stub)
-    monkeypatch.setattr(torch.cuda, "current_stream", _Stub)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     run = Run(config, tmp_path / "unrecorded")
     run.replay = ReplayedEpochs(run._plain_step, run.train, run.balancer)

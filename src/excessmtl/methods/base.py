@@ -47,8 +47,9 @@ class Rule:
     """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
-    replayable: ClassVar[bool] = True
-    """Whether a step is the same kernels every time, so that it can be recorded in a CUDA graph."""
+    replayable: ClassVar[bool] = False
+    """Whether `update` is the same operations on the device every time and reads none of their results, so that it can
+    be recorded in a CUDA graph."""
     streams: ClassVar[bool] = False
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 

@@ -20,6 +20,7 @@ class CAGrad(Probed):
     """The step near the mean gradient that is best for the worst task."""
 
     heads: ClassVar[Heads] = "unweighted"
+    replayable: ClassVar[bool] = True
     simplex: ClassVar[bool] = False
 
     c: float = 0.4

@@ -25,6 +25,7 @@ class DTP(Rule):
     """More weight on tasks that perform badly, by an indicator in (0, 1]."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"metrics"})
 
     rate: float = 0.1

@@ -23,6 +23,7 @@ class DWA(Rule):
     """More weight on tasks whose loss falls slowly."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     temperature: float = 2.0
     window: int = 100

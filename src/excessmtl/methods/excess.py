@@ -47,6 +47,7 @@ class PaperWeights(Rule):
 
     name: ClassVar[str] = "excess"
     heads: ClassVar[Heads] = "unweighted"
+    replayable: ClassVar[bool] = True
 
     step_size: float = 0.01
     normalize: Literal["none", "initial"] = "none"
@@ -177,6 +178,7 @@ class RobustExcess(Rule):
     probe: ClassVar[Probe] = Probe.REPRESENTATION
     heads: ClassVar[Heads] = "unweighted"
     per_sample: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     trust: float = 2.0
     """How much less a task counts, in the exponent, that still has all of its first loss."""

@@ -23,7 +23,6 @@ class GradDrop(Rule):
     """Gradient signs that tasks disagree on dropped at random, feature by feature."""
 
     probe: ClassVar[Probe] = Probe.REPRESENTATION
-    replayable: ClassVar[bool] = False
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
     per_sample: ClassVar[bool] = True

@@ -32,6 +32,7 @@ class GradNorm(Rule):
     probe: ClassVar[Probe] = Probe.LAYER
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     alpha: float = 1.5
     """How strongly tasks that lag behind are pulled (0.12 suits similar tasks)."""

@@ -30,6 +30,7 @@ class IMTL(Probed):
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
     sums_to_one: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = M^+ |g| / sum."""

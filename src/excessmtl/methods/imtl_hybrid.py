@@ -25,6 +25,7 @@ class IMTLHybrid(Probed):
     """IMTL-L's scales, then IMTL-G's equal projections."""
 
     heads: ClassVar[Heads] = "unweighted"
+    replayable: ClassVar[bool] = True
     simplex: ClassVar[bool] = False
 
     step_size: float = 0.025

@@ -26,6 +26,7 @@ class IMTLL(Rule):
     """Learned scales that bring all losses to one."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     step_size: float = 0.025
 

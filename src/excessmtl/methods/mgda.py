@@ -29,6 +29,7 @@ class MGDA(Probed):
     """The shortest convex combination of the task gradients."""
 
     heads: ClassVar[Heads] = "unweighted"
+    replayable: ClassVar[bool] = True
 
     normalize: str = "none"
     solver: str = "exact"

@@ -30,7 +30,6 @@ class MOML(Rule):
     """Weights a validation set would choose, by MGDA on its gradients."""
 
     probe: ClassVar[Probe] = Probe.SHARED
-    replayable: ClassVar[bool] = False
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
 
     inner_step: float = 0.1

@@ -25,6 +25,7 @@ class NashMTL(Probed):
     """The Nash bargaining solution between the tasks."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     max_norm: float | None = 1.0
     """Longest step allowed; None: no limit, |d|^2 = m."""

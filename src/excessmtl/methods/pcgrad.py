@@ -21,7 +21,6 @@ class PCGrad(Probed):
     """Conflicting gradients projected onto each other's normal plane."""
 
     heads: ClassVar[Heads] = "unweighted"
-    replayable: ClassVar[bool] = False
     simplex: ClassVar[bool] = False
 
     seed: int = 0

@@ -4,7 +4,6 @@ Lin et al., TMLR 2022, https://arxiv.org/abs/2111.10603: w = softmax(z), z ~ N(0
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -16,8 +15,6 @@ from excessmtl.methods.base import Decision, Rule, State, method
 @dataclass(frozen=True)
 class RLW(Rule):
     """Random weights at every step."""
-
-    replayable: ClassVar[bool] = False
 
     seed: int = 0
     """Of the balancer's own random stream."""

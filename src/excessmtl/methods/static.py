@@ -18,6 +18,7 @@ class Static(Rule):
     """Fixed weights given by the user; equal ones without any."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     weights: Mapping[str, float] | Sequence[float] | None = None
     """By task name or in task order; None: 1/m each."""

@@ -29,6 +29,7 @@ class UW(Rule):
     """Less weight on tasks with a larger learned noise level."""
 
     simplex: ClassVar[bool] = False
+    replayable: ClassVar[bool] = True
 
     kinds: str | Mapping[str, str] | Sequence[str] = "regression"
     """"regression" or "classification", for all tasks, by name or in task order."""

@@ -69,6 +69,7 @@ class Arithmetic:
         z = walked.cut.stored
         return (
             z.is_cuda
+            and torch.version.hip is None
             and self.failed is None
             and z.nbytes * len(walked.there) <= _LARGEST
             and not walked.sparse

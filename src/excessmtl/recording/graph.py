@@ -1,5 +1,6 @@
 """Work on a device recorded once as a CUDA graph, with a balancer's state kept where the graph looks for it."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -7,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from excessmtl.constants import held
+from excessmtl.recording.capture import captured
 from excessmtl.state import StatefulModule
 
 R = TypeVar("R")
@@ -23,16 +25,13 @@ class Recording(Generic[R]):
     def __init__(
         self, work: Callable[[], R], balancer: StatefulModule | None, stream: torch.cuda.Stream, pool: Any = None
     ) -> None:
-        self.balancer = balancer
+        self._balancer = None if balancer is None else weakref.ref(balancer)  # which may hold the recording
         self.places = {} if balancer is None else dict(balancer.named_buffers())
         self.graph = torch.cuda.CUDAGraph()
         counters = None if balancer is None else balancer.get_extra_state()
         torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
         try:
-            with (
-                torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
-                held() as self.constants,
-            ):
+            with captured(self.graph, stream, pool or torch.cuda.graph_pool_handle()), held() as self.constants:
                 self.result = work()
                 if balancer is not None and counters is not None:
                     if not torch.equal(balancer.get_extra_state()["random"], counters["random"]):
@@ -47,12 +46,13 @@ class Recording(Generic[R]):
 
     def replay(self) -> None:
         """Do the work once more, on the current stream; `result` is filled anew."""
-        if self.balancer is None:
+        balancer = None if self._balancer is None else self._balancer()
+        if balancer is None:
             self.graph.replay()
             return
-        self.balancer.settle(self.places)  # `end_epoch` or steps in between may have put the state elsewhere
+        balancer.settle(self.places)  # `end_epoch` or steps in between may have put the state elsewhere
         self.graph.replay()
-        self.balancer.count_replayed()
+        balancer.count_replayed()
 
 
 @contextmanager
