@@ -87,13 +87,15 @@ class Walked:
         final = self.probed is not None
         cut = self.cut.forgotten() if final else self.cut
         at_cut, own = self.at_cut.joined(), self.own
+        if final and isinstance(at_cut, Layers):  # gradients may wait for the last micro-batch, values of z may not
+            at_cut, own = _multiplied_out(at_cut, own)
         together = stacked(cut, at_cut, self.there, own)
         one_by_one: list[list[tuple[Cut, Tensor]]] = [[] for _ in own]
         if together is not None:
             finite = is_finite(together.sums() + values)
         else:
             if isinstance(at_cut, Layers):
-                at_cut, own = multiplied_out(at_cut, own)
+                at_cut, own = _multiplied_out(at_cut, own)
             pairs = zip(at_cut.tensors.unbind(), self.there, strict=True)
             one_by_one = [[(cut, dz)] if given else [] for dz, given in pairs]
             reached = [[*at_z, *leaves] for at_z, leaves in zip(one_by_one, own, strict=True)]
@@ -120,7 +122,7 @@ class Walked:
         return found
 
 
-def multiplied_out(layers: Layers, own: list[list[Pair]]) -> tuple[Products, list[list[Pair]]]:
+def _multiplied_out(layers: Layers, own: list[list[Pair]]) -> tuple[Products, list[list[Pair]]]:
     """The same with the gradients of the layers' leaves among the tasks' `own`."""
     with exact(layers.left):
         more = by_task(layers.owned(None, None), len(own))
