@@ -8,6 +8,7 @@ import gc
 import io
 import weakref
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -191,6 +192,17 @@ def test_a_head_that_is_replaced_or_frozen_is_another_kind():
                 world.model.heads["b"].bias.grad = None
             world.step(seed)
     assert recorded(ours.balancer) == 3
+    assert_same(plain, ours)
+
+
+def test_a_rule_that_is_exchanged():
+    plain, ours = both()
+    for seed in range(2 * STEPS):
+        for world in (plain, ours):
+            if seed == STEPS:
+                world.balancer.rule = replace(world.balancer.rule, trust=0.1)
+            world.step(seed)
+    assert recorded(ours.balancer) == 2
     assert_same(plain, ours)
 
 

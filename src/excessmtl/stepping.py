@@ -33,7 +33,7 @@ class Stepping(Opening):
         """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
         module = self._shared.module
         training = module is not None and module.training
-        return training, self.heads, self.scale, self._steps % self.every == 0
+        return self.rule, training, self.heads, self.scale, self._steps % self.every == 0
 
     def _walk(self, call: Call, route: Route) -> Walked | None:
         """What autograd finds where the heads can be walked together; None where they are walked one by one."""
