@@ -41,7 +41,8 @@ class Balancer(Stepping):
             tensor is large; 1 on a CPU. Graphs that do not allow it are walked task by task.
         streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
             excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
-            as tasks are walked together, not one per task.
+            as tasks are walked together, not one per task. Default: for 16 tasks or more whose gradients would take
+            over 64 MB, where nothing needs them (a scaler, micro-batches, several processes).
         record: On a CUDA device, where the tasks meet at one tensor of moderate size: what a step works out between the
             walks of autograd is recorded as a CUDA graph and launched as a whole, after three steps with a kind of
             batch. Turn it off to look into a rule while it works.
@@ -59,7 +60,7 @@ class Balancer(Stepping):
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
         tasks_at_once: int | None = None,
-        streaming: bool = False,
+        streaming: bool | None = None,
         record: bool = True,
     ) -> None:
         if heads not in (None, "weighted", "unweighted"):

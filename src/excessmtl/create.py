@@ -37,7 +37,7 @@ class ExcessMTL(Balancer):
         scale: float = 1.0,
         pool: bool = True,
         tasks_at_once: int | None = None,
-        streaming: bool = False,
+        streaming: bool | None = None,
         record: bool = True,
         **options: Any,
     ) -> None:

@@ -31,6 +31,9 @@ from excessmtl.recording.arithmetic import Arithmetic
 from excessmtl.shared import Shared
 from excessmtl.state import StatefulModule
 
+_MANY_TASKS, _MANY_NUMBERS = 16, 2**24
+"""From so many tasks on walking the trunk once more adds little, and so many numbers are worth not keeping."""
+
 
 @dataclass
 class Call:
@@ -72,7 +75,7 @@ class Opening(StatefulModule):
         scale: float,
         pool: bool,
         tasks_at_once: int | None,
-        streaming: bool,
+        streaming: bool | None,
         record: bool,
     ) -> None:
         shapes = [parameter.shape for parameter in shared.parameters]
@@ -124,6 +127,16 @@ class Opening(StatefulModule):
             if asked:
                 raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")
 
+    def _streams(self, call: Call, route: Route) -> bool:
+        """Whether gradients are let go once they are reduced: when asked, or when there are many that nothing needs."""
+        if call.probe is not Probe.SHARED:
+            return False
+        if self.streaming is not None:
+            return self.streaming
+        many = len(self.tasks) >= _MANY_TASKS and len(self.tasks) * self._offsets[-1] > _MANY_NUMBERS
+        needed = call.scale is not None or call.accumulate or self._pending or self._together() is not alone
+        return self.rule.streams and many and route.heads is not None and not needed
+
     def _route(self, call: Call, stacklevel: int = 3) -> Route:
         spread = sharded.in_use()
         if call.probe in (Probe.SHARED, Probe.LAYER):
@@ -145,6 +158,7 @@ class Opening(StatefulModule):
                 "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
                 "module that computes it as shared, or make the balancer with streaming=False"
             )
+        route.streams = self._streams(call, route)
         if call.probe is Probe.REPRESENTATION:
             check_representation(route.cuts)
         if call.probe is Probe.REPRESENTATION and self.rule.per_sample:

@@ -41,7 +41,7 @@ class Stepping(Opening):
             return None
         apart = route.mode == "cut"
         walked = walk_heads(call.losses, route.heads, call.masks, keep=route.again, apart=apart)
-        if route.mode == "direct" and not self.streaming:
+        if route.mode == "direct" and not route.streams:
             walked = walk_trunk(walked, self._trunk, route.kinds, call.parameters)
         return walked
 
@@ -50,7 +50,7 @@ class Stepping(Opening):
         return (
             self.record
             and self.rule.replayable
-            and not (self.streaming or call.accumulate or self._pending or route.again)
+            and not (route.streams or call.accumulate or self._pending or route.again)
             and call.metrics is None
             and call.validation is None
             and self._together() is alone
@@ -84,7 +84,7 @@ class Stepping(Opening):
         if route.mode == "combined":
             return without_gradients(call.losses, call.masks, call.scale)
         direct = route.mode == "direct"
-        if walked is not None and self.streaming and direct:
+        if walked is not None and route.streams:
             return reduce_trunk(walked, self._trunk, route.kinds, call.parameters, partial(self._reduce, call))
         if walked is not None:
             return walked.gathered()

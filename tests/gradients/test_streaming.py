@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from excessmtl import opening as opening_module
+from excessmtl.gradients import gather_heads as gather_module
 from excessmtl.gradients import reduced as reduced_module
 from excessmtl.gradients.rows import ParameterRows
 from models import BATCH, DEVICE, FEATURES, PAPER, TASKS, UNIFORM, assert_same, batch, gradients, losses_of, mlp
@@ -157,3 +159,45 @@ def test_methods_that_do_not_stream_refuse_it(method):
     options = {"probe": "representation"} if method is PAPER else {}
     with pytest.raises(ValueError, match="streaming is not used by"):
         method.create(mlp().trunk, streaming=True, **options)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """How often gradients were reduced, with three small tasks taken for many large ones."""
+    monkeypatch.setattr(opening_module, "_MANY_TASKS", 3)
+    monkeypatch.setattr(opening_module, "_MANY_NUMBERS", 1)
+    found = []
+
+    class Counted(reduced_module.ReducedRows):
+        def __init__(self, *arguments):
+            found.append(self)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(gather_module, "ReducedRows", Counted)
+    return found
+
+
+def test_many_large_gradients_are_let_go_without_being_asked(seen):
+    model = mlp()
+    found, streamed = steps(copy.deepcopy(model))
+    assert len(seen) == 4
+    wanted, kept = steps(copy.deepcopy(model), streaming=False)
+    assert len(seen) == 4
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(streamed.state, kept.state, rtol=1e-4, atol=1e-6)
+
+
+def test_but_not_where_something_needs_them(seen):
+    model = mlp()
+    balancer = PAPER.create(model.trunk)
+    x, targets = batch()
+    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    balancer.backward(losses_of(model(x), targets))
+    balancer.backward(losses_of(model(x), targets), scaler=torch.amp.GradScaler(DEVICE.type, init_scale=2.0))
+    # The tasks meet the shared parameters nowhere in one tensor.
+    by_list = PAPER.create(list(model.trunk.parameters()))
+    by_list.backward(losses_of(model(x), targets))
+    UNIFORM.create(model.trunk).backward(losses_of(model(x), targets))
+    assert not seen
+    balancer.backward(losses_of(model(x), targets))
+    assert len(seen) == 1

@@ -39,6 +39,8 @@ class Route:
     """Of the nodes below the cut, where the way goes on there."""
     again: bool = False
     """Whether gradients are delivered by a second walk from the losses (see `rewalk`)."""
+    streams: bool = False
+    """Whether the gradients at shared parameters are let go as soon as the rule has looked at them (see `reduced`)."""
 
     @property
     def reaches(self) -> Sequence[Reach]:
