@@ -15,7 +15,6 @@ class Results:
     """These tensors side by side; making one is part of the recording."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._count = len(tensors)
         self._groups: list[tuple[Tensor, list[_Place]]] = []
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             # Large ones first: those that matter then begin where memory is read fastest.
@@ -31,17 +30,13 @@ class Results:
 
     def copies(self) -> list[Tensor]:
         """What is there now, in memory of its own."""
-        copies = [_NOTHING] * self._count
+        copies: dict[int, Tensor] = {}
         for results, places in self._groups:
             flat = results.clone()
-            for index, shape, strides, start in places:
-                copies[index] = flat.as_strided(shape, strides, start)
-        return copies
+            copies.update({index: flat.as_strided(shape, strides, start) for index, shape, strides, start in places})
+        return [copies[index] for index in range(len(copies))]
 
 
 def _dense(tensor: Tensor) -> Tensor:
     """Without gaps in memory; channels last stays channels last."""
     return tensor if tensor.permute(memory_order(tensor)).is_contiguous() else tensor.contiguous()
-
-
-_NOTHING = torch.empty(0)
