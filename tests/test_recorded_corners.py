@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 import excessmtl
 from excessmtl.methods.base import Decision, Rule
+from excessmtl.methods.excess import RobustExcess
 from excessmtl.recording import arithmetic
 from excessmtl.recording.graph import WARM_UP
-from models import DEVICE, PAPER, ROBUST, TASKS
+from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM
 from recordings import recorded, recording
 from test_recorded_arithmetic import STEPS, World, assert_same, both
 
@@ -131,3 +133,86 @@ def test_another_setting_of_torch_is_another_kind():
     finally:
         torch.use_deterministic_algorithms(False)
     assert recorded(world.balancer) == 3
+
+
+class Listening(RobustExcess):
+    """A method that can be recorded, with an `update` that does more than work on the device."""
+
+    heard = 0
+
+    def update(self, state, seen):
+        Listening.heard += 1
+        return super().update(state, seen)
+
+
+def test_what_a_rule_says_of_its_update_is_not_said_of_another():
+    world = World()
+    world.balancer = excessmtl.Balancer(Listening(), TASKS, world.model.trunk)
+    for seed in range(STEPS):
+        world.step(seed)
+    assert Listening.heard == STEPS
+    assert recorded(world.balancer) == 0
+
+
+class LaidOut(nn.Module):
+    """The same values, in one order in memory or the other."""
+
+    turned = False
+
+    def forward(self, z):
+        return z.t().contiguous().t() if self.turned else z
+
+
+def test_another_layout_in_memory_is_another_kind():
+    plain, ours = both()
+    for world in (plain, ours):
+        world.model.trunk.append(LaidOut())
+    for seed in range(3 * STEPS):
+        for world in (plain, ours):
+            world.model.trunk[-1].turned = seed % 3 == 0
+            world.step(seed)
+    assert recorded(ours.balancer) == 2
+    assert_same(plain, ours)
+
+
+def refuse(gradient):
+    raise RuntimeError("no further")
+
+
+@pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
+def test_a_step_that_fails_in_the_trunk_has_counted_and_the_next_goes_on(method):
+    plain, ours = both(method)
+    for world in (plain, ours):
+        for seed in range(STEPS):
+            world.step(seed)
+        world.optimiser.zero_grad()
+    plain.balancer.backward(plain.losses(STEPS))
+    hook = ours.model.trunk[0].weight.register_hook(refuse)
+    with pytest.raises(RuntimeError, match="no further"):
+        ours.balancer.backward(ours.losses(STEPS))
+    hook.remove()
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.step(seed)
+    assert recorded(ours.balancer) == 1
+    assert_same(plain, ours)
+
+
+def test_a_recording_that_is_interrupted_is_made_at_the_next_step(monkeypatch):
+    class Interrupted:
+        def __init__(self, *arguments):
+            raise KeyboardInterrupt
+
+    plain, ours = both()
+    for seed in range(WARM_UP):
+        for world in (plain, ours):
+            world.step(seed)
+    with monkeypatch.context() as patched:
+        patched.setattr(arithmetic, "Recording", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ours.balancer.backward(ours.losses(0))
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.step(seed)
+    assert recorded(ours.balancer) == 1
+    assert_same(plain, ours)

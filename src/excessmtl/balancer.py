@@ -44,7 +44,8 @@ class Balancer(Stepping):
             as tasks are walked together, not one per task.
         record: On a CUDA device, where the tasks meet at one tensor of moderate size: what a step works out between the
             walks of autograd is recorded as a CUDA graph and launched as a whole, after three steps with a kind of
-            batch. Turn it off to look into a rule while it works.
+            batch. Such a step is counted before it walks the trunk, and stays so should that walk fail. Turn it off to
+            look into a rule while it works.
     """
 
     def __init__(

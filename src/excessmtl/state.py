@@ -17,7 +17,7 @@ class StatefulModule(nn.Module):
     """Keeps a rule's state in buffers, with the step counter and the random stream beside them."""
 
     weights: Tensor
-    """[m] the weights last decided, without `scale`."""
+    """[m] the weights last decided, without `scale`. Later steps may overwrite them: clone what you keep."""
     skipped: Tensor
     """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
 

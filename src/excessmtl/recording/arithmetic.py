@@ -17,7 +17,7 @@ from excessmtl.gradients.walked import Walked
 from excessmtl.gradients.write import Contribution
 from excessmtl.recording.graph import WARM_UP, Recording, failure
 from excessmtl.recording.inputs import Arguments, Places
-from excessmtl.recording.kinds import Kinds
+from excessmtl.recording.kinds import Kinds, settings
 from excessmtl.recording.results import Results
 from excessmtl.state import StatefulModule
 from excessmtl.step import Step
@@ -84,8 +84,8 @@ class Arithmetic:
         The state moves with it, before gradients are written: a step that fails in the walk that follows has counted.
         """
         tensors = walked.tensors
-        looks = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
-        kind = self._kinds.of((situation, _settings(), walked.kind, looks))
+        looks = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in tensors]
+        kind = self._kinds.of((situation, settings(), walked.kind, looks))
         if kind is None:
             return work(walked)
         if kind.recorded is None and kind.taken >= WARM_UP and _fits(tensors):
@@ -115,13 +115,6 @@ class Arithmetic:
             warnings.warn(f"the balancer's arithmetic is not replayed: {self.failed}", stacklevel=5)
             return None
         return _Recorded(recording, places, targets, balancer.tasks)
-
-
-def _settings() -> Hashable:
-    """What torch has been told that decides which kernels an operation launches."""
-    autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-    precision = torch.backends.cuda.matmul.fp32_precision
-    return autocast, precision, torch.are_deterministic_algorithms_enabled()
 
 
 def _fits(tensors: list[Tensor]) -> bool:
