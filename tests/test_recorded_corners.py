@@ -213,3 +213,13 @@ def test_a_recording_that_is_interrupted_is_made_at_the_next_step(monkeypatch):
             world.step(seed)
     assert recorded(ours.balancer) == 1
     assert_same(plain, ours)
+
+
+def test_recordings_are_let_go_where_a_balancer_moves_elsewhere():
+    world = World()
+    for seed in range(STEPS):
+        world.step(seed)
+    world.balancer.to(DEVICE)
+    assert recorded(world.balancer) == 1
+    world.balancer.to("meta")
+    assert recorded(world.balancer) == 0
