@@ -219,6 +219,7 @@ def test_losses_that_are_none(method, form):
     refused(balancer, model, list(losses.values()), "losses must be a dict", form)
     refused(balancer, model, sum(losses.values()), "losses must be a dict", form)
     refused(balancer, model, None, "losses must be a dict", form)
+    refused(balancer, model, {**losses, "b": losses["b"] * 1j}, r"losses\['b'\] must be real", form)
     refused(balancer, model, {**losses, "b": losses["b"].item()}, r"losses\['b'\] must be a scalar tensor", form)
     refused(balancer, model, {**losses, "b": model(x)["b"]}, r"losses\['b'\].*reduce it", form)
     refused(balancer, model, {**losses, "b": torch.zeros(0, device=DEVICE)}, r"losses\['b'\]", form)

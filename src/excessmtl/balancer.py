@@ -45,7 +45,8 @@ class Balancer(Stepping):
             over 64 MB, where nothing needs them (a scaler, micro-batches, several processes).
         record: On a CUDA device, where the tasks meet at one tensor of moderate size: what a step works out between the
             walks of autograd is recorded as a CUDA graph and launched as a whole, after three steps with a kind of
-            batch. Turn it off to look into a rule while it works.
+            batch. Such a step is counted before it walks the trunk, and stays so should that walk fail. Turn it off to
+            look into a rule while it works.
     """
 
     def __init__(

@@ -66,6 +66,8 @@ def ordered_losses(losses: Any, tasks: Sequence[str], argument: str = "losses") 
             raise ValueError(
                 f"{argument}[{task!r}] must be a scalar tensor, found {_describe(loss)}; reduce it (e.g. .mean())"
             )
+        if loss.is_complex():
+            raise ValueError(f"{argument}[{task!r}] must be real, found {_describe(loss)}; take e.g. its .abs()")
         if loss.grad_fn is None:
             raise ValueError(
                 f"{argument}[{task!r}] has no graph behind it (detached, or under no_grad); compute it from the "

@@ -1,10 +1,15 @@
 """The parameters of a module, listed once and compared at every step: walking over all its modules takes longer."""
 
+from collections.abc import Mapping
 from itertools import chain
-from operator import is_
+from operator import is_, methodcaller
 from typing import Any
 
 from torch import Tensor, nn
+
+_LISTS = ("parameters", "named_parameters", "_named_members", "modules")
+"""The methods by which a module lists what is in it, beside `named_modules`, which the modules in it have a say in."""
+_values = methodcaller("values")
 
 
 class Listing:
@@ -12,7 +17,7 @@ class Listing:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[Mapping[str, Any]] = []
         """The parameters and the modules that each module holds."""
         self._held: list[Any] = []
         self._parameters: list[Tensor] = []
@@ -33,10 +38,17 @@ class Listing:
     def _refresh(self) -> None:
         held = self._now()
         if not held or len(held) != len(self._held) or not all(map(is_, held, self._held)):
-            modules = self.module.modules()
-            self._entries = [entries for one in modules for entries in (one._parameters, one._modules)]
+            modules = list(self.module.modules())
+            # A module that lists in a way of its own is asked every time: without entries there is nothing to compare.
+            known = _as_usual(self.module, *_LISTS) and all(_as_usual(one, "named_modules") for one in modules)
+            self._entries = [entries for one in modules for entries in (one._parameters, one._modules)] if known else []
             self._held, self._parameters = self._now(), list(self.module.parameters())
             self._ids = frozenset(map(id, self._parameters))
 
     def _now(self) -> list[Any]:
-        return list(chain.from_iterable(map(dict.values, self._entries)))
+        return list(chain.from_iterable(map(_values, self._entries)))
+
+
+def _as_usual(module: nn.Module, *methods: str) -> bool:
+    """Whether these methods are those of every module."""
+    return all(getattr(getattr(module, name), "__func__", None) is getattr(nn.Module, name) for name in methods)

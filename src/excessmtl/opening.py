@@ -1,10 +1,11 @@
 """Opening a step: its arguments are checked and put in order, and the way through the graph is chosen."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -93,6 +94,13 @@ class Opening(StatefulModule):
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
         self._pending = []
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.weights.device
+        super()._apply(fn, recurse)
+        if self.weights.device != before:
+            self._arithmetic = Arithmetic()  # recordings would hold on to memory where nothing else is any more
+        return self
 
     def _open(
         self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, metrics: Any, validation: Any

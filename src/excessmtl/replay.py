@@ -15,7 +15,7 @@ from excessmtl.gradients.graph import leaves_of
 from excessmtl.recording.checks import Losses, check_parts, taken_apart
 from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
 from excessmtl.recording.inputs import Arguments, Places, moved
-from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded
+from excessmtl.recording.kinds import MOST, Kind, Kinds, Recorded, settings
 from excessmtl.recording.optimizer import OptimizerSteps
 from excessmtl.step import Step
 
@@ -133,8 +133,7 @@ class Replay:
         self.reason = arguments.obstacle
         if self.reason is not None:
             return None
-        autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-        kind = self._kinds.of((self.balancer.situation, torch.is_grad_enabled(), autocast, arguments.kind))
+        kind = self._kinds.of((self.balancer.situation, torch.is_grad_enabled(), settings(), arguments.kind))
         if kind is None:
             self.reason = f"{MOST} kinds of batches are recorded already, the most there may be"
             return None

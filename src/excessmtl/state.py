@@ -17,7 +17,7 @@ class StatefulModule(nn.Module):
     """Keeps a rule's state in buffers, with the step counter and the random stream beside them."""
 
     weights: Tensor
-    """[m] the weights last decided, without `scale`."""
+    """[m] the weights last decided, without `scale`. Later steps may overwrite them: clone what you keep."""
     skipped: Tensor
     """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
 
@@ -41,10 +41,15 @@ class StatefulModule(nn.Module):
 
     def remember(self, state: State) -> None:
         """Replace the rule's state."""
-        for name in self._state_names:  # past `__setattr__` of a module, which takes longer than the rule's operations
-            tensor = state[name]
-            if tensor is not self._buffers[_PREFIX + name]:  # else changed in place, or not at all
-                self._buffers[_PREFIX + name] = tensor.detach() if tensor.requires_grad else tensor
+        taken = {place.data_ptr() for place in self._buffers.values() if place is not None}
+        for name in self._state_names:
+            tensor = state[name].detach() if state[name].requires_grad else state[name]
+            if tensor is self._buffers[_PREFIX + name]:  # changed in place, or not at all
+                continue
+            # What a rule hands on from one name to another is copied: loading, settling and rules write into buffers.
+            tensor = tensor.clone() if tensor.data_ptr() in taken else tensor
+            taken.add(tensor.data_ptr())
+            self._buffers[_PREFIX + name] = tensor  # past a module's `__setattr__`, which takes longer than a rule
 
     def settle(self, places: dict[str, Tensor]) -> None:
         """Copy every buffer into the tensor it once was, and use that again: a recorded CUDA graph knows no other."""

@@ -297,3 +297,31 @@ def test_it_is_right_when_all_of_the_representation_is_given(method):
     wanted = [torch.autograd.grad(loss, model.stem.weight, retain_graph=True)[0] for loss in losses.values()]
     step = balancer.backward(losses, at=(z, h))
     torch.testing.assert_close(model.stem.weight.grad, torch.einsum("m,mij->ij", step.weights, torch.stack(wanted)))
+
+
+class Tripled(torch.autograd.Function):
+    """Works on the gradient it is given, in its memory."""
+
+    @staticmethod
+    def forward(ctx, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.mul_(3)
+
+
+@each_method
+def test_a_loss_that_ends_in_a_function_which_overwrites_its_gradient(method):
+    for _ in range(2):  # and the next step finds nothing changed
+        model = Model()
+
+        def ending(z, model=model):
+            return {task: Tripled.apply(loss) if task == "a" else loss for task, loss in model.losses(z).items()}
+
+        _, plain = taken(method, model, heads="unweighted")
+        model.zero_grad()
+        _, found = taken(method, model, losses=ending, heads="unweighted")
+        for name, _ in model.heads.named_parameters():
+            factor = 3 if name.startswith("a") else 1
+            torch.testing.assert_close(found[f"heads.{name}"], factor * plain[f"heads.{name}"])

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.constants import made_once
 from excessmtl.gradients.capture import Cut, FindCut
 from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.graph import Reach, leaf_of
@@ -192,13 +191,13 @@ def _to_cut(
 
 def _gradients(losses: Losses, targets: list[Any], keep: bool = False) -> Sequence[Tensor | None]:
     roots = [loss for loss in losses if loss is not None]
-    ones = [_one(loss.shape, loss.dtype, loss.device) for loss in roots]
-    return gradients(roots, ones, targets, keep)
+    return gradients(roots, _ones(roots), targets, keep)
 
 
-@made_once
-def _one(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.ones(shape, dtype=dtype, device=device)
+def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
+    """What arrives at each loss. Made anew in every step, and apart: functions exist that overwrite what they get."""
+    ones = torch.ones(len(losses), dtype=losses[0].dtype, device=losses[0].device).unbind()  # in one launch
+    return [one.to(loss) if loss.ndim == 0 else torch.ones_like(loss) for one, loss in zip(ones, losses, strict=True)]
 
 
 def _by_task(leaves: Sequence[Sequence[Tensor]], found: Sequence[Tensor | None]) -> list[list[Pair]]:

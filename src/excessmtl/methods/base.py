@@ -31,7 +31,7 @@ class Decision:
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
     finish: Callable[[], None] | None = None
-    """Brings state that is too large to exist twice up to date in place; called when the step can no longer fail."""
+    """Brings state that is too large to exist twice up to date in place; called when the step has been decided on."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,18 @@ class Rule:
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     replayable: ClassVar[bool] = False
     """Whether `update` is the same operations on the device every time and reads none of their results, so that it can
-    be recorded in a CUDA graph."""
+    be recorded in a CUDA graph. Said of one `update`: a class that overrides it has to say so itself."""
     streams: ClassVar[bool] = False
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "update" in vars(cls) and "replayable" not in vars(cls):
+            cls.replayable = False
 
     @property
     def probe(self) -> Probe:

@@ -47,7 +47,6 @@ class PaperWeights(Rule):
 
     name: ClassVar[str] = "excess"
     heads: ClassVar[Heads] = "unweighted"
-    replayable: ClassVar[bool] = True
 
     step_size: float = 0.01
     normalize: Literal["none", "initial"] = "none"
@@ -88,6 +87,7 @@ class PaperExcess(PaperWeights):
     """Algorithm 1 of the paper, on all shared parameters."""
 
     probe: ClassVar[Probe] = Probe.SHARED
+    replayable: ClassVar[bool] = True
     streams: ClassVar[bool] = True
 
     accumulators: Literal["fp32", "bf16", "factored"] = "fp32"
@@ -131,6 +131,7 @@ class PaperExcessAtRepresentation(PaperWeights):
 
     probe: ClassVar[Probe] = Probe.REPRESENTATION
     per_sample: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     width: int = 32
     """Width the representation is projected to."""

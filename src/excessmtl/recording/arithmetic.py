@@ -17,7 +17,7 @@ from excessmtl.gradients.walked import Walked
 from excessmtl.gradients.write import Contribution
 from excessmtl.recording.graph import WARM_UP, Recording, failure
 from excessmtl.recording.inputs import Arguments, Places
-from excessmtl.recording.kinds import Kinds
+from excessmtl.recording.kinds import Kinds, settings
 from excessmtl.recording.results import Results
 from excessmtl.state import StatefulModule
 from excessmtl.step import Step
@@ -31,7 +31,8 @@ _LARGEST = 2**26
 
 @dataclass(frozen=True)
 class _Recorded:
-    recording: Recording[Results]
+    recording: Recording[tuple[Results, Tensor]]
+    """Of the gradients, and of the step's numbers."""
     places: Places
     targets: list[Tensor | None]
     """Where each gradient goes: to a leaf, or (None) to the cut."""
@@ -41,9 +42,10 @@ class _Recorded:
         """For another batch of the kind."""
         self.places.fill(tensors)
         self.recording.replay()
-        *gradients, numbers = self.recording.result.copies()
+        gradients, numbers = self.recording.result
         targets = (walked.cut if target is None else target for target in self.targets)
-        return list(zip(targets, gradients, strict=True)), Step(self.tasks, numbers)
+        # The numbers have memory of their own: whoever keeps the steps of a training must not keep its gradients too.
+        return list(zip(targets, gradients.copies(), strict=True)), Step(self.tasks, numbers.clone())
 
 
 class Arithmetic:
@@ -82,30 +84,31 @@ class Arithmetic:
         The state moves with it, before gradients are written: a step that fails in the walk that follows has counted.
         """
         tensors = walked.tensors
-        looks = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
-        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-        kind = self._kinds.of((situation, autocast, walked.kind, looks))
+        looks = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in tensors]
+        kind = self._kinds.of((situation, settings(), walked.kind, looks))
         if kind is None:
             return work(walked)
-        if kind.recorded is None:
-            kind.taken += 1
-            if kind.taken > WARM_UP and _fits(tensors):
-                kind.recorded = self._record(walked, tensors, balancer, work)
-        return work(walked) if kind.recorded is None else kind.recorded.outcome(walked, tensors)
+        if kind.recorded is None and kind.taken >= WARM_UP and _fits(tensors):
+            kind.recorded = self._record(walked, tensors, balancer, work)
+        if kind.recorded is not None:
+            return kind.recorded.outcome(walked, tensors)
+        outcome = work(walked)
+        kind.taken += 1  # now: a batch that is refused is none that a recording could be made for
+        return outcome
 
     def _record(self, walked: Walked, tensors: list[Tensor], balancer: StatefulModule, work: Work) -> _Recorded | None:
         device = tensors[0].device
         if self._stream is None or self._stream.device != device:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        places = Places(Arguments((tensors,)), device)
         targets: list[Tensor | None] = []
 
-        def recorded() -> Results:
+        def recorded() -> tuple[Results, Tensor]:
             parts, step = work(walked.on(places.arguments[0]))
             targets[:] = [None if isinstance(target, Cut) else target for target, _ in parts]
-            return Results([*(gradient for _, gradient in parts), step.numbers])
+            return Results([gradient for _, gradient in parts]), step.numbers
 
         try:
+            places = Places(Arguments((tensors,)), device)
             recording = Recording(recorded, balancer, self._stream)
         except Exception as error:  # the work as it is will say so again if it is to blame
             self.failed = failure(error)

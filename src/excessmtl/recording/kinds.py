@@ -1,8 +1,10 @@
 """Kinds of batches: those that look alike share a recording; a few kinds have one."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from excessmtl.recording.graph import Recording
@@ -11,6 +13,13 @@ from excessmtl.recording.inputs import Places
 R = TypeVar("R")
 MOST = 4
 """A whole batch, the last of an epoch, and a few with labels missing."""
+
+
+def settings() -> Hashable:
+    """What torch has been told that decides which kernels an operation launches."""
+    autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+    precision = torch.backends.cuda.matmul.fp32_precision
+    return autocast, precision, torch.are_deterministic_algorithms_enabled()
 
 
 @dataclass(frozen=True)

@@ -9,39 +9,35 @@ from excessmtl.gradients.rows import memory_order
 
 _Place = tuple[int, torch.Size, tuple[int, ...], int]
 """Of a tensor: which of all it is, its shape, its strides, and where it begins."""
+_ALIGNED = 512
+"""Bytes. Every tensor begins where one of its own would: libraries choose their kernels by that, and these round."""
 
 
 class Results:
     """These tensors side by side; making one is part of the recording."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._count = len(tensors)
         self._groups: list[tuple[Tensor, list[_Place]]] = []
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            # Large ones first: those that matter then begin where memory is read fastest.
-            alike = [index for index in range(len(tensors)) if tensors[index].dtype == dtype]
-            alike.sort(key=lambda index: -tensors[index].numel())
-            kept = [_dense(tensors[index]) for index in alike]
-            places, start = [], 0
-            for index, tensor in zip(alike, kept, strict=True):
-                places.append((index, tensor.shape, tensor.stride(), start))
-                start += tensor.numel()
-            flats = [tensor.permute(memory_order(tensor)).view(-1) for tensor in kept]
-            self._groups.append((torch.cat(flats), places))
+            alike = {index: _dense(tensor) for index, tensor in enumerate(tensors) if tensor.dtype == dtype}
+            step, places, end = _ALIGNED // dtype.itemsize, [], 0
+            for index, tensor in alike.items():
+                places.append((index, tensor.shape, tensor.stride(), end))
+                end += -(-tensor.numel() // step) * step
+            flat = next(iter(alike.values())).new_empty(end)
+            torch._foreach_copy_([view for _, view in _views(flat, places)], list(alike.values()))
+            self._groups.append((flat, places))
 
     def copies(self) -> list[Tensor]:
         """What is there now, in memory of its own."""
-        copies = [_NOTHING] * self._count
-        for results, places in self._groups:
-            flat = results.clone()
-            for index, shape, strides, start in places:
-                copies[index] = flat.as_strided(shape, strides, start)
-        return copies
+        copies = dict(pair for flat, places in self._groups for pair in _views(flat.clone(), places))
+        return [copies[index] for index in range(len(copies))]
+
+
+def _views(flat: Tensor, places: list[_Place]) -> list[tuple[int, Tensor]]:
+    return [(index, flat.as_strided(shape, strides, start)) for index, shape, strides, start in places]
 
 
 def _dense(tensor: Tensor) -> Tensor:
     """Without gaps in memory; channels last stays channels last."""
     return tensor if tensor.permute(memory_order(tensor)).is_contiguous() else tensor.contiguous()
-
-
-_NOTHING = torch.empty(0)
