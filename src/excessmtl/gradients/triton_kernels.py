@@ -71,7 +71,7 @@ def _outer_products(
     POSITIONS: tl.constexpr,
     FEATURES: tl.constexpr,
 ):
-    part, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    sample, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     z += sample * z_sample
     dz += sample * dz_sample
     feature = tl.arange(0, FEATURES)
@@ -93,7 +93,7 @@ def _outer_products(
         )
         # Three products in the precision of tensor cores are one in fp32.
         total = tl.dot(left.to(tl.float32), right.to(tl.float32), total, input_precision="tf32x3")
-    row = (part * tl.num_programs(1) + sample) * features + feature[:, None]
+    row = (part * tl.num_programs(0) + sample) * features + feature[:, None]
     tl.store(out + row * features + feature[None, :], total, mask=there[:, None] & there[None, :])
 
 
@@ -105,7 +105,7 @@ def outer_products(z: Tensor, dz: Tensor) -> Tensor:
     parts = triton.cdiv(positions, per_program)
     out = z.new_empty(parts, samples, features, features, dtype=torch.float32)
     with torch.cuda.device(out.device):
-        _outer_products[(parts, samples)](
+        _outer_products[(samples, parts)](  # CUDA counts no more than 65,535 of the second
             z,
             dz,
             out,
