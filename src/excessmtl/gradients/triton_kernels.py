@@ -43,7 +43,9 @@ def _weighted_sum(
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Tensor, ok: Tensor) -> Tensor:
     """`excessmtl.gradients.weighted_sum.weighted_sum`, reading every tensor once."""
-    out, weights, size = torch.empty_like(tensors[0]), weights.float(), tensors[0].numel()
+    dtype, size, weights = tensors[0].dtype, tensors[0].numel(), weights.float()
+    # What is read again by another launch must not have been rounded to half precision.
+    out = torch.empty_like(tensors[0], dtype=dtype if len(tensors) <= _AT_ONCE else torch.float32)
     for start in range(0, len(tensors), _AT_ONCE):
         some = tensors[start : start + _AT_ONCE]
         filled = [*some, *[some[0]] * (_AT_ONCE - len(some))]
@@ -51,7 +53,7 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Tensor, ok: Tensor) -> Tens
             _weighted_sum[(triton.cdiv(size, _BLOCK),)](
                 out, *filled, weights[start:], ok[start:], size, COUNT=len(some), MORE=start > 0, BLOCK=_BLOCK
             )
-    return out
+    return out.to(dtype)
 
 
 @triton.jit
