@@ -103,7 +103,8 @@ class Arithmetic:
         def recorded() -> Results:
             parts, step = work(walked.on(places.arguments[0]))
             targets[:] = [None if isinstance(target, Cut) else target for target, _ in parts]
-            return Results([*(gradient for _, gradient in parts), step.numbers])
+            # Gradients are gone after the optimiser's step; the numbers somebody may keep for the whole of training.
+            return Results([gradient for _, gradient in parts], [step.numbers])
 
         try:
             recording = Recording(recorded, balancer, self._stream)

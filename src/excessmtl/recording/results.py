@@ -1,6 +1,6 @@
 """The tensors a recording results in: it overwrites them, and one copy per type keeps them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,31 +12,41 @@ _Place = tuple[int, torch.Size, tuple[int, ...], int]
 
 
 class Results:
-    """These tensors side by side; making one is part of the recording."""
+    """These tensors, those of one group and type side by side; making one is part of the recording.
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._count = len(tensors)
-        self._groups: list[tuple[Tensor, list[_Place]]] = []
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            # Large ones first: those that matter then begin where memory is read fastest.
-            alike = [index for index in range(len(tensors)) if tensors[index].dtype == dtype]
-            alike.sort(key=lambda index: -tensors[index].numel())
-            kept = [_dense(tensors[index]) for index in alike]
-            places, start = [], 0
-            for index, tensor in zip(alike, kept, strict=True):
-                places.append((index, tensor.shape, tensor.stride(), start))
-                start += tensor.numel()
-            flats = [tensor.permute(memory_order(tensor)).view(-1) for tensor in kept]
-            self._groups.append((torch.cat(flats), places))
+    Copies of a group share memory: whoever keeps one of them keeps them all.
+    """
+
+    def __init__(self, *groups: Sequence[Tensor]) -> None:
+        self._count = 0
+        self._by_type: dict[torch.dtype, list[tuple[Tensor, list[_Place]]]] = {}
+        for tensors in groups:
+            for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+                alike = {self._count + i: _dense(one) for i, one in enumerate(tensors) if one.dtype == dtype}
+                self._by_type.setdefault(dtype, []).append(_side_by_side(alike))
+            self._count += len(tensors)
 
     def copies(self) -> list[Tensor]:
-        """What is there now, in memory of its own."""
+        """What is there now, group after group, in memory of its own."""
         copies = [_NOTHING] * self._count
-        for results, places in self._groups:
-            flat = results.clone()
-            for index, shape, strides, start in places:
-                copies[index] = flat.as_strided(shape, strides, start)
+        for groups in self._by_type.values():
+            flats = [torch.empty_like(results) for results, _ in groups]
+            torch._foreach_copy_(flats, [results for results, _ in groups])  # one kernel
+            for flat, (_, places) in zip(flats, groups, strict=True):
+                for index, shape, strides, start in places:
+                    copies[index] = flat.as_strided(shape, strides, start)
         return copies
+
+
+def _side_by_side(tensors: Mapping[int, Tensor]) -> tuple[Tensor, list[_Place]]:
+    # Large ones first: those that matter then begin where memory is read fastest.
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].numel())
+    places, start = [], 0
+    for index, tensor in ordered:
+        places.append((index, tensor.shape, tensor.stride(), start))
+        start += tensor.numel()
+    flats = [tensor.permute(memory_order(tensor)).view(-1) for _, tensor in ordered]
+    return torch.cat(flats) if len(flats) > 1 else flats[0], places
 
 
 def _dense(tensor: Tensor) -> Tensor:
