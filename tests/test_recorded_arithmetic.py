@@ -378,3 +378,11 @@ def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch):
             world.step(seed)
     assert_same(plain, ours)
     assert ours.balancer._arithmetic.failed is not None
+
+
+def test_whoever_keeps_a_step_keeps_no_gradients():
+    world = World()
+    for seed in range(STEPS):
+        numbers = world.step(seed).numbers
+    assert recorded(world.balancer) == 1
+    assert numbers.untyped_storage().nbytes() == numbers.nbytes

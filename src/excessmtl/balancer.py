@@ -141,6 +141,8 @@ class Balancer(Stepping):
             write(parts)
         else:
             batch, decision, weights, parts = self._work_out(call, route, self.heads, walked)
+            del walked
+            batch = self._left_of(call, batch)
             if route.again:
                 write_again(call.losses, route.cuts, parts)
             else:
@@ -177,7 +179,7 @@ class Balancer(Stepping):
             scalar = defer_again(value, call.losses, route.cuts, parts, call.scale)
         else:
             scalar = defer(value, parts, call.scale)
-        self.last_step = self._close(call, batch, decision, weights)
+        self.last_step = self._close(call, self._left_of(call, batch), decision, weights)
         return scalar
 
     def end_epoch(self) -> None:

@@ -39,7 +39,8 @@ class Stepping(Opening):
         """What autograd finds where the heads can be walked together; None where they are walked one by one."""
         if route.heads is None or call.scale is not None:
             return None
-        apart = route.mode == "cut"
+        rows = call.probe is Probe.REPRESENTATION and not self.rule.per_sample  # these it wants in one tensor
+        apart = route.mode == "cut" and not rows
         walked = walk_heads(call.losses, route.heads, call.masks, keep=route.again, apart=apart)
         if route.mode == "direct" and not route.streams:
             walked = walk_trunk(walked, self._trunk, route.kinds, call.parameters)
@@ -147,6 +148,16 @@ class Stepping(Opening):
         late = bool(pending) and not self._holds(call, batch)
         return decision, self.weights if late else decision.weights
 
+    def _left_of(self, call: Call, batch: Gathered) -> Gathered:
+        """What is still needed of a batch when its gradients have been given their weights.
+
+        Large ones are let go now: while the trunk is walked they would stand beside all that is saved there.
+        """
+        if call.accumulate and self._holds(call, batch):
+            return batch.without_representation()
+        waits = call.accumulate and call.probe is Probe.REPRESENTATION and not self.rule.gated
+        return batch.without_graph() if waits else batch.without_heads()
+
     def _holds(self, call: Call, batch: Gathered) -> bool:
         """Whether gradients of micro-batches wait for the last one, to be given the weights of all together."""
         return batch.final and call.probe is not Probe.LOSSES
@@ -200,7 +211,7 @@ class Stepping(Opening):
             self._buffers["weights"] = decision.weights
         if call.accumulate and not self.rule.gated:
             if self._steps % self.every == 0:
-                self._pending = [*self._pending, batch if self._holds(call, batch) else batch.without_graph()]
+                self._pending = [*self._pending, batch]
         else:
             if self._pending:
                 self._pending = []

@@ -31,6 +31,28 @@ def test_in_parts(positions, channels_last, monkeypatch):
     torch.testing.assert_close(outer_products(z, dz), exactly(z, dz), rtol=1e-5, atol=1e-5)
 
 
+class NoKernels:
+    """What calls them fails."""
+
+
+@pytest.mark.parametrize(
+    ("z", "dz"),
+    [
+        (torch.zeros(0, 9, 4), torch.zeros(0, 9, 4)),
+        (torch.zeros(2, 9, 65), torch.zeros(2, 9, 65)),
+        (torch.zeros(2, 9, 4), torch.zeros(2, 9, 4, dtype=torch.bfloat16)),
+        (torch.zeros(2, 9, 4), torch.zeros(9, 3, 4).mT[:, :, :2].permute(2, 0, 1)),
+    ],
+    ids=["empty", "wide", "of_two_types", "far_apart"],
+)
+def test_what_does_not_fit_the_kernel(z, dz, monkeypatch):
+    monkeypatch.setattr(module, "kernels_for", lambda tensor: NoKernels())
+    monkeypatch.setattr(module, "_FARTHEST", 36)
+    with pytest.raises(AttributeError):
+        outer_products(torch.zeros(2, 9, 4), torch.zeros(2, 9, 4))
+    torch.testing.assert_close(outer_products(z, dz), exactly(z, dz))
+
+
 @on_cuda
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("features", [3, 16, 33, 64])
@@ -46,6 +68,10 @@ def test_by_the_kernel(positions, features, channels_last):
 def test_many_samples_and_other_types():
     z, dz = (draw(700, 100, 8, False, torch.bfloat16) for _ in range(2))
     torch.testing.assert_close(outer_products(z, dz), exactly(z, dz), rtol=1e-5, atol=1e-4)
+    z, dz = (draw(70_000, 7, 3, False) for _ in range(2))
+    torch.testing.assert_close(outer_products(z, dz), exactly(z, dz), rtol=1e-5, atol=1e-5)
+    z, dz = (draw(0, 7, 3, False) for _ in range(2))
+    assert outer_products(z, dz).shape == (0, 3, 3)
     z, dz = (draw(2, 40_000, 100, True) for _ in range(2))
     torch.testing.assert_close(outer_products(z, dz), exactly(z, dz), rtol=1e-4, atol=1e-3)
 

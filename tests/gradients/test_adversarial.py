@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from excessmtl.gradients import heads as heads_module
+from excessmtl.gradients import maps as maps_module
 from excessmtl.gradients import route as route_module
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 
@@ -13,11 +14,13 @@ METHODS = [UNIFORM, ROBUST, PAPER, PAPER_Z, Method("mgda", {"probe": "representa
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
 
-@pytest.fixture(params=["products", "rows", "plain"])
+@pytest.fixture(params=["products", "rows", "maps", "plain"])
 def way(request, monkeypatch):
-    """Every test here runs on the fast path for linear heads, the one for any heads, and the plain one."""
+    """Every test here runs on the fast path for linear heads, the two for any heads, and the plain one."""
     if request.param != "products":
         monkeypatch.setattr(heads_module, "linear_heads", lambda *_: None)
+    if request.param == "maps":
+        monkeypatch.setattr(maps_module, "_LARGE", 1)
     if request.param == "plain":
         monkeypatch.setattr(route_module, "separate_heads", lambda *_: None)
     return request.param

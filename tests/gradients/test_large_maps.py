@@ -94,6 +94,16 @@ def test_tasks_at_which_nothing_arrived_are_zero():
     assert not any(found.any() for found in (nothing.combined(weights[:2]), nothing.sums(), nothing.tensors))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_many_are_added_up_without_rounding_on_the_way(dtype):
+    gradients, weights = [draw(dtype=dtype) for _ in range(130)], torch.rand(130, device=DEVICE)
+    wanted = sum(weight.double() * gradient.double() for weight, gradient in zip(weights, gradients, strict=True))
+    ok = torch.ones(130, dtype=torch.bool, device=DEVICE)
+    found = weighted_sum(gradients, weights, ok)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), wanted, rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
 def test_what_is_large(monkeypatch):
     monkeypatch.setattr(maps_module, "_LARGE", draw().numel())
     assert all(large(draw(layout)) for layout in LAYOUTS)

@@ -29,6 +29,8 @@ _STREAM = 7919
 """Between the seeds of two projections."""
 _FEW = 2
 """Up to so many widths of features are multiplied before they are projected; more would cost more than is saved."""
+_SMALL = 1 / 8
+"""Of a map: so much memory may be taken for each task by what is made of all maps at once."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,13 @@ class Adapter:
         maps = [(one, one.gradients) for one in seen.together if isinstance(one.gradients, Maps)]
         if not maps or len(maps) < len(seen.together):
             return None
-        return maps if all(self._few(self._positions(one.z)) for one, _ in maps) else None
+        return maps if all(self._little(self._positions(one.z)) for one, _ in maps) else None
+
+    def _little(self, z: Tensor) -> bool:
+        """Whether products of [samples, positions, features], and their sketches, can be had for all tasks at once."""
+        _, positions, features = z.shape
+        made = max(features * features, (self.width + 1) * self.width)
+        return self._few(z) and made <= _SMALL * positions * features
 
     def _few(self, z: Tensor) -> bool:
         """Whether [samples, positions, features] are better multiplied before they are projected."""

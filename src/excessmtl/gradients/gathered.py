@@ -120,8 +120,16 @@ class Gathered:
         values = {id(cut): cut.without_graph() for task in self.one_by_one for cut, _ in task}
         cuts = [[(values[id(cut)], dz) for cut, dz in task] for task in self.one_by_one]
         together = None if self.stacked is None else self.stacked.without_graph()
-        nothing: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.masks]
-        return replace(self, one_by_one=cuts, own_one_by_one=nothing, final=False, stacked=together)
+        return replace(self, one_by_one=cuts, own_one_by_one=[[] for _ in cuts], final=False, stacked=together)
+
+    def without_representation(self) -> "Gathered":
+        """The same with nothing of the representation, whose gradients are the largest there are as a rule."""
+        return replace(self, one_by_one=[[] for _ in self.masks], own_one_by_one=self.own, stacked=None)
+
+    def without_heads(self) -> "Gathered":
+        """The same statistics at the losses and at the probed parameters, and nothing that could be written."""
+        cuts: list[list[tuple[Cut, Tensor]]] = [[] for _ in self.masks]
+        return replace(self, one_by_one=cuts, own_one_by_one=[[] for _ in cuts], final=False, stacked=None)
 
     def _rows(self, size: int, gradients: list[Tensor | None]) -> Tensor:
         dtypes = {g.dtype for g in gradients if g is not None}

@@ -30,7 +30,8 @@ def _kernels(device: torch.device, dtype: torch.dtype) -> ModuleType | None:
         kernels = importlib.import_module("excessmtl.gradients.triton_kernels")
         trial = torch.zeros(1, 64, 64, device=device, dtype=dtype)
         kernels.weighted_sum([trial], trial[0, 0], trial[0, 0] == 0)
-        kernels.outer_products(trial, trial)
+        for maps in (trial, trial.mT):  # channels last and not: these differ in how much shared memory they take
+            kernels.outer_products(maps, maps)
     except Exception as error:  # a missing compiler, too little shared memory: whatever a machine may lack
         line = str(error).partition("\n")[0]
         warnings.warn(

@@ -97,8 +97,11 @@ class Maps:
 
     def _reduced(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         found = {task: reduce(gradient) for task, gradient in self.arrived.items()}
-        zero = torch.zeros_like(next(iter(found.values()))) if found else reduce(torch.zeros_like(self.z))
-        return torch.stack([found.get(task, zero) for task in range(len(self.ok))])
+        if len(found) < len(self.ok):
+            like = next(iter(found.values()), None)
+            zero = reduce(torch.zeros_like(self.z)) if like is None else torch.zeros_like(like)
+            found = {task: found.get(task, zero) for task in range(len(self.ok))}
+        return torch.stack([found[task] for task in range(len(self.ok))])
 
     def _that_count(self, values: Tensor) -> Tensor:
         return torch.where(self.ok.view(-1, *(1 for _ in values.shape[1:])), values, 0)
@@ -107,13 +110,13 @@ class Maps:
         """The weighted sum."""
         if not self.arrived:
             return torch.zeros_like(self.z)
-        ok, tasks = self.ok, tuple(self.arrived)
-        if tasks != tuple(range(len(ok))):
+        ok, tasks = self.ok, tuple(sorted(self.arrived))  # autograd comes to the last of them first
+        if len(tasks) < len(ok):
             index = index_of(tasks, ok.device)
             ok, weights = ok[index], weights[index]
-        return weighted_sum(list(self.arrived.values()), weights, ok)
+        return weighted_sum([self.arrived[task] for task in tasks], weights, ok)
 
-    def each(self) -> list[Tensor]:
+    def copies(self) -> list[Tensor]:
         """The gradients one by one: from here on in memory of their own, where those that do not count are zero."""
         for task, gradient in self.arrived.items():
             self.arrived[task] = kept_where(self.ok[task], gradient)
@@ -123,7 +126,7 @@ class Maps:
     @property
     def tensors(self) -> Tensor:
         """[m, ...]"""
-        return torch.stack(self.each())
+        return torch.stack(self.copies())
 
     def times(self, matrix: Tensor) -> Tensor:
         """[m, ..., columns]: every gradient times `matrix`, in fp32."""

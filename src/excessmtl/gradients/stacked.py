@@ -61,7 +61,7 @@ class Stacked:
     @property
     def cuts(self) -> list[list[tuple[Cut, Tensor]]]:
         """Per task: the cut and its gradient there."""
-        each = self.at_cut.each() if isinstance(self.at_cut, Maps) else self.at_cut.tensors.unbind()
+        each = self.at_cut.copies() if isinstance(self.at_cut, Maps) else self.at_cut.tensors.unbind()
         return [[(self.cut, dz)] if there else [] for dz, there in zip(each, self.there, strict=True)]
 
     def sums(self) -> Tensor:
@@ -88,7 +88,7 @@ class Stacked:
         """What the statistics need."""
         at_cut = self.at_cut.alone() if isinstance(self.at_cut, Layers) else self.at_cut
         if isinstance(at_cut, Maps):
-            at_cut.each()  # a head recorded as a CUDA graph would write its next gradient over the one it left
+            at_cut.copies()  # a head recorded as a CUDA graph would write its next gradient over the one it left
         return replace(self, cut=self.cut.without_graph(), at_cut=at_cut, own=[])
 
 

@@ -43,7 +43,9 @@ def _weighted_sum(
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Tensor, ok: Tensor) -> Tensor:
     """`excessmtl.gradients.weighted_sum.weighted_sum`, reading every tensor once."""
-    out, weights, size = torch.empty_like(tensors[0]), weights.float(), tensors[0].numel()
+    dtype, size, weights = tensors[0].dtype, tensors[0].numel(), weights.float()
+    # What is read again by another launch must not have been rounded to half precision.
+    out = torch.empty_like(tensors[0], dtype=dtype if len(tensors) <= _AT_ONCE else torch.float32)
     for start in range(0, len(tensors), _AT_ONCE):
         some = tensors[start : start + _AT_ONCE]
         filled = [*some, *[some[0]] * (_AT_ONCE - len(some))]
@@ -51,7 +53,7 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Tensor, ok: Tensor) -> Tens
             _weighted_sum[(triton.cdiv(size, _BLOCK),)](
                 out, *filled, weights[start:], ok[start:], size, COUNT=len(some), MORE=start > 0, BLOCK=_BLOCK
             )
-    return out
+    return out.to(dtype)
 
 
 @triton.jit
@@ -71,7 +73,7 @@ def _outer_products(
     POSITIONS: tl.constexpr,
     FEATURES: tl.constexpr,
 ):
-    part, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    sample, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     z += sample * z_sample
     dz += sample * dz_sample
     feature = tl.arange(0, FEATURES)
@@ -93,7 +95,7 @@ def _outer_products(
         )
         # Three products in the precision of tensor cores are one in fp32.
         total = tl.dot(left.to(tl.float32), right.to(tl.float32), total, input_precision="tf32x3")
-    row = (part * tl.num_programs(1) + sample) * features + feature[:, None]
+    row = (part * tl.num_programs(0) + sample) * features + feature[:, None]
     tl.store(out + row * features + feature[None, :], total, mask=there[:, None] & there[None, :])
 
 
@@ -105,7 +107,7 @@ def outer_products(z: Tensor, dz: Tensor) -> Tensor:
     parts = triton.cdiv(positions, per_program)
     out = z.new_empty(parts, samples, features, features, dtype=torch.float32)
     with torch.cuda.device(out.device):
-        _outer_products[(parts, samples)](
+        _outer_products[(samples, parts)](  # CUDA counts no more than 65,535 of the second
             z,
             dz,
             out,
