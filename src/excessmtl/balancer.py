@@ -138,6 +138,7 @@ class Balancer(Stepping):
         walked = self._walk(call, route)
         if walked is not None and self._recordable(call, route) and self._arithmetic.takes(walked):
             parts, step = self._taken(call, route, walked)
+            del walked  # and with it the tasks' gradients: the trunk is walked with their sum
             write(parts)
         else:
             batch, decision, weights, parts = self._work_out(call, route, self.heads, walked)

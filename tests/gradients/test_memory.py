@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from excessmtl.gradients import maps as maps_module
+from excessmtl.recording.arithmetic import Arithmetic
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 
 TASKS = list("abcdef")
@@ -15,12 +16,12 @@ MGDA_Z = Method("mgda", {"probe": "representation"})
 SHAPE = (2, 8, 40, 40)
 
 
-@pytest.fixture(params=["rows", "maps"], autouse=True)
+@pytest.fixture(params=["rows", "maps", "rows to be recorded", "maps to be recorded"], autouse=True)
 def way(request, monkeypatch):
-    """Copied side by side, and left where autograd puts them."""
-    if request.param == "maps":
+    """Copied side by side, and left where autograd puts them; with the arithmetic as it is before it is recorded."""
+    if "maps" in request.param:
         monkeypatch.setattr(maps_module, "_LARGE", 1)
-    return request.param
+    monkeypatch.setattr(Arithmetic, "takes", lambda self, walked: "recorded" in request.param)
 
 
 class Alive(TorchDispatchMode):
