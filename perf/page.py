@@ -94,9 +94,27 @@ def accumulators(content: Mapping[str, Any]) -> str:
     return f"{origin(content)}\n\n{as_markdown(header, rows)}"
 
 
+def hosts(content: Mapping[str, Any]) -> str:
+    """The same command on another machine of the kind, beside the table above: what depends on the host."""
+    now = json.loads((RESULTS / "bench_cuda.json").read_text())["results"]
+    rows = []
+    for before, after in zip(content["results"], now, strict=True):
+        cells = [before["network"]]
+        for result in (before, after):
+            found = {row["method"]: row for row in result["rows"]}
+            ratios = [f"x{found[method]['ratio'][1]:.2f}" for method in ("uniform", "excess")]
+            cells += [f"{found['plain']['ms'][1]:.2f}", *ratios, f"{found['paper']['ms'][1]:.1f}"]
+        rows.append(cells)
+    columns = [
+        f"{name}, {when}" for when in ("before", "above") for name in ("plain, ms", "uniform", "excess", "paper, ms")
+    ]
+    return as_markdown(("network", *columns), rows)
+
+
 PARTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bench_cpu": bench,
     "bench_cuda": bench,
+    "bench_cuda_before": hosts,
     "growth_cpu": growth,
     "growth_cuda": growth,
     "accumulators": accumulators,

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-WARM_UP = 3
+from excessmtl.recording.graph import WARM_UP as RECORDED_AFTER
+
+WARM_UP = RECORDED_AFTER + 2
+"""Steps before the clock runs: in the first ones kernels are chosen, and balancers make their recordings."""
 _FEWEST, _MOST = 5, 100
 
 
