@@ -285,9 +285,11 @@ def test_a_state_that_is_loaded_again():
     assert_same(plain, ours)
 
 
-def test_large_tensors_are_not_copied_into_a_recording(monkeypatch):
-    monkeypatch.setattr(arithmetic, "_LARGEST", 1000)
-    assert recorded(compare().balancer) == 0
+@pytest.mark.parametrize(("largest", "kinds"), [(1000, 0), (1500, 1)])
+def test_large_tensors_are_not_copied_into_a_recording(monkeypatch, largest, kinds):
+    """Of linear heads: z [8, 16] and their weights [6, 16], not a gradient at z for each of them; 4 bytes a number."""
+    monkeypatch.setattr(arithmetic, "_LARGEST", largest)
+    assert recorded(compare().balancer) == kinds
 
 
 class Drawing(Rule):

@@ -6,6 +6,7 @@ done for others in their place: that is how it is recorded.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ class Walked:
         masked = tuple([mask is not None for mask in self.masks])
         return self.there, masked, self.at_cut.kind, leaves, tuple(map(id, self.parameters))
 
-    @property
+    @cached_property
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order in which `on` takes others."""
         return [

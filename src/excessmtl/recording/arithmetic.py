@@ -68,14 +68,11 @@ class Arithmetic:
 
     def takes(self, walked: Walked) -> bool:
         """Whether a batch is of use here."""
-        z = walked.cut.stored
         return (
-            z.is_cuda
-            and torch.version.hip is None
-            and self.failed is None
-            and z.nbytes * len(walked.there) <= _LARGEST
+            self.failed is None
+            and _can_record(walked.cut.stored.device)
             and not walked.sparse
-            and not torch.cuda.is_current_stream_capturing()
+            and sum([tensor.nbytes for tensor in walked.tensors]) <= _LARGEST
         )
 
     def outcome(self, walked: Walked, situation: Hashable, balancer: StatefulModule, work: Work) -> Outcome:
@@ -88,7 +85,7 @@ class Arithmetic:
         kind = self._kinds.of((situation, settings(), walked.kind, looks))
         if kind is None:
             return work(walked)
-        if kind.recorded is None and kind.taken >= WARM_UP and _fits(tensors):
+        if kind.recorded is None and kind.taken >= WARM_UP and all(one.device == tensors[0].device for one in tensors):
             kind.recorded = self._record(walked, tensors, balancer, work)
         if kind.recorded is not None:
             return kind.recorded.outcome(walked, tensors)
@@ -117,7 +114,6 @@ class Arithmetic:
         return _Recorded(recording, places, targets, balancer.tasks)
 
 
-def _fits(tensors: list[Tensor]) -> bool:
-    """Whether they lie on one device, and are not too many for a copy."""
-    together = all(tensor.device == tensors[0].device for tensor in tensors)
-    return together and sum(tensor.nbytes for tensor in tensors) <= _LARGEST
+def _can_record(device: torch.device) -> bool:
+    """Not inside somebody else's recording either."""
+    return device.type == "cuda" and torch.version.hip is None and not torch.cuda.is_current_stream_capturing()
