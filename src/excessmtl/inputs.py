@@ -120,7 +120,8 @@ def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> T
 
 
 def _known(argument: str, mapping: Mapping[Any, Any], tasks: Sequence[str]) -> None:
-    unknown = [name for name in mapping if name not in tasks]
+    known = set(tasks)
+    unknown = [name for name in mapping if name not in known]
     if unknown:
         raise ValueError(f"{argument} names unknown task {unknown[0]!r}; the tasks are {list(tasks)}")
 

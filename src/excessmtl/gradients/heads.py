@@ -196,8 +196,12 @@ def _gradients(losses: Losses, targets: list[Any], keep: bool = False) -> Sequen
 
 def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
     """What arrives at each loss. Made anew in every step, and apart: functions exist that overwrite what they get."""
-    ones = torch.ones(len(losses), dtype=losses[0].dtype, device=losses[0].device).unbind()  # in one launch
-    return [one.to(loss) if loss.ndim == 0 else torch.ones_like(loss) for one, loss in zip(ones, losses, strict=True)]
+    dtype, device = losses[0].dtype, losses[0].device
+    ones = torch.ones(len(losses), dtype=dtype, device=device).unbind()  # in one launch
+    return [
+        one if loss.ndim == 0 and loss.dtype == dtype and loss.device == device else torch.ones_like(loss)
+        for one, loss in zip(ones, losses, strict=True)
+    ]
 
 
 def _by_task(leaves: Sequence[Sequence[Tensor]], found: Sequence[Tensor | None]) -> list[list[Pair]]:

@@ -9,6 +9,7 @@ from excessmtl.gradients.rows import memory_order
 
 _Place = tuple[int, torch.Size, tuple[int, ...], int]
 """Of a tensor: which of all it is, its shape, its strides, and where it begins."""
+_NOTHING = torch.empty(0)
 _ALIGNED = 512
 """Bytes. Every tensor begins where one of its own would: libraries choose their kernels by that, and these round."""
 
@@ -17,6 +18,7 @@ class Results:
     """These tensors side by side; making one is part of the recording."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._count = len(tensors)
         self._groups: list[tuple[Tensor, list[_Place]]] = []
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             alike = {index: _dense(tensor) for index, tensor in enumerate(tensors) if tensor.dtype == dtype}
@@ -25,17 +27,18 @@ class Results:
                 places.append((index, tensor.shape, tensor.stride(), end))
                 end += -(-tensor.numel() // step) * step
             flat = next(iter(alike.values())).new_empty(end)
-            torch._foreach_copy_([view for _, view in _views(flat, places)], list(alike.values()))
+            views = [flat.as_strided(shape, strides, start) for _, shape, strides, start in places]
+            torch._foreach_copy_(views, list(alike.values()))
             self._groups.append((flat, places))
 
     def copies(self) -> list[Tensor]:
         """What is there now, in memory of its own."""
-        copies = dict(pair for flat, places in self._groups for pair in _views(flat.clone(), places))
-        return [copies[index] for index in range(len(copies))]
-
-
-def _views(flat: Tensor, places: list[_Place]) -> list[tuple[int, Tensor]]:
-    return [(index, flat.as_strided(shape, strides, start)) for index, shape, strides, start in places]
+        copies = [_NOTHING] * self._count
+        for results, places in self._groups:
+            flat = results.clone()
+            for index, shape, strides, start in places:
+                copies[index] = flat.as_strided(shape, strides, start)
+        return copies
 
 
 def _dense(tensor: Tensor) -> Tensor:
