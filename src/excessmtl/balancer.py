@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
-from excessmtl.gradients.capture import forget
+from excessmtl.gradients.cut import forget
 from excessmtl.gradients.observation import Probe
 from excessmtl.gradients.rewalk import defer_again, write_again
 from excessmtl.gradients.validation import Losses, Validation

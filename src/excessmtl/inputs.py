@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excessmtl.gradients.capture import tensors_in
+from excessmtl.gradients.cut import tensors_in
 
 
 def task_names(tasks: Any) -> tuple[str, ...]:

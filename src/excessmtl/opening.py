@@ -12,7 +12,7 @@ from torch import Tensor
 
 from excessmtl import inputs
 from excessmtl.gradients import sharded
-from excessmtl.gradients.capture import given
+from excessmtl.gradients.cut import given
 from excessmtl.gradients.distributed import Pool, alone, over_processes, processes
 from excessmtl.gradients.gathered import Gathered
 from excessmtl.gradients.graph import leaves_below, reaches_any

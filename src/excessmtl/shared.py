@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
-from excessmtl.gradients.capture import FindCut, noted_by, watch
+from excessmtl.gradients.cut import FindCut, noted_by, watch
 from excessmtl.listing import Listing
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from excessmtl.gradients.combined import combined
 from excessmtl.gradients.distributed import alone, over_processes
 from excessmtl.gradients.gather import gather
-from excessmtl.gradients.gather_heads import reduce_trunk, walk_heads, walk_trunk
 from excessmtl.gradients.gathered import Gathered, all_finite, beside, exact, without_gradients
 from excessmtl.gradients.observation import Observation, Probe
 from excessmtl.gradients.observe import observe
 from excessmtl.gradients.route import Route
 from excessmtl.gradients.validation import validation_products
 from excessmtl.gradients.walked import Walked
+from excessmtl.gradients.walks import reduce_trunk, walk_heads, walk_trunk
 from excessmtl.gradients.write import Contribution, contributions
 from excessmtl.methods.base import Decision, Heads
 from excessmtl.opening import Call, Opening

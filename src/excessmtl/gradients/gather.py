@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, has_labels, loss_values
 from excessmtl.gradients.graph import Reach, entries
 from excessmtl.gradients.hooks import asleep

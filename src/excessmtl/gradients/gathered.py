@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.constants import made_once
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.observation import Sample, Samples
 from excessmtl.gradients.rows import as_real, is_finite, keep_where
 from excessmtl.gradients.stacked import Stacked, by_task

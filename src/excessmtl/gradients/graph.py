@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-from excessmtl.gradients.capture import Cut, FindCut
+from excessmtl.gradients.cut import Cut, FindCut
 
 
 @dataclass(frozen=True)

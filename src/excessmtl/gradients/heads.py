@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.gradients.capture import Cut, FindCut
+from excessmtl.gradients.cut import Cut, FindCut
 from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.graph import Reach, leaf_of
 from excessmtl.gradients.hooks import asleep

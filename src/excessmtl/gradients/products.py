@@ -1,6 +1,5 @@
 """Gradients at z through linear heads: each is a product of two small matrices, and need not be multiplied out."""
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,24 +21,6 @@ class Products:
     """[outputs of all heads, features]"""
     sizes: tuple[int, ...]
     """Outputs of each head; 0 where the task is missing."""
-
-    @property
-    def kind(self) -> Hashable:
-        """Beside what the factors look like: equal for what is computed alike."""
-        return self.sizes
-
-    @property
-    def factors(self) -> list[Tensor]:
-        """The tensors it is made of, but for z."""
-        return [self.left, self.right]
-
-    def on(self, z: Tensor, factors: Iterator[Tensor]) -> "Products":
-        """The same with another z and the next of other `factors`."""
-        return Products(next(factors), next(factors), self.sizes)
-
-    def joined(self) -> "Products":
-        """As it is; see `AtOutputs`."""
-        return self
 
     @property
     def _owners(self) -> Tensor:

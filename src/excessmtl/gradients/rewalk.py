@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.graph import leaf_of
 from excessmtl.gradients.write import Contribution
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from excessmtl.gradients.capture import Cut, FindCut, no_cut
+from excessmtl.gradients.cut import Cut, FindCut, no_cut
 from excessmtl.gradients.graph import Reach, explore, kinds_below, leaves_below
 from excessmtl.gradients.heads import Heads, separate_heads
 from excessmtl.gradients.observation import Probe

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.linear import Layers, Owned
 from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.engine import gradients
 from excessmtl.gradients.hooks import asleep
 from excessmtl.gradients.rows import index_of

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import inputs
-from excessmtl.gradients.capture import no_cut
+from excessmtl.gradients.cut import no_cut
 from excessmtl.gradients.gather import gather
 from excessmtl.gradients.gathered import Gathered, exact
 from excessmtl.gradients.graph import explore

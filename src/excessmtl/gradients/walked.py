@@ -11,13 +11,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.gathered import Gathered, all_finite, exact, has_labels, loss_values
 from excessmtl.gradients.heads import Pair
 from excessmtl.gradients.linear import AtOutputs, Layers
 from excessmtl.gradients.maps import Maps
 from excessmtl.gradients.products import Products
-from excessmtl.gradients.rows import Rows, is_finite
+from excessmtl.gradients.rows import Rows, finite_rows, is_finite
 from excessmtl.gradients.stacked import by_task, stacked
 
 
@@ -30,7 +30,7 @@ class Walked:
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
     cut: Cut
-    at_cut: Rows | Maps | AtOutputs | Products
+    at_cut: Rows | Maps | AtOutputs
     """The gradients at the cut."""
     own: list[list[Pair]]
     """Per task: the leaves whose gradients `at_cut` does not tell, with theirs."""
@@ -87,6 +87,7 @@ class Walked:
         values = loss_values(self.losses)
         final = self.probed is not None
         cut = self.cut.forgotten() if final else self.cut
+        at_cut: Rows | Maps | Products
         at_cut, own = self.at_cut.joined(), self.own
         if final and isinstance(at_cut, Layers):  # gradients may wait for the last micro-batch, values of z may not
             at_cut, own = _multiplied_out(at_cut, own)
@@ -103,7 +104,7 @@ class Walked:
             finite = torch.stack([all_finite([gradient for _, gradient in task], values) for task in reached])
             finite = finite & is_finite(values)
         if self.probed is not None:
-            finite = finite & is_finite(self.probed.sum(1, dtype=torch.float32))
+            finite = finite & finite_rows(self.probed)
             one_by_one = [[] for _ in own]  # what has been walked to the end is not sent down again
         found = Gathered(
             values,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.engine import accumulate
 from excessmtl.gradients.gathered import Gathered, beside
 from excessmtl.gradients.graph import leaves_below

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.capture import Cut
+from excessmtl.gradients.cut import Cut
 from excessmtl.gradients.walked import Walked
 from excessmtl.gradients.write import Contribution
 from excessmtl.recording.graph import WARM_UP, Recording, failure

@@ -1,4 +1,7 @@
-"""Per-task gradients of one batch where the heads can be walked together: the fast way, for the usual model."""
+"""The walks of autograd for the usual model: over all heads together, and on through the trunk.
+
+`gather.py` walks any graph, task by task.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,10 +42,9 @@ def reduce_trunk(
     walked: Walked, trunk: TrunkWalk, kinds: frozenset[str], parameters: Sequence[Tensor], reduce: Reduce
 ) -> Gathered:
     """The same with the gradients reduced and let go; the trunk has to be walked once more."""
-    at_cut = walked.at_cut.joined()
-    batch = replace(walked, at_cut=at_cut).gathered()
+    dz, batch = walked.at_cut.joined().tensors, walked.gathered()
     reduced = ReducedRows(parameters, reduce, batch.ok)
-    trunk.walk(walked.cut, kinds, at_cut.tensors, _given(walked), parameters, reduced.take, keep=True)
+    trunk.walk(walked.cut, kinds, dz, _given(walked), parameters, reduced.take, keep=True)
     batch = replace(batch, finite=reduced.ok, parameters=parameters, reduced=reduced.numbers)
     if batch.stacked is not None:
         batch.stacked.zero_unless(batch.ok)
