@@ -1,19 +1,86 @@
-"""Recorded arithmetic without a CUDA device: a recording that does its work again when it is replayed."""
+"""A small model whose balancer records its arithmetic, and what stands in for a recording without a CUDA device."""
 
-import pytest
 import torch
+from torch import nn
+from torch.nn.functional import mse_loss
 
-from excessmtl.recording import arithmetic
-from models import DEVICE
+from excessmtl.recording.graph import WARM_UP
+from models import DEVICE, FEATURES, OUTPUTS, ROBUST, TASKS, WIDTH, MultiTask
+
+HEADS = {
+    "linear": lambda width: nn.Linear(WIDTH, width),
+    "no bias": lambda width: nn.Linear(WIDTH, width, bias=False),
+    "deep": lambda width: nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, width)),
+    "product": lambda width: Scaled(width),
+}
+STEPS = WARM_UP + 5
+
+
+class Scaled(nn.Module):
+    """Not a linear layer: its gradients are taken at z."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.scale, self.width = nn.Parameter(torch.ones(WIDTH)), width
+
+    def forward(self, z):
+        return (z * self.scale)[:, : self.width]
+
+
+class World:
+    """A model, its balancer and its optimiser, the same for the same arguments."""
+
+    def __init__(self, method=ROBUST, kind="linear", record=True, **options):
+        torch.manual_seed(1)
+        trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.model = MultiTask(trunk, {task: HEADS[kind](OUTPUTS[task]) for task in TASKS}).to(DEVICE)
+        self.balancer = method.create(self.model.trunk, record=record, **options)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.seen = []
+
+    def losses(self, seed, size=8, missing=(), bad=()):
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(width):
+            return torch.randn(size, width, generator=generator).to(DEVICE)
+
+        outputs = self.model(draw(FEATURES))
+        losses = {task: mse_loss(outputs[task], draw(width)) for task, width in OUTPUTS.items()}
+        return {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
+
+    def step(self, seed, arguments=None, **batch):
+        self.optimiser.zero_grad()
+        step = self.balancer.backward(self.losses(seed, **batch), **(arguments or {}))
+        gradients = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        self.seen.append((step.numbers.clone(), gradients))
+        self.optimiser.step()
+        return step
+
+
+def both(*arguments, **options):
+    return World(*arguments, record=False, **options), World(*arguments, **options)
+
+
+def take(seeds, *worlds, **batch):
+    """The same steps in all of them."""
+    for seed in seeds:
+        for world in worlds:
+            world.step(seed, **batch)
+
+
+def assert_same(plain, ours):
+    for (numbers, gradients), (wanted, wanted_gradients) in zip(ours.seen, plain.seen, strict=True):
+        torch.testing.assert_close(numbers, wanted, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(gradients, wanted_gradients, rtol=0, atol=0)
+    states = [world.balancer.state_dict() for world in (ours, plain)]
+    assert states[0].pop("_extra_state")["steps"] == states[1].pop("_extra_state")["steps"]
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0, equal_nan=True)
 
 
 class Again:
     """Stands in for a `Recording`: making it leaves no trace, replaying it does the work on whatever is in place."""
 
-    made = 0
-
     def __init__(self, work, balancer, stream):
-        Again.made += 1
         self.work, self.balancer = work, balancer
         self.places = dict(balancer.named_buffers())
         values = {name: place.clone() for name, place in self.places.items()}
@@ -35,16 +102,6 @@ class Again:
 class Stream:
     def __init__(self, device):
         self.device = device
-
-
-@pytest.fixture
-def recording(monkeypatch):
-    """On a CUDA device the real thing."""
-    Again.made = 0
-    if DEVICE.type != "cuda":
-        monkeypatch.setattr(torch.cuda, "Stream", Stream)
-        monkeypatch.setattr(arithmetic, "Recording", Again)
-        monkeypatch.setattr(arithmetic, "_can_record", lambda device: True)
 
 
 def recorded(balancer):

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from excessmtl import opening as opening_module
-from excessmtl.gradients import gather_heads as gather_module
 from excessmtl.gradients import reduced as reduced_module
+from excessmtl.gradients import walks as walks_module
 from excessmtl.gradients.rows import ParameterRows
 from models import BATCH, DEVICE, FEATURES, PAPER, TASKS, UNIFORM, assert_same, batch, gradients, losses_of, mlp
 
@@ -173,7 +173,7 @@ def seen(monkeypatch):
             found.append(self)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(gather_module, "ReducedRows", Counted)
+    monkeypatch.setattr(walks_module, "ReducedRows", Counted)
     return found
 
 

@@ -1,6 +1,6 @@
 """Steps whose arithmetic comes from a recording are the steps themselves, bit for bit, whatever happens in between.
 
-Without a CUDA device a stand-in does the work again (`recordings.py`); EXCESSMTL_TEST_DEVICE=cuda records it.
+Without a CUDA device a stand-in does the work again (`recorded_world.py`); EXCESSMTL_TEST_DEVICE=cuda records it.
 """
 
 import copy
@@ -13,87 +13,21 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 import excessmtl
 from excessmtl.methods.base import Decision, Rule
 from excessmtl.recording import arithmetic
 from excessmtl.recording.graph import WARM_UP
 from excessmtl.recording.kinds import MOST
-from models import DEVICE, FEATURES, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, MultiTask, rule_of
-from recordings import recorded, recording
+from models import DEVICE, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, rule_of
+from recorded_world import HEADS, STEPS, World, assert_same, both, recorded, take
 
-__all__ = ["recording"]
 pytestmark = pytest.mark.usefixtures("recording")
-
-HEADS = {
-    "linear": lambda width: nn.Linear(WIDTH, width),
-    "no bias": lambda width: nn.Linear(WIDTH, width, bias=False),
-    "deep": lambda width: nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, width)),
-    "product": lambda width: Scaled(width),
-}
-STEPS = WARM_UP + 5
-
-
-class Scaled(nn.Module):
-    """Not a linear layer: its gradients are taken at z."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.scale, self.width = nn.Parameter(torch.ones(WIDTH)), width
-
-    def forward(self, z):
-        return (z * self.scale)[:, : self.width]
-
-
-class World:
-    """A model, its balancer and its optimiser, the same for the same arguments."""
-
-    def __init__(self, method=ROBUST, kind="linear", record=True, **options):
-        torch.manual_seed(1)
-        trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
-        self.model = MultiTask(trunk, {task: HEADS[kind](OUTPUTS[task]) for task in TASKS}).to(DEVICE)
-        self.balancer = method.create(self.model.trunk, record=record, **options)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
-        self.seen = []
-
-    def losses(self, seed, size=8, missing=(), bad=()):
-        generator = torch.Generator().manual_seed(seed)
-
-        def draw(width):
-            return torch.randn(size, width, generator=generator).to(DEVICE)
-
-        outputs = self.model(draw(FEATURES))
-        losses = {task: mse_loss(outputs[task], draw(width)) for task, width in OUTPUTS.items()}
-        return {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
-
-    def step(self, seed, arguments=None, **batch):
-        self.optimiser.zero_grad()
-        step = self.balancer.backward(self.losses(seed, **batch), **(arguments or {}))
-        gradients = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
-        self.seen.append((step.numbers.clone(), gradients))
-        self.optimiser.step()
-        return step
-
-
-def both(*arguments, **options):
-    return World(*arguments, record=False, **options), World(*arguments, **options)
-
-
-def assert_same(plain, ours):
-    for (numbers, gradients), (wanted, wanted_gradients) in zip(ours.seen, plain.seen, strict=True):
-        torch.testing.assert_close(numbers, wanted, rtol=0, atol=0, equal_nan=True)
-        torch.testing.assert_close(gradients, wanted_gradients, rtol=0, atol=0)
-    states = [world.balancer.state_dict() for world in (ours, plain)]
-    assert states[0].pop("_extra_state")["steps"] == states[1].pop("_extra_state")["steps"]
-    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0, equal_nan=True)
 
 
 def compare(*arguments, steps=STEPS, **options):
     plain, ours = both(*arguments, **options)
-    for seed in range(steps):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(steps), plain, ours)
     assert recorded(plain.balancer) == 0
     assert_same(plain, ours)
     return ours
@@ -135,9 +69,7 @@ def test_bad_and_missing_tasks_smaller_batches_and_masks(method):
     assert_same(plain, ours)
     assert ours.balancer.skipped.tolist() == [0, 3, 0]
     assert recorded(ours.balancer) == 1  # the other kinds of batches have been seen too seldom
-    for seed in range(4):
-        for world in (plain, ours):
-            world.step(seed, missing=["c"])
+    take(range(4), plain, ours, missing=["c"])
     assert_same(plain, ours)
     assert recorded(ours.balancer) == 2
 
@@ -145,9 +77,7 @@ def test_bad_and_missing_tasks_smaller_batches_and_masks(method):
 def test_there_are_only_so_many_recordings():
     plain, ours = both()
     for size in range(4, 4 + MOST + 2):
-        for seed in range(WARM_UP + 2):
-            for world in (plain, ours):
-                world.step(seed, size=size)
+        take(range(WARM_UP + 2), plain, ours, size=size)
     assert recorded(ours.balancer) == MOST
     assert_same(plain, ours)
 
@@ -261,9 +191,7 @@ def test_a_copy_goes_on_by_itself(way):
             getattr(copied, part).load_state_dict(copy.deepcopy(getattr(ours, part).state_dict()))
         copied.seen = list(ours.seen)
     assert recorded(copied.balancer) == 0
-    for seed in range(STEPS, 2 * STEPS):
-        for world in (plain, copied):
-            world.step(seed)
+    take(range(STEPS, 2 * STEPS), plain, copied)
     assert_same(plain, copied)
     assert recorded(copied.balancer) == 1
     for seed in range(STEPS, 2 * STEPS):  # and what was copied has not moved
@@ -369,15 +297,11 @@ def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch):
 
     monkeypatch.setattr(arithmetic, "Recording", Refusing)
     plain, ours = both()
-    for seed in range(WARM_UP):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(WARM_UP), plain, ours)
     plain.step(WARM_UP)
     with pytest.warns(UserWarning, match="is not replayed: recording one failed.*no room for a graph"):
         ours.step(WARM_UP)
-    for seed in range(STEPS):  # without another warning
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(STEPS), plain, ours)  # without another warning
     assert_same(plain, ours)
     assert ours.balancer._arithmetic.failed is not None
 

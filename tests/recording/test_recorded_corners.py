@@ -10,10 +10,8 @@ from excessmtl.methods.excess import RobustExcess
 from excessmtl.recording import arithmetic
 from excessmtl.recording.graph import WARM_UP
 from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM
-from recordings import recorded, recording
-from test_recorded_arithmetic import STEPS, World, assert_same, both
+from recorded_world import STEPS, World, assert_same, both, recorded, take
 
-__all__ = ["recording"]
 pytestmark = pytest.mark.usefixtures("recording")
 
 
@@ -92,9 +90,7 @@ def test_batches_that_are_refused_do_not_count():
         with pytest.raises(ValueError, match="mask has 5 entries for a batch of 8"):
             ours.balancer.backward(ours.losses(seed), mask=short)
     assert ours.balancer._arithmetic.failed is None
-    for seed in range(STEPS):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(STEPS), plain, ours)
     assert recorded(ours.balancer) == 1
     assert_same(plain, ours)
 
@@ -188,9 +184,7 @@ def test_a_step_that_fails_in_the_trunk_has_counted_and_the_next_goes_on(method)
     with pytest.raises(RuntimeError, match="no further"):
         ours.balancer.backward(ours.losses(STEPS))
     hook.remove()
-    for seed in range(STEPS):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(STEPS), plain, ours)
     assert recorded(ours.balancer) == 1
     assert_same(plain, ours)
 
@@ -201,16 +195,12 @@ def test_a_recording_that_is_interrupted_is_made_at_the_next_step(monkeypatch):
             raise KeyboardInterrupt
 
     plain, ours = both()
-    for seed in range(WARM_UP):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(WARM_UP), plain, ours)
     with monkeypatch.context() as patched:
         patched.setattr(arithmetic, "Recording", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             ours.balancer.backward(ours.losses(0))
-    for seed in range(STEPS):
-        for world in (plain, ours):
-            world.step(seed)
+    take(range(STEPS), plain, ours)
     assert recorded(ours.balancer) == 1
     assert_same(plain, ours)
 

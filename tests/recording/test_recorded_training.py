@@ -10,9 +10,8 @@ from torch.nn.functional import cross_entropy
 import excessmtl
 from excessmtl.recording.graph import WARM_UP
 from models import DEVICE
-from recordings import recorded, recording
+from recorded_world import recorded
 
-__all__ = ["recording"]
 pytestmark = pytest.mark.usefixtures("recording")
 on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a CUDA device; set EXCESSMTL_TEST_DEVICE=cuda")
 TASKS = ["left", "right"]
