@@ -1,0 +1,212 @@
+"""A step that fails leaves the balancer as it was, and the next one is the one that would have been taken instead."""
+
+import copy
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from known_faults import each
+from models import (
+    METHODS,
+    TASKS,
+    Method,
+    assert_same,
+    batch,
+    gradients,
+    losses_of,
+    mlp,
+    trained,
+)
+
+PAPER = {"estimator": "paper"}
+OTHERS = [
+    Method("excess", {**PAPER, "streaming": True}),
+    Method("excess", {**PAPER, "streaming": True, "accumulators": "bf16"}),
+    Method("excess", {**PAPER, "accumulators": "bf16"}),
+    Method("excess", {**PAPER, "accumulators": "factored"}),
+    Method("mgda", {"probe": "representation"}),
+    Method("pcgrad", {"probe": "representation"}),
+]
+RANDOM = ["rlw", "pcgrad", "pcgrad-representation", "graddrop"]
+STREAMING = [str(method) for method in OTHERS if "streaming" in method.options]
+
+
+class Refused(Exception):
+    """What a user's hook raises."""
+
+
+def refuse(*_):
+    raise Refused
+
+
+def on_a_shared_parameter(model, z):
+    return model.trunk[0].weight.register_hook(refuse)
+
+
+def on_a_written_gradient(model, z):
+    return model.trunk[0].weight.register_post_accumulate_grad_hook(refuse)
+
+
+def on_a_head(model, z):
+    return model.heads["b"].weight.register_hook(refuse)
+
+
+def on_the_representation(model, z):
+    return z.register_hook(refuse)
+
+
+PLACES = [on_a_shared_parameter, on_a_written_gradient, on_a_head]
+each_place = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+
+
+@contextmanager
+def failing(model, z, place):
+    hook = place(model, z)
+    with pytest.raises(Refused):
+        yield
+    hook.remove()
+    model.zero_grad()
+
+
+def losses_at(model, z, targets):
+    return {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
+
+
+def twins(method):
+    """Two equal models with balancers, some steps into training."""
+    model = mlp()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 3)
+    model.zero_grad()
+    return (model, balancer), copy.deepcopy((model, balancer))
+
+
+def assert_goes_on_like(balancer, model, other, other_model):
+    """The next steps are those of a twin that never failed."""
+    for seed in (11, 12):
+        found = []
+        for one, network in ((balancer, model), (other, other_model)):
+            torch.manual_seed(seed)
+            x, targets = batch()
+            network.zero_grad()
+            step = one.backward(losses_of(network(x), targets))
+            found.append((step.weights, step.skipped, gradients(network), one.state_dict()))
+        assert_same(*found)
+
+
+def check_that_nothing_has_changed(method, place):
+    (model, balancer), (other_model, other) = twins(method)
+    before = copy.deepcopy(balancer.state_dict())
+    x, targets = batch()
+    z = model.trunk(x)
+    with failing(model, z, place):
+        balancer.backward(losses_at(model, z, targets))
+    assert_same(before, balancer.state_dict())
+    assert_goes_on_like(balancer, model, other, other_model)
+
+
+@each_place
+@each(
+    "method",
+    [*METHODS, *OTHERS],
+    failing=[*RANDOM, *STREAMING],
+    reason="the random stream, or what is reduced while streaming, moves on before the gradients are delivered",
+)
+def test_a_hook_that_raises_while_gradients_are_delivered(method, place):
+    check_that_nothing_has_changed(method, place)
+
+
+@each(
+    "method",
+    [*METHODS, *OTHERS],
+    failing=["rlw", "pcgrad-representation", "graddrop"],
+    reason="the random stream moves on before the gradients are delivered",
+)
+def test_a_hook_on_the_representation_that_raises(method):
+    check_that_nothing_has_changed(method, on_the_representation)
+
+
+@pytest.mark.parametrize("form", ["backward", "scalar"])
+@each("method", [*METHODS, *OTHERS])
+def test_a_hook_that_raises_while_gradients_are_computed(method, form):
+    """On the output of a head: before the rule is asked."""
+    (model, balancer), (other_model, other) = twins(method)
+    before = copy.deepcopy(balancer.state_dict())
+    x, targets = batch()
+    outputs = model(x)
+    outputs["b"].register_hook(refuse)
+    with pytest.raises(Refused):
+        (balancer if form == "scalar" else balancer.backward)(losses_of(outputs, targets))
+    assert_same(before, balancer.state_dict())
+    assert all(gradient is None for gradient in gradients(model).values())
+    assert_goes_on_like(balancer, model, other, other_model)
+
+
+class RaisesBelow(torch.autograd.Function):
+    """The identity, with a backward that refuses the n-th time."""
+
+    @staticmethod
+    def forward(ctx, x, countdown):
+        ctx.countdown = countdown
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.countdown[0] -= 1
+        if ctx.countdown[0] == 0:
+            raise Refused
+        return gradient, None
+
+
+@pytest.mark.parametrize("call", [2, 3])
+@each(
+    "method",
+    [Method("excess", PAPER), Method("mgda"), *OTHERS[:4]],
+    failing=STREAMING,
+    reason="what is reduced while streaming is not taken back",
+)
+def test_a_trunk_that_fails_at_one_of_the_tasks(method, call):
+    """As when memory runs out half way: some tasks have been through the trunk, others not."""
+    (model, balancer), (other_model, other) = twins(method)
+    before = copy.deepcopy(balancer.state_dict())
+    x, targets = batch()
+    countdown = [call]
+    hook = model.trunk[0].register_forward_hook(lambda module, args, output: RaisesBelow.apply(output, countdown))
+    losses = losses_of(model(x), targets)
+    hook.remove()
+    with pytest.raises(Refused):
+        balancer.backward(losses)
+    assert_same(before, balancer.state_dict())
+    model.zero_grad()
+    assert_goes_on_like(balancer, model, other, other_model)
+
+
+@each_place
+@each(
+    "method",
+    [*map(Method, ("excess", "uniform", "mgda", "gradnorm", "rlw", "pcgrad")), Method("excess", PAPER)],
+    failing=["rlw", "pcgrad"],
+    reason="the random stream moves on before the gradients are delivered",
+)
+def test_micro_batches_that_wait_are_not_lost_with_the_last_one(method, place):
+    """The last micro-batch fails; once more, and the step is the one of all of them."""
+    (model, balancer), (other_model, other) = twins(method)
+    torch.manual_seed(8)
+    (x, targets), (last_x, last_targets) = batch(), batch()
+    for one, network in ((balancer, model), (other, other_model)):
+        one.backward(losses_of(network(x), targets), accumulate=True)
+    written = gradients(model)
+    z = model.trunk(last_x)
+    with failing(model, z, place):
+        balancer.backward(losses_at(model, z, last_targets))
+    for name, parameter in model.named_parameters():
+        parameter.grad = written[name]
+    steps = [
+        one.backward(losses_of(network(last_x), last_targets))
+        for one, network in ((balancer, model), (other, other_model))
+    ]
+    assert_same(steps[0].weights, steps[1].weights)
+    assert_same(gradients(model), gradients(other_model))
+    assert_same(balancer.state_dict(), other.state_dict())
