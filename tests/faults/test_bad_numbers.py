@@ -72,6 +72,35 @@ def test_one_finite_spike_leaves_no_mark(method, factor, form):
         assert_finite(balancer, model, step)
 
 
+@each(
+    "method",
+    EVERY_FORM,
+    failing=[
+        "gradnorm",
+        "moml",
+        "groupdro",
+        "excess-paper",
+        "excess-paper-representation",
+        "excess-paper-bf16",
+        "excess-paper-factored",
+        "excess-paper-True",
+    ],
+    reason="the task is not left out, and has all the weight for ever",
+)
+def test_after_one_finite_spike_the_others_still_train(method):
+    """Weights that multiply from step to step never come back from a loss like that."""
+    model = mlp()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 3)
+    for spike in (1e20, 1.0, 1.0, 1.0):
+        x, targets = batch()
+        losses = losses_of(model(x), targets)
+        losses["b"] = losses["b"] * spike
+        step = balancer.backward(losses)
+    weights = dict(zip(TASKS, step.weights.tolist(), strict=True))
+    assert max(abs(weights["a"]), abs(weights["c"])) > 1e-3, weights
+
+
 # ------------------------------------------------------------------ a gradient that overflows below z
 
 
