@@ -148,7 +148,7 @@ def test_a_damaged_state_changes_nothing(method, damage):
     balancer = method.create(model.trunk)
     trained(balancer, model, 2)
     before = copy.deepcopy(balancer.state_dict())
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, RuntimeError, TypeError)):
         balancer.load_state_dict(DAMAGED[damage](method.create(model.trunk).state_dict()))
     assert_same(before, balancer.state_dict())
 
