@@ -20,8 +20,8 @@ from excessmtl.bench.machine import machine
 from excessmtl.benchmarks.base import Targets
 from excessmtl.estimation.accumulators import Estimate, Rounded, State
 from excessmtl.files import atomic_write
-from excessmtl.gradients.observation import Observation
-from excessmtl.methods.excess import PaperExcess
+from excessmtl.engine.observation import Observation
+from excessmtl.methods.excess_mtl import PaperExcess
 from excessmtl.training.batches import Inputs, prepared
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
@@ -51,7 +51,7 @@ class PaperNearest(PaperExcess):
     """The paper's rule with it."""
 
     @property
-    def _kept(self) -> Rounded:
+    def _squares(self) -> Rounded:
         return Nearest()
 
 

@@ -8,12 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from excessmtl.gradients.observation import Probe
+from excessmtl.engine.plan import Probe
 
 DEVICE = torch.device(os.environ.get("EXCESSMTL_TEST_DEVICE", "cpu"))
 TASKS = ["a", "b", "c"]
 FEATURES, WIDTH, BATCH = 6, 16, 8
 OUTPUTS = {"a": 3, "b": 1, "c": 2}
+ENGINE = None
+"""Makes the engine of every balancer where a test does not say; None: the library's default."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Method:
         return "-".join([self.name, *map(str, self.options.values())])
 
     def create(self, shared, tasks=TASKS, **options):
+        if ENGINE is not None:
+            options.setdefault("engine", ENGINE())
         return excessmtl.create(self.name, tasks=tasks, shared=shared, **self.options, **options)
 
 
@@ -50,6 +54,11 @@ def rule_of(method):
 
 def needs_z(method):
     return rule_of(method).probe is Probe.REPRESENTATION
+
+
+def trunk_of(balancer):
+    """What takes the backward passes through the trunk, in the fast engine."""
+    return getattr(balancer.engine, "fast", balancer.engine).trunk
 
 
 WITHOUT_Z = [method for method in METHODS if not needs_z(method)]

@@ -69,7 +69,7 @@ def test_parameter_probing_methods_see_one_big_batch(method, parts):
         torch.testing.assert_close(gradients(model), gradients(other_model), rtol=1e-4, atol=1e-5)
     for name in [] if method.name == "moml" else balancer.state:  # its min-norm point is rounding error here
         torch.testing.assert_close(balancer.state[name], other.state[name], rtol=1e-4, atol=1e-5)
-    assert_same(balancer.get_extra_state()["steps"], other.get_extra_state()["steps"])
+    assert_same(balancer.steps, other.steps)
 
 
 @pytest.mark.parametrize("form", ["backward", "scalar"])
@@ -122,7 +122,7 @@ def test_steps_are_counted_once(method):
     x, targets = batch(16)
     for _ in range(3):
         in_micro_batches(balancer, model, x, targets, 4)
-    steps = balancer.get_extra_state()["steps"]
+    steps = balancer.steps
     assert steps == (12 if balancer.rule.gated else 3)
 
 
@@ -192,7 +192,7 @@ def test_a_missing_task_keeps_its_weight_and_state(method, how):
     assert all(p.grad is None for p in model.heads["b"].parameters())
     for name, tensor in balancer.state.items():
         if tensor.ndim and len(tensor) == len(TASKS) and method in EXCESS and name != "scores":
-            assert torch.equal(tensor[1], state[f"state_{name}"][1]), name
+            assert torch.equal(tensor[1], state[f"memory.state_{name}"][1]), name
 
 
 @each_method

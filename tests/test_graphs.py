@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, embedding, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl.gradients.observation import Probe
+from excessmtl.engine.plan import Probe
 from models import (
     BATCH,
     DEVICE,
@@ -606,12 +606,12 @@ def test_in_place_change_does_not_falsify_the_statistics():
     losses = {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
     with pytest.raises(ValueError, match="changed in place"):
         balancer.backward(losses)
-    assert torch.equal(balancer.state_signal, twin.state_signal)
+    assert torch.equal(balancer.state["signal"], twin.state["signal"])
     balancer.backward(losses, at=z)
     z = twin_model.trunk(x) * 3.0
     losses = {task: mse_loss(twin_model.heads[task](z), targets[task]) for task in TASKS}
     twin.backward(losses, at=z)
-    torch.testing.assert_close(balancer.state_signal, twin.state_signal)
+    torch.testing.assert_close(balancer.state["signal"], twin.state["signal"])
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1)])
@@ -821,7 +821,7 @@ def test_sketch_of_a_task_does_not_depend_on_the_others():
         if present:
             losses["a"] = mse_loss(model.heads["a"](low), targets["a"])
         balancer.backward(losses)
-        states.append(balancer.state_signal[1])
+        states.append(balancer.state["signal"][1])
     torch.testing.assert_close(*states)
 
 

@@ -299,7 +299,7 @@ def test_one_sample_is_too_few_and_says_so():
     before = balancer.state_dict()
     with pytest.warns(UserWarning, match="1 sample"):
         balancer.backward(losses_of(model(x), targets))
-    for name in ("state_signal", "state_noise", "state_paired"):
+    for name in ("memory.state_signal", "memory.state_noise", "memory.state_paired"):
         torch.testing.assert_close(balancer.state_dict()[name], before[name])
 
 

@@ -105,11 +105,11 @@ def test_the_counter_of_skipped_tasks_is_saved(method):
 
 
 def _with(state, **changes):
-    return {**state, "_extra_state": {**state["_extra_state"], **changes}}
+    return {**state, "memory._extra_state": {**state["memory._extra_state"], **changes}}
 
 
 def _without(state, *keys):
-    return {**state, "_extra_state": {k: v for k, v in state["_extra_state"].items() if k not in keys}}
+    return {**state, "memory._extra_state": {k: v for k, v in state["memory._extra_state"].items() if k not in keys}}
 
 
 MISTAKES = {
@@ -118,18 +118,18 @@ MISTAKES = {
     "other method": lambda s: _with(s, method="nobody's"),
     "later version": lambda s: _with(s, version=99),
     "no version": lambda s: _without(s, "version"),
-    "no extra state": lambda s: {k: v for k, v in s.items() if k != "_extra_state"},
-    "extra state is None": lambda s: {**s, "_extra_state": None},
+    "no extra state": lambda s: {k: v for k, v in s.items() if k != "memory._extra_state"},
+    "extra state is None": lambda s: {**s, "memory._extra_state": None},
     "no tasks": lambda s: _without(s, "tasks"),
     "no method": lambda s: _without(s, "method"),
     "no steps": lambda s: _without(s, "steps"),
     "no random": lambda s: _without(s, "random"),
     "random of another size": lambda s: _with(s, random=torch.zeros(3, dtype=torch.uint8)),
     "steps is no number": lambda s: _with(s, steps="7"),
-    "a key is missing": lambda s: {k: v for k, v in s.items() if k != "weights"},
-    "a key too many": lambda s: {**s, "state_more": torch.zeros(3)},
-    "another shape": lambda s: {**s, "weights": torch.zeros(4)},
-    "not a tensor": lambda s: {**s, "weights": [0.3, 0.3, 0.4]},
+    "a key is missing": lambda s: {k: v for k, v in s.items() if k != "memory.weights"},
+    "a key too many": lambda s: {**s, "memory.state_more": torch.zeros(3)},
+    "another shape": lambda s: {**s, "memory.weights": torch.zeros(4)},
+    "not a tensor": lambda s: {**s, "memory.weights": [0.3, 0.3, 0.4]},
     "empty": lambda s: {},
 }
 

@@ -101,7 +101,7 @@ def compare_with_missing(method, bad, shared="module", form="backward"):
     for name, tensor in balancer.state.items():
         assert tensor.isfinite().all(), name
         if tensor.ndim and len(tensor) == len(TASKS) and method in EXCESS and name != "scores":
-            assert torch.equal(tensor[1], before[f"state_{name}"][1]), name
+            assert torch.equal(tensor[1], before[f"memory.state_{name}"][1]), name
     assert balancer.weights.isfinite().all()
 
 
@@ -141,9 +141,9 @@ def test_all_tasks_bad(method, bad):
     assert step.skipped == tuple(TASKS)
     assert all(g is None or not g.any() for g in gradients(model).values())
     after = balancer.state_dict()
-    assert torch.equal(before["weights"], after["weights"])
+    assert torch.equal(before["memory.weights"], after["memory.weights"])
     for name in balancer.state:
-        assert after[f"state_{name}"].isfinite().all()
+        assert after[f"memory.state_{name}"].isfinite().all()
     assert all(s.weights.isfinite().all() for s in trained(balancer, model, 2))
 
 
@@ -276,7 +276,7 @@ def test_an_overflow_reaches_the_scaler(method, shared):
     assert scaler.get_scale() < 2.0**60
     assert_same(kept, model.state_dict())
     for name in balancer.state:
-        assert torch.equal(before[f"state_{name}"], balancer.state[name]) or method.name in ("rlw", "dwa"), name
+        assert torch.equal(before[f"memory.state_{name}"], balancer.state[name]) or method.name in ("rlw", "dwa"), name
 
 
 @pytest.mark.parametrize("shared", ["module", "list"])

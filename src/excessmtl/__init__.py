@@ -2,8 +2,8 @@
 
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
+from excessmtl.cuda_graphs.replay import Replay
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
-from excessmtl.replay import Replay
 from excessmtl.step import Step
 
 __all__ = [

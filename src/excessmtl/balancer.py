@@ -1,26 +1,36 @@
 """Balancer: what a training loop talks to."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from itertools import accumulate as running_sums
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from excessmtl import inputs
-from excessmtl.gradients.cut import forget
-from excessmtl.gradients.observation import Probe
-from excessmtl.gradients.rewalk import defer_again, write_again
-from excessmtl.gradients.validation import Losses, Validation
-from excessmtl.gradients.write import defer, write
-from excessmtl.methods.base import Heads, Rule
-from excessmtl.shared import Shared
-from excessmtl.step import Step
-from excessmtl.stepping import Stepping
+from excessmtl import arguments
+from excessmtl.engine.checks import GraphChecks
+from excessmtl.engine.delivery import deferred, deliver
+from excessmtl.engine.distributed import Reduction, no_reduction, over_processes, processes
+from excessmtl.engine.observation import Observation, observe
+from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.engine.reference import Engine
+from excessmtl.engine.representation import forget
+from excessmtl.engine.shared import Shared
+from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
+from excessmtl.engine.tensors import autocast_disabled, split_by_parameter
+from excessmtl.engine.validation import validation_products
+from excessmtl.engines import EngineName, make_engine
+from excessmtl.memory import Memory, RandomStream
+from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.step import Outcome, Step
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
 
-class Balancer(Stepping):
+class Balancer(nn.Module):
     """Weighs tasks by a rule and sends their combined gradient through the shared parameters.
 
     Args:
@@ -35,18 +45,19 @@ class Balancer(Stepping):
             `scale=len(tasks)` for the habit of summing losses.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
-            batches say. Turn it off for processes that train different models.
-        tasks_at_once: For methods that look at all shared parameters: how many tasks are walked through the trunk
-            together, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where that
-            tensor is large; 1 on a CPU. Graphs that do not allow it are walked task by task.
-        streaming: For the paper's estimate on all shared parameters: let the gradients of a task go as soon as its
-            excess risk is known, and walk the trunk once more for the weighted sum. There are then as many gradients
-            as tasks are walked together, not one per task. Default: for 16 tasks or more whose gradients would take
-            over 64 MB, where nothing needs them (a scaler, micro-batches, several processes).
-        record: On a CUDA device, where the tasks meet at one tensor of moderate size: what a step works out between the
-            walks of autograd is recorded as a CUDA graph and launched as a whole, after three steps with a kind of
-            batch. Such a step is counted before it walks the trunk, and stays so should that walk fail. Turn it off to
-            look into a rule while it works.
+            batches show. Turn it off for processes that train different models.
+        engine: "fast", or "reference": one backward pass per task, written to be read. Both give the same numbers.
+        tasks_at_once: For methods that look at all shared parameters: how many tasks go through the trunk in one
+            backward pass, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where
+            that tensor is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
+        streaming: For the paper's estimate on all shared parameters: drop the gradients of a task as soon as its excess
+            risk is known, and pass the trunk once more for the weighted sum. As many gradients are alive as tasks go
+            through the trunk at once, not one per task. Default: for 16 tasks or more whose gradients would take over
+            64 MB, where nothing needs them (a scaler, micro-batches, several processes). A step that fails in the
+            middle of it leaves some tasks a step ahead, and the next one warns.
+        record: On a CUDA device, where the tasks meet at one tensor of moderate size: the work between the two backward
+            passes is recorded as a CUDA graph and launched as a whole, after three steps with a kind of batch. Turn it
+            off to debug a rule.
     """
 
     def __init__(
@@ -60,51 +71,27 @@ class Balancer(Stepping):
         scale: float = 1.0,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
+        engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
         streaming: bool | None = None,
         record: bool = True,
     ) -> None:
-        if heads not in (None, "weighted", "unweighted"):
-            raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a whole number of steps, at least 1, found {every!r}")
-        if every > 1 and rule.gated:
-            raise ValueError(f"every must be 1 for {rule.name!r}, found {every}: its multipliers fit one batch only")
-        if not 0 < scale < float("inf"):
-            raise ValueError(f"scale must be a positive number, found {scale!r}")
-        if layer is not None and rule.probe is not Probe.LAYER:
-            raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
-        if tasks_at_once is not None and rule.probe is not Probe.SHARED:
-            raise ValueError(f"tasks_at_once is not used by {rule.name!r} as it is set up here; leave it out")
-        if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
-            raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
-        if streaming and not rule.streams:
-            raise ValueError(f"streaming is not used by {rule.name!r} as it is set up here; leave it out")
-        names = inputs.task_names(tasks)
-        super().__init__(
-            rule.bind(names),
-            names,
-            Shared(shared, layer),
-            heads=heads or rule.heads,
-            every=every,
-            scale=float(scale),
-            pool=pool,
-            tasks_at_once=tasks_at_once,
-            streaming=streaming,
-            record=record,
-        )
-        looked_at = {Probe.SHARED: self._shared.parameters, Probe.LAYER: self._shared.layer}.get(rule.probe, ())
-        if any(parameter.is_complex() for parameter in looked_at):
-            raise ValueError(
-                f"{rule.name!r} looks at the gradients of shared parameters, and some of these are complex; keep real "
-                "and imaginary parts as parameters of their own, or take a method that looks at the representation or "
-                "at the losses"
-            )
+        super().__init__()
+        arguments.check_options(rule, heads, every, scale, layer, streaming)
+        names = arguments.task_names(tasks)
+        self.rule, self.tasks = rule.bind(names), names
+        self.heads: Heads = heads or rule.heads
+        self.every, self.scale, self.pool, self.streaming = every, float(scale), pool, streaming
+        self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
-
-    def extra_repr(self) -> str:
-        """The method, its options and the tasks."""
-        return f"{self.rule}, tasks={list(self.tasks)}, heads={self.heads!r}, every={self.every}, scale={self.scale}"
+        self._shared, self._checks = Shared(shared, layer), GraphChecks()
+        arguments.check_real(rule, self._shared.parameters, self._shared.layer)
+        self._pending: list[TaskGradients] = []
+        self._interrupted = False
+        shapes = [parameter.shape for parameter in self._shared.parameters]
+        self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
+        self.memory = Memory(self.rule, names, shapes, self._options())
+        self.to(self._shared.device)
 
     def backward(
         self,
@@ -133,24 +120,15 @@ class Balancer(Stepping):
             validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
         """
-        call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        route = self._route(call)
-        walked = self._walk(call, route)
-        if walked is not None and self._recordable(call, route) and self._arithmetic.takes(walked):
-            parts, step = self._taken(call, route, walked)
-            del walked  # and with it the tasks' gradients: the trunk is walked with their sum
-            write(parts)
-        else:
-            batch, decision, weights, parts = self._work_out(call, route, self.heads, walked)
-            del walked
-            batch = self._left_of(call, batch)
-            if route.again:
-                write_again(call.losses, route.cuts, parts)
-            else:
-                write(parts)
-            step = self._close(call, batch, decision, weights)
-        forget(route.cuts if route.heads is None else [route.heads.cut])
-        return step
+        call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+        plan = self._plan(call, stacklevel=4)
+        gradients = self.engine.task_gradients(plan)
+        decide = partial(self._decide, call, self.heads, False)
+        outcome: Outcome = self.engine.evaluate(decide, gradients, plan, self._key(call))
+        del gradients  # before the trunk is passed: they may be large
+        deliver(outcome.parts or [], plan)
+        forget(plan.noted)
+        return self._commit(call, outcome)
 
     def forward(
         self,
@@ -167,25 +145,215 @@ class Balancer(Stepping):
 
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
         can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
-        `last_step`.
+        `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
-        call = self._open(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        route = self._route(call, stacklevel=5)
-        batch, decision, weights, parts = self._work_out(call, route, "weighted", self._walk(call, route))
-        value = torch.where(batch.ok, batch.values * weights * self.scale, 0).sum()
-        if not parts:  # all is held back until the last micro-batch
-            first = next(iter(call.shared.values()))
-            parts = [(first, torch.zeros_like(first))]
-        if route.again:
-            scalar = defer_again(value, call.losses, route.cuts, parts, call.scale)
-        else:
-            scalar = defer(value, parts, call.scale)
-        self.last_step = self._close(call, self._left_of(call, batch), decision, weights)
+        call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+        plan = self._plan(call, stacklevel=6)
+        gradients = self.engine.task_gradients(plan)
+        decide = partial(self._decide, call, "weighted", True)
+        outcome: Outcome = self.engine.evaluate(decide, gradients, plan, None)
+        assert outcome.value is not None
+        scalar = deferred(outcome.value, outcome.parts or [], plan)
+        self.last_step = self._commit(call, outcome)
         return scalar
+
+    # ------------------------------------------------------------------ the parts of a step
+
+    def _call(
+        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, metrics: Any, validation: Any
+    ) -> Call:
+        """The arguments of a step, checked and in task order."""
+        arguments.check_inputs(self.rule, accumulate, metrics=metrics, validation_losses=validation)
+        ordered = arguments.ordered_losses(losses, self.tasks)
+        tensors = None if at is None else arguments.representation(at, self.tasks)
+        masks = arguments.label_masks(mask, self.tasks)
+        device = next(loss.device for loss in ordered if loss is not None)
+        indicators = arguments.metric_values(metrics, self.tasks, device)
+        if self.weights.device != device:
+            self.to(device)
+        scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
+        probe = self.rule.probe if self._estimating else Probe.LOSSES
+        per_sample = self.rule.per_sample
+        given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
+        call = Call(self.tasks, *given, probe, per_sample, self._shared, self._reduction)
+        needed = {
+            "scaler": scaler is not None,
+            "accumulate=True": accumulate or bool(self._pending),
+            "several processes that decide together": call.reduction is not no_reduction,
+        }
+        if self.streaming:
+            arguments.check_streaming(needed)
+        if self.rule.streams and self.streaming is not False and probe is Probe.SHARED and not any(needed.values()):
+            call.reduce, call.must_stream = self._reduce, bool(self.streaming)
+        return call
+
+    def _plan(self, call: Call, stacklevel: int) -> Plan:
+        self._checks.before(call, self.rule.name)
+        plan = self.engine.plan(call)
+        self._checks.after(plan, stacklevel)
+        return plan
+
+    def _decide(self, call: Call, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
+        """The whole step, given the gradients: what the rule decides, and the combined gradient. Changes nothing."""
+        stream = self.memory.random_stream()
+        with autocast_disabled(gradients.values):
+            decision, weights = self._ask_rule(call, gradients, stream)
+            applied = weights if self.scale == 1 else weights * self.scale
+            parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
+        step = self._report(gradients, applied, None if decision is None else decision.excess_risks)
+        write = partial(self.memory.write, left_out=gradients.left_out)
+        if decision is not None:
+            write = partial(write, decision.state, decision.weights, finish=decision.finish)
+        value = torch.where(gradients.ok, gradients.values * applied, 0).sum() if scalar else None
+        waiting = self._waiting(call, gradients) if call.accumulate else None
+        return Outcome(parts, step, write, value, stream.used, waiting)
+
+    def _ask_rule(self, call: Call, gradients: TaskGradients, stream: RandomStream) -> tuple[Decision | None, Tensor]:
+        """What the rule decides, and the weights to apply to this batch."""
+        gated = self.rule.gated
+        if not self._estimating or (call.accumulate and not gated):
+            return None, self.weights
+        pending = [] if gated else self._pending
+        batches = [*pending, gradients]
+        cross = None
+        if call.validation is not None:
+            ordered = partial(arguments.validation_losses, tasks=self.tasks)
+            cross = validation_products(call, batches, self.rule.lookahead(self.state), ordered)
+        seen = observe(batches, call, offsets=self._offsets, cross=cross, random_stream=stream)
+        decision = self.rule.update(self.state, seen)
+        decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
+        late = bool(pending) and not _held_back(call, gradients)
+        return decision, self.weights if late else decision.weights
+
+    def _combine(
+        self, call: Call, gradients: TaskGradients, weights: Tensor, heads: Heads, gates: Any
+    ) -> list[Contribution] | None:
+        """The weighted sum of the gradients to deliver now."""
+        if gates is not None and self.scale != 1:
+            gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
+        batches = [gradients]
+        if _held_back(call, gradients):
+            batches = [] if call.accumulate else [*(one for one in self._pending if one.complete), gradients]
+        own = weights if heads == "weighted" else None
+        found = [batch.weighted_sum(weights, own, gates) for batch in batches]
+        return None if None in found else [part for parts in found if parts is not None for part in parts]
+
+    def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None) -> Step:
+        values, left_out = gradients.values, gradients.left_out
+        nothing = torch.full_like(values, torch.nan)
+        return Step.of(
+            self.tasks,
+            weights=torch.where(left_out, 0, weights),
+            losses=torch.where(gradients.labelled, values, nothing),
+            excess_risks=nothing if risks is None else torch.where(gradients.ok, risks, nothing),
+            left_out=left_out,
+        )
+
+    def _waiting(self, call: Call, gradients: TaskGradients) -> TaskGradients | None:
+        """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
+        if self.rule.gated or not self._estimating:
+            return None
+        nothing = PerTask.nothing(len(self.tasks), gradients.values.device)
+        if _held_back(call, gradients):
+            return gradients.only(replace(nothing, at_leaves=gradients.own()))
+        return gradients.only(gradients.heads.statistics() if call.probe is Probe.REPRESENTATION else nothing)
+
+    def _commit(self, call: Call, outcome: Outcome) -> Step:
+        """Make the step count: the only place where the balancer changes."""
+        outcome.write()
+        if outcome.generator is not None:
+            self.memory.generator = outcome.generator
+        if call.accumulate and not self.rule.gated:
+            self._pending = self._pending if outcome.waiting is None else [*self._pending, outcome.waiting]
+        else:
+            self._pending = []
+            self.memory.steps += 1
+        self._interrupted = False
+        return outcome.step
+
+    def _reduce(self, call: Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
+        """What the rule makes of the gradients of some tasks, which are not kept. Its accumulators change now."""
+        if tasks.start == 0 and self._interrupted:
+            warnings.warn(
+                "the step before failed after the accumulators of some tasks had been updated, so these are a step "
+                "ahead; load the last saved state, or make the balancer with streaming=False",
+                stacklevel=2,
+            )
+        self._interrupted = True
+        with autocast_disabled(rows):
+            seen = Observation(
+                losses=rows.new_zeros(len(rows)),
+                ok=ok,
+                rows=split_by_parameter(rows, call.parameters),
+                matrix=rows,
+                positions=tuple(call.trainable),
+                offsets=tuple(self._offsets[position] for position in call.trainable),
+            )
+            return self.rule.reduce(self.state, tasks, seen)
+
+    # ------------------------------------------------------------------ what a step depends on
+
+    @property
+    def _estimating(self) -> bool:
+        return self.memory.steps % self.every == 0
+
+    @property
+    def _reduction(self) -> Reduction:
+        """How statistics are summed over the processes that train together."""
+        return over_processes if self.pool and processes() > 1 else no_reduction
+
+    def _options(self) -> dict[str, str]:
+        """What the state depends on."""
+        own = {option.name: repr(getattr(self.rule, option.name)) for option in fields(self.rule)}
+        return {**own, "heads": repr(self.heads), "every": repr(self.every), "scale": repr(self.scale)}
+
+    @property
+    def step_key(self) -> tuple[Any, ...]:
+        """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
+        module = self._shared.module
+        training = module is not None and module.training
+        return self.rule, training, self.heads, self.scale, self._estimating, self.memory.addresses
+
+    def _key(self, call: Call) -> tuple[Any, ...] | None:
+        """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
+        inputs = call.metrics is not None or call.validation is not None or call.scale is not None
+        if inputs or self.rule.uses_host or call.accumulate or self._pending or call.reduction is not no_reduction:
+            return None
+        return self.step_key
+
+    # ------------------------------------------------------------------ for users
+
+    def extra_repr(self) -> str:
+        """The method, its options and the tasks."""
+        return f"{self.rule}, tasks={list(self.tasks)}, heads={self.heads!r}, every={self.every}, scale={self.scale}"
+
+    @property
+    def weights(self) -> Tensor:
+        """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
+        return self.memory.weights
+
+    @property
+    def skipped(self) -> Tensor:
+        """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
+        return self.memory.skipped
+
+    @property
+    def state(self) -> State:
+        """The rule's state, by name."""
+        return self.memory.state
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken."""
+        return self.memory.steps
 
     def end_epoch(self) -> None:
         """Tell rules that count epochs (DWA) that one is over."""
-        self.remember(self.rule.end_epoch(self.state))
+        self.memory.write(self.rule.end_epoch(self.state))
+
+    def discard(self) -> None:
+        """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
+        self._pending = []
 
     @property
     def accumulating(self) -> bool:
@@ -207,3 +375,32 @@ class Balancer(Stepping):
         """The shared module and all in it; none where parameters were given."""
         module = self._shared.module
         return [] if module is None else list(module.modules())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.weights.device
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.weights.device != before:
+            self.engine.forget()
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._pending:
+            warnings.warn(
+                "the state is saved between two micro-batches of a step, and what they have accumulated is not part "
+                "of it; save it after the last one",
+                stacklevel=3,
+            )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        mine = prefix + "memory."
+        found = {key[len(mine) :]: value for key, value in state_dict.items() if key.startswith(mine)}
+        if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
+            self.memory.check(found)
+        self.discard()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _held_back(call: Call, gradients: TaskGradients) -> bool:
+    """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
+    return gradients.complete and call.probe is not Probe.LOSSES

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from excessmtl.balancer import Balancer
+from excessmtl.engine.reference import Engine
+from excessmtl.engines import EngineName
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
@@ -22,7 +24,8 @@ class ExcessMTL(Balancer):
     """ExcessMTL, a robust form by default (`estimator="robust"`) or Algorithm 1 of the paper (`"paper"`).
 
     `probe` says where the estimator looks: `"representation"` (all that the robust one does) or, for the paper's,
-    `"all"` shared parameters. Further options are those of the estimator; see `excessmtl.methods.excess`.
+    `"all"` shared parameters. Further options are those of the estimator: `excessmtl.methods.robust` and
+    `excessmtl.methods.excess_mtl`.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class ExcessMTL(Balancer):
         every: int = 1,
         scale: float = 1.0,
         pool: bool = True,
+        engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
         streaming: bool | None = None,
         record: bool = True,
@@ -50,6 +54,7 @@ class ExcessMTL(Balancer):
             every=every,
             scale=scale,
             pool=pool,
+            engine=engine,
             tasks_at_once=tasks_at_once,
             streaming=streaming,
             record=record,

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from excessmtl.gradients import sharded
-from excessmtl.inputs import ordered_losses, shared_parameters
+from excessmtl.arguments import ordered_losses
+from excessmtl.engine import fsdp
+from excessmtl.engine.shared import parameters_in
 from excessmtl.solvers.min_norm import min_norm
 
 
@@ -27,10 +28,10 @@ def pareto_stationarity(
     """
     named = _named(losses)
     ordered = ordered_losses(named, list(named))
-    parameters = [parameter for parameter in shared_parameters(shared) if parameter.requires_grad]
+    parameters = [parameter for parameter in parameters_in(shared) if parameter.requires_grad]
     if not parameters:
         raise ValueError("shared has no parameter that needs a gradient; unfreeze it or pass another part of the model")
-    if sharded.in_use():
+    if fsdp.in_use():
         raise ValueError(
             "fully_shard has sharded modules of this process, and the gradients of all shared parameters are needed "
             "whole; measure a copy of the model in a process that shards nothing"

@@ -1,9 +1,12 @@
-"""What one call of `backward` returns."""
+"""What one call of `backward` returns, and what it is made from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+from excessmtl.engine.task_gradients import Contribution, TaskGradients
 
 _QUANTITIES = ("weights", "losses", "excess_risks", "skipped")
 """The rows of `numbers`, as a logger sees them."""
@@ -19,7 +22,7 @@ class Step:
 
     tasks: tuple[str, ...]
     numbers: Tensor
-    """[4, m]: all of what follows, and 1 for tasks that were left out."""
+    """[4, m]: weights, losses, excess risks, and 1 for tasks that were left out."""
 
     @classmethod
     def of(
@@ -61,3 +64,20 @@ class Step:
         if all(plain[f"excess_risks/{task}"] != plain[f"excess_risks/{task}"] for task in self.tasks):
             plain = {name: value for name, value in plain.items() if not name.startswith("excess_risks/")}
         return plain
+
+
+@dataclass
+class Outcome:
+    """What a step is going to do. Nothing has been changed yet."""
+
+    parts: list[Contribution] | None
+    """The gradients to deliver. None where a task turned out to be unusable, and it is not known which."""
+    step: Step
+    write: Callable[[], None]
+    """Changes the balancer's state on the device."""
+    value: Tensor | None = None
+    """The weighted sum of the losses, for the scalar form."""
+    generator: Generator | None = None
+    """The random stream after the step, where the rule has used it."""
+    waiting: TaskGradients | None = None
+    """What the last micro-batch of the step is going to need of this one."""

@@ -5,7 +5,7 @@ import torch
 
 from excessmtl.estimation import outer_products as module
 from excessmtl.estimation.outer_products import in_parts, outer_products
-from excessmtl.gradients.kernels import kernels_for
+from excessmtl.fast.kernels import kernels_for
 from models import DEVICE
 
 on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="kernels need a CUDA device; set EXCESSMTL_TEST_DEVICE=cuda")

@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call, grad
 
 import excessmtl
+from excessmtl.engine.observation import Observation, Sample
 from excessmtl.estimation.adapter import Adapter, Moments
-from excessmtl.estimation.robust import fisher, pair_signal, reducible_share
-from excessmtl.gradients.observation import Observation, Sample
+from excessmtl.estimation.robust import pair_signal, reducible_share
 
 FEATURES, WIDTH, BATCH = 6, 8, 5
 
@@ -62,7 +62,7 @@ def test_signal_is_the_mean_product_over_all_pairs_of_samples(case):
     moments = Adapter(width=WIDTH).moments(seen)
     # Features below the width are padded: the weight rows, then the bias row at the end.
     rows = [*range(FEATURES), WIDTH]
-    signal, noise = pair_signal(moments)[0], fisher(moments)[0]
+    signal, noise = pair_signal(moments)[0], moments.fisher[0]
     torch.testing.assert_close(signal[rows], expected_signal.sum(1), atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(noise[rows], expected_fisher.sum(1), atol=1e-6, rtol=1e-4)
     assert signal[FEATURES:WIDTH].abs().max() == 0
@@ -132,7 +132,7 @@ def test_share_ignores_the_scale_of_the_loss_and_pure_noise():
     def share(g):
         n = len(g)
         moments = Moments(g.mean(0)[None], g.square().sum((0, 2))[None] / n**2, torch.tensor([float(n)]))
-        return reducible_share(pair_signal(moments), fisher(moments), 1e-3).item()
+        return reducible_share(pair_signal(moments), moments.fisher, 1e-3).item()
 
     assert share(gradients) == pytest.approx(share(1000 * gradients), rel=1e-4)
     assert share(gradients) == pytest.approx(5 * 0.09 / 1.09, rel=0.1)

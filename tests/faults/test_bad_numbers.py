@@ -27,7 +27,7 @@ def assert_finite(balancer, model, step):
     assert step.weights.isfinite().all()
     assert balancer.weights.isfinite().all()
     for name, tensor in balancer.state_dict().items():
-        assert name == "_extra_state" or tensor.isfinite().all(), name
+        assert name == "memory._extra_state" or tensor.isfinite().all(), name
     for name, gradient in gradients(model.trunk).items():
         assert gradient is None or gradient.isfinite().all(), name
 

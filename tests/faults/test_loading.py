@@ -124,8 +124,8 @@ def test_options_that_change_nothing_but_the_way_may_differ(option):
 
 def with_random_stream(change):
     def damaged(state):
-        extra = state["_extra_state"]
-        return {**state, "_extra_state": {**extra, "random": change(extra["random"])}}
+        extra = state["memory._extra_state"]
+        return {**state, "memory._extra_state": {**extra, "random": change(extra["random"])}}
 
     return damaged
 
@@ -182,4 +182,4 @@ def test_a_state_saved_between_steps_says_nothing():
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     balancer.backward(losses_of(model(x), targets))
-    assert list(balancer.state_dict()["_extra_state"]["tasks"]) == TASKS
+    assert list(balancer.state_dict()["memory._extra_state"]["tasks"]) == TASKS

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl.gradients import sharded
-from excessmtl.gradients.observation import Probe
+from excessmtl.engine import fsdp
+from excessmtl.engine.plan import Probe
 
 BATCH, STEPS, TASKS = 16, 4, ["a", "b", "c"]
 
@@ -295,7 +295,7 @@ def main():
     torch.set_num_threads(1)
     failures = [*silence_about_the_older_form()]
     expected = [case.alone() for case in CASES]
-    if sharded.in_use():
+    if fsdp.in_use():
         failures.append("nothing has been sharded yet, but something is found to be")
     for case, alone in zip(CASES, expected, strict=True):
         failures += differences(case, alone)

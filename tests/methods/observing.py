@@ -3,7 +3,7 @@
 import torch
 
 import excessmtl.methods
-from excessmtl.gradients.observation import Observation, Sample
+from excessmtl.engine.observation import Observation, Sample
 
 LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
 GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
@@ -40,7 +40,7 @@ def observe(gradients, losses=None, ok=None, z=None, seed=0, **more):
         ok=ok,
         rows=(gradients,),
         samples=lambda task: [Sample(z, gradients[task][None])],
-        generator=torch.Generator().manual_seed(seed),
+        random_stream=lambda: torch.Generator().manual_seed(seed),
         **more,
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 import excessmtl.methods
-from excessmtl.gradients.observation import Probe
+from excessmtl.engine.plan import Probe
 
 BAD = [
     ("static", {"weights": [1, -1]}, "weights.*-1"),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.methods.excess import RobustExcess
+from excessmtl.methods.robust import RobustExcess
 
 
 def weights(rule, risks, initial, norms, known=None):

@@ -11,8 +11,8 @@ from torch import Tensor
 import excessmtl
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.networks import Problem
-from excessmtl.recording.graph import WARM_UP, Recording, beside
-from excessmtl.recording.inputs import Arguments, Places
+from excessmtl.cuda_graphs.recording import WARM_UP, Recording, on_stream
+from excessmtl.cuda_graphs.static_inputs import Arguments, StaticInputs
 
 Step = Callable[[], object]
 BASELINE = "plain"
@@ -83,23 +83,23 @@ def _plain_replayed(problem: Problem) -> Step:
     if device.type != "cuda":
         return _plain(problem)
     batch = Arguments((problem.inputs, problem.targets))
-    places, parameters = Places(batch, device), list(problem.parameters())
+    inputs, parameters = StaticInputs(batch, device), list(problem.parameters())
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def backward() -> None:
         for parameter in parameters:
             parameter.grad = None
-        _, losses = problem.on(*places.arguments)
+        _, losses = problem.on(*inputs.arguments)
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
 
-    with beside(stream, device):
+    with on_stream(stream, device):
         for _ in range(WARM_UP):
             backward()
         recording = Recording(backward, None, stream)
     gradients = [parameter.grad for parameter in parameters]
 
     def step() -> None:
-        places.fill(batch.leaves)
+        inputs.fill(batch.leaves)
         recording.replay()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from excessmtl.engine.observation import Observation
 from excessmtl.estimation.paper import chunks, excess_risks
-from excessmtl.gradients.observation import Observation
 
 State = dict[str, Tensor]
 _ODD, _GOLDEN = 0x3C6EF35F, 0x9E3779B9 - 2**32

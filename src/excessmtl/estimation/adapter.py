@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from excessmtl.constants import made_once
+from excessmtl.engine.distributed import no_reduction, reduced_in_one
+from excessmtl.engine.observation import Observation, Sample, Samples, check_mask
+from excessmtl.engine.tensors import cached_constant, total
 from excessmtl.estimation.outer_products import outer_products
-from excessmtl.gradients.distributed import alone, summed
-from excessmtl.gradients.maps import Maps
-from excessmtl.gradients.observation import Observation, Sample, Samples, check_mask
-from excessmtl.gradients.observe import total
 
 _STREAM = 7919
 """Between the seeds of two projections."""
@@ -48,6 +46,11 @@ class Moments:
     def power(self) -> Tensor:
         """[m, width + 1]: the squares of `first`, summed over its last dimension."""
         return self.first.square().sum(2)
+
+    @cached_property
+    def fisher(self) -> Tensor:
+        """[m, width + 1]: the per-sample Fisher (1/n) sum_b (n g_b)^2, summed like `second`."""
+        return self.second * self.count.unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -76,20 +79,20 @@ class Adapter:
 
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
-        if seen.together and self._takes_vectors and all(one.z.ndim == 2 for one in seen.together):
-            batches = [self._of_all(one) for one in seen.together]
-            first, second, count = (total(sums) for sums in zip(*batches, strict=True))
-        elif (maps := self._large_maps(seen)) is not None:
-            batches = [self._of_maps(one, gradients) for one, gradients in maps]
-            first, second, count = (total(sums) for sums in zip(*batches, strict=True))
+        batches = seen.samples_of_all
+        if batches and self._takes_vectors and all(one.z.ndim == 2 for one in batches):
+            sums = [total(parts) for parts in zip(*map(self._of_vectors, batches), strict=True)]
+        elif batches and all(one.gradients.large and self._little(self._positions(one.z)) for one in batches):
+            sums = [total(parts) for parts in zip(*map(self._of_maps, batches), strict=True)]
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
-            first, second, count = (torch.stack(sums) for sums in zip(*tasks, strict=True))
-        if seen.pool is not alone:
+            sums = [torch.stack(parts) for parts in zip(*tasks, strict=True)]
+        first, second, count = sums
+        if seen.reduction is not no_reduction:
             # The loss is a mean over this process's samples, so a sample's own gradient is `count` times what arrives.
             first, second = first * count[:, None, None], second * count[:, None].square()
-            first, second, count = summed([first, second, count], seen.pool)
+            first, second, count = reduced_in_one([first, second, count], seen.reduction)
             share = 1 / count.clamp(min=1)
             first, second = first * share[:, None, None], second * share[:, None].square()
         return Moments(first, second, count)
@@ -99,7 +102,7 @@ class Adapter:
         """Whether a matrix is one row of features per sample."""
         return self.batch_dim in (0, -2) and self.feature_dim in (None, 1, -1)
 
-    def _of_all(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
+    def _of_vectors(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """All tasks at once, for a representation of vectors: the sums below as a product of matrices per task."""
         size, features = batch.z.shape
         seed, device = self.seed, batch.z.device
@@ -108,13 +111,6 @@ class Adapter:
         z = z.nan_to_num(0, 0, 0)
         dz = batch.gradients.times(_narrowed(features, self.width, seed + _STREAM, device))
         return z.T @ dz, dz.square().sum(-1) @ z.square(), batch.counts(_enough(size))
-
-    def _large_maps(self, seen: Observation) -> list[tuple[Samples, Maps]] | None:
-        """All there is, where it is large maps of few features."""
-        maps = [(one, one.gradients) for one in seen.together if isinstance(one.gradients, Maps)]
-        if not maps or len(maps) < len(seen.together):
-            return None
-        return maps if all(self._little(self._positions(one.z)) for one, _ in maps) else None
 
     def _little(self, z: Tensor) -> bool:
         """Whether products of [samples, positions, features], and their sketches, can be had for all tasks at once."""
@@ -126,14 +122,14 @@ class Adapter:
         """Whether [samples, positions, features] are better multiplied before they are projected."""
         return z.shape[2] < z.shape[1] and z.shape[2] <= _FEW * self.width
 
-    def _of_maps(self, batch: Samples, gradients: Maps) -> tuple[Tensor, Tensor, Tensor]:
-        """All tasks at once, for large maps: what is read of them first is multiplied, and then small."""
-        z = self._positions(batch.z)
-        products = gradients.reduced(lambda dz: outer_products(z, self._positions(dz)))
+    def _of_maps(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
+        """All tasks at once, for large maps: they are multiplied first, and what comes out is small."""
+        z, gradients = self._positions(batch.z), batch.gradients
+        products = gradients.each(lambda dz: outer_products(z, self._positions(dz)))
         if batch.z.ndim > 3 and self.batch_dim % batch.z.ndim == 0 and self.feature_dim in (None, 1, 1 - batch.z.ndim):
-            sums = gradients.over_positions
+            sums = gradients.over_positions()
         else:
-            sums = gradients.reduced(lambda dz: self._positions(dz).sum(1, dtype=torch.float32))
+            sums = gradients.each(lambda dz: self._positions(dz).sum(1, dtype=torch.float32))
         per_sample = self._sketched(products, sums)
         return per_sample.sum(1), per_sample.square().sum((1, 3)), batch.counts(_enough(len(z)))
 
@@ -234,13 +230,13 @@ def _enough(size: int) -> int:
     return size
 
 
-@made_once
+@cached_constant
 def _gaussian(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(features, width, generator=generator) / math.sqrt(width)).to(device)
 
 
-@made_once
+@cached_constant
 def _narrowed(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     """[features, width]: the projection, or what leaves narrow features as they are and adds zeros."""
     if features > width:
@@ -248,13 +244,13 @@ def _narrowed(features: int, width: int, seed: int, device: torch.device) -> Ten
     return torch.eye(features, width, device=device)
 
 
-@made_once
+@cached_constant
 def _beside_one(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     """[features, width + 1]: the same with a column of zeros, where `_last` puts the 1."""
     return functional.pad(_narrowed(features, width, seed, device), (0, 1))
 
 
-@made_once
+@cached_constant
 def _last(width: int, device: torch.device) -> Tensor:
     """[width + 1]: zeros and a 1."""
     return torch.eye(width + 1, device=device)[width]

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from excessmtl.gradients.kernels import kernels_for
+from excessmtl.fast.kernels import kernels_for
 
 _PART = 512
 """Positions that are multiplied at once on a GPU, where one long product of small matrices keeps most of it waiting."""

@@ -21,21 +21,58 @@ both sums. Elsewhere it is an approximation: features that go together are count
 below one), and several outputs are averaged instead of added. `docs/estimators.md` has how it compares with the truth.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from excessmtl.estimation.adapter import Moments
 
 
+@dataclass(frozen=True)
+class ExcessRisk:
+    """The excess risk of every task in units of its loss, from moving averages of U and F.
+
+    A diagnosis: the default's weights do not depend on it.
+    """
+
+    decay: float
+    damping: float
+
+    def init(self, tasks: int, width: int) -> dict[str, Tensor]:
+        """U (`signal`) and F (`noise`), and in how many steps a task had two labelled samples or more (`paired`)."""
+        averages = {name: torch.zeros(tasks, width + 1) for name in ("signal", "noise")}
+        return {"paired": torch.zeros(tasks), **averages}
+
+    def update(
+        self, state: Mapping[str, Tensor], moments: Moments, new: Tensor, risks: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The new state, and the excess risks [m] (NaN where there has been no pair of samples yet).
+
+        `new` [m]: 1 for the tasks of this batch, else 0. `risks` [m]: running losses.
+        """
+        paired = new * (moments.count >= 2)
+        share = (paired * (1 - self.decay)).unsqueeze(1)
+        # Both averages start at zero and are short of the truth by the same factor, so their ratio is not.
+        state = {
+            "paired": state["paired"] + paired,
+            "signal": moved(state["signal"], pair_signal(moments), share),
+            "noise": moved(state["noise"], moments.fisher, share),
+        }
+        reducible = reducible_share(state["signal"], state["noise"], self.damping)
+        return state, torch.where(state["paired"] > 0, risks * reducible, torch.nan)
+
+
+def moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:
+    """A share of the way to a value, which need not be finite where the share is 0."""
+    return torch.where(share > 0, torch.lerp(average, value, share), average)
+
+
 def pair_signal(moments: Moments) -> Tensor:
     """U summed over k: [m, width + 1]. Needs two samples; without them the value means nothing."""
     count = moments.count.unsqueeze(1).clamp(min=2)
     return (moments.power - moments.second) * (count / (count - 1))
-
-
-def fisher(moments: Moments) -> Tensor:
-    """F summed over k: [m, width + 1]."""
-    return moments.second * moments.count.unsqueeze(1)
 
 
 def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:

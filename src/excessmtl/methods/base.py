@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import torch
 from torch import Tensor
 
-from excessmtl.constants import made_once
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.engine.observation import Observation
+from excessmtl.engine.plan import Probe
+from excessmtl.engine.tensors import cached_constant
 
 State = dict[str, Tensor]
 Heads = Literal["weighted", "unweighted"]
@@ -31,7 +32,7 @@ class Decision:
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
     finish: Callable[[], None] | None = None
-    """Brings state that is too large to exist twice up to date in place; called when the step has been decided on."""
+    """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,15 @@ class Rule:
     """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
-    replayable: ClassVar[bool] = False
-    """Whether `update` is the same operations on the device every time and reads none of their results, so that it can
-    be recorded in a CUDA graph. Said of one `update`: a class that overrides it has to say so itself."""
+    uses_host: ClassVar[bool] = False
+    """Whether `update` reads a device value, draws random numbers, or does other operations from step to step. All
+    others do the same operations on the device in every step, which may be recorded as a CUDA graph."""
     streams: ClassVar[bool] = False
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "update" in vars(cls) and "replayable" not in vars(cls):
-            cls.replayable = False
 
     @property
     def probe(self) -> Probe:
@@ -187,7 +183,7 @@ def constant(values: Sequence[float], like: Tensor) -> Tensor:
     return _copied(tuple(values), like.device)
 
 
-@made_once
+@cached_constant
 def _copied(values: tuple[float, ...], device: torch.device) -> Tensor:
     # A blocking copy would make the host wait for the device; a copy in every step could not be recorded.
     return torch.as_tensor(values, dtype=torch.float32, device="cpu").to(device, non_blocking=True)

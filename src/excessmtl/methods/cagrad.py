@@ -9,7 +9,7 @@ code multiplies d by m to match a sum of losses: `scale=len(tasks)`.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 from excessmtl.solvers.worst_case import worst_case
 
@@ -20,7 +20,6 @@ class CAGrad(Probed):
     """The step near the mean gradient that is best for the worst task."""
 
     heads: ClassVar[Heads] = "unweighted"
-    replayable: ClassVar[bool] = True
     simplex: ClassVar[bool] = False
 
     c: float = 0.4

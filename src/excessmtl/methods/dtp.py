@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
 
 _SMALLEST = 1e-3
@@ -25,7 +25,6 @@ class DTP(Rule):
     """More weight on tasks that perform badly, by an indicator in (0, 1]."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"metrics"})
 
     rate: float = 0.1

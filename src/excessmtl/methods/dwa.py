@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 
 
@@ -23,7 +23,6 @@ class DWA(Rule):
     """More weight on tasks whose loss falls slowly."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     temperature: float = 2.0
     window: int = 100

@@ -13,7 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation, Probe, check_mask
+from excessmtl.engine.observation import Observation, check_mask
+from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 
 
@@ -22,6 +23,7 @@ from excessmtl.methods.base import Decision, Heads, Rule, State, method
 class GradDrop(Rule):
     """Gradient signs that tasks disagree on dropped at random, feature by feature."""
 
+    uses_host: ClassVar[bool] = True
     probe: ClassVar[Probe] = Probe.REPRESENTATION
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False

@@ -17,7 +17,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.engine.observation import Observation
+from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method, per_task
 
 _SMALLEST = 1e-3
@@ -32,7 +33,6 @@ class GradNorm(Rule):
     probe: ClassVar[Probe] = Probe.LAYER
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     alpha: float = 1.5
     """How strongly tasks that lag behind are pulled (0.12 suits similar tasks)."""

@@ -8,11 +8,11 @@ ExcessMTL code lets q sum to m (`scale=len(tasks)`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
 from excessmtl.solvers.multiplicative import ascend
 
@@ -21,8 +21,6 @@ from excessmtl.solvers.multiplicative import ascend
 @dataclass(frozen=True)
 class GroupDRO(Rule):
     """More weight on larger losses, multiplicatively."""
-
-    replayable: ClassVar[bool] = True
 
     step_size: float = 0.01
     adjustment: float = 0.0

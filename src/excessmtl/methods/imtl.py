@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 from excessmtl.solvers.conditioning import normalized
 
@@ -30,7 +30,6 @@ class IMTL(Probed):
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
     sums_to_one: ClassVar[bool] = True
-    replayable: ClassVar[bool] = True
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = M^+ |g| / sum."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 from excessmtl.methods.imtl import equal_projections
 from excessmtl.methods.imtl_l import scales_state, step_scales
@@ -25,7 +25,6 @@ class IMTLHybrid(Probed):
     """IMTL-L's scales, then IMTL-G's equal projections."""
 
     heads: ClassVar[Heads] = "unweighted"
-    replayable: ClassVar[bool] = True
     simplex: ClassVar[bool] = False
 
     step_size: float = 0.025

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.solvers.adam import adam_state, adam_step
 
@@ -26,7 +26,6 @@ class IMTLL(Rule):
     """Learned scales that bring all losses to one."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     step_size: float = 0.025
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 from excessmtl.solvers.min_norm import frank_wolfe, min_norm
 
@@ -29,7 +29,6 @@ class MGDA(Probed):
     """The shortest convex combination of the task gradients."""
 
     heads: ClassVar[Heads] = "unweighted"
-    replayable: ClassVar[bool] = True
 
     normalize: str = "none"
     solver: str = "exact"

@@ -18,7 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation, Probe
+from excessmtl.engine.observation import Observation
+from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.solvers.adam import adam_state, adam_step
 from excessmtl.solvers.min_norm import min_norm
@@ -29,6 +30,7 @@ from excessmtl.solvers.min_norm import min_norm
 class MOML(Rule):
     """Weights a validation set would choose, by MGDA on its gradients."""
 
+    uses_host: ClassVar[bool] = True
     probe: ClassVar[Probe] = Probe.SHARED
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Probed, State, method
 from excessmtl.solvers.bargaining import bargain
 
@@ -25,7 +25,6 @@ class NashMTL(Probed):
     """The Nash bargaining solution between the tasks."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     max_norm: float | None = 1.0
     """Longest step allowed; None: no limit, |d|^2 = m."""

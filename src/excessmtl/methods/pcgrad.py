@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 
 
@@ -20,6 +20,7 @@ from excessmtl.methods.base import Decision, Heads, Probed, State, method
 class PCGrad(Probed):
     """Conflicting gradients projected onto each other's normal plane."""
 
+    uses_host: ClassVar[bool] = True
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
 

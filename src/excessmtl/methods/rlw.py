@@ -4,10 +4,11 @@ Lin et al., TMLR 2022, https://arxiv.org/abs/2111.10603: w = softmax(z), z ~ N(0
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 
 
@@ -16,6 +17,7 @@ from excessmtl.methods.base import Decision, Rule, State, method
 class RLW(Rule):
     """Random weights at every step."""
 
+    uses_host: ClassVar[bool] = True
     seed: int = 0
     """Of the balancer's own random stream."""
 

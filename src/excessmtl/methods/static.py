@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
 
 
@@ -18,7 +18,6 @@ class Static(Rule):
     """Fixed weights given by the user; equal ones without any."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     weights: Mapping[str, float] | Sequence[float] | None = None
     """By task name or in task order; None: 1/m each."""

@@ -5,11 +5,10 @@ Some implementations sum the losses instead: pass `scale=len(tasks)` for that.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 
 
@@ -17,8 +16,6 @@ from excessmtl.methods.base import Decision, Rule, State, method
 @dataclass(frozen=True)
 class Uniform(Rule):
     """The mean of the losses."""
-
-    replayable: ClassVar[bool] = True
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w_i = 1/m, whatever the step shows."""

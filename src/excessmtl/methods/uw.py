@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.observation import Observation
+from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method
 from excessmtl.solvers.adam import adam_state, adam_step
 
@@ -29,7 +29,6 @@ class UW(Rule):
     """Less weight on tasks with a larger learned noise level."""
 
     simplex: ClassVar[bool] = False
-    replayable: ClassVar[bool] = True
 
     kinds: str | Mapping[str, str] | Sequence[str] = "regression"
     """"regression" or "classification", for all tasks, by name or in task order."""

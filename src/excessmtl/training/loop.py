@@ -99,7 +99,7 @@ class Run:
     def _replayable(self) -> bool:
         """Whether every step of this run is the same kernels on the same places in memory."""
         on_device = self.benchmark.augment is None and self.held_out is None and self._scaler is None
-        rule = self.balancer is None or (self.balancer.rule.replayable and self.balancer.every == 1)
+        rule = self.balancer is None or (not self.balancer.rule.uses_host and self.balancer.every == 1)
         wanted = self.config.replay and not self.config.redraw_each_epoch
         return self.fabric.device.type == "cuda" and wanted and on_device and rule
 

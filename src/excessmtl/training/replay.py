@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from excessmtl.balancer import Balancer
-from excessmtl.recording.graph import WARM_UP, Recording, beside, failure
+from excessmtl.cuda_graphs.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step import Step
 from excessmtl.training.batches import Batch, Batches, Orders
 
@@ -46,7 +46,7 @@ class ReplayedEpochs:
             for task, order in self.orders.items():
                 order.copy_(orders[task])
         self.cursor.zero_()
-        with beside(self.stream, self.batches.device):
+        with on_stream(self.stream, self.batches.device):
             for _ in range(steps):
                 if self.recording is not None:
                     self.recording.replay()
@@ -69,7 +69,7 @@ class ReplayedEpochs:
 
     def _record(self) -> None:
         try:
-            self.recording = Recording(self._once, self.balancer, self.stream)
+            self.recording = Recording(self._once, None if self.balancer is None else self.balancer.memory, self.stream)
         except RuntimeError as error:
             warnings.warn(f"steps are not replayed: {failure(error)}", stacklevel=2)
             self.recordable = False

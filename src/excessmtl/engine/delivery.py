@@ -1,0 +1,122 @@
+"""Putting the combined gradient where training expects it: into `.grad`, or behind a scalar."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from excessmtl.engine import fsdp
+from excessmtl.engine.graph import leaves_among, nodes_below
+from excessmtl.engine.plan import Plan
+from excessmtl.engine.private_torch import accumulate, hooks_disabled
+from excessmtl.engine.representation import Representation
+from excessmtl.engine.task_gradients import Contribution
+
+
+def deliver(parts: list[Contribution], plan: Plan) -> None:
+    """Add all contributions to `.grad` in one backward pass, which passes the trunk below the representations once.
+
+    `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy.
+    """
+    with _undone_on_failure([*(target for target, _ in parts if isinstance(target, Tensor)), *plan.call.parameters]):
+        if plan.second_backward:
+            fsdp.second_backward(plan.call.losses, plan.representations, parts)
+        else:
+            _add_to_grad(parts)
+
+
+@contextmanager
+def _undone_on_failure(leaves: Sequence[Tensor]) -> Iterator[None]:
+    """Gradients that were None are None again if a hook raises, or memory runs out, in the middle of a delivery."""
+    without = [leaf for leaf in leaves if leaf.grad is None]
+    try:
+        yield
+    except BaseException as error:
+        for leaf in without:
+            leaf.grad = None
+        if len(without) < len(leaves):
+            error.add_note(
+                "The balancer's state is as it was before this step, but part of the step may have been added to "
+                "gradients that were there already: zero the gradients before going on."
+            )
+        raise
+
+
+def _add_to_grad(parts: list[Contribution]) -> None:
+    """Leaves go through autograd as well, not by hand.
+
+    Whatever hooks a trainer has put on them, to average gradients over processes for instance, run as they would under
+    `loss.backward()`.
+    """
+    roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Representation)]
+    gradients = [gradient for target, gradient in parts if isinstance(target, Representation)]
+    leaves = [(target, gradient) for target, gradient in parts if isinstance(target, Tensor)]
+    parts.clear()
+    if leaves:
+        deliver_to: Callable[..., Tensor] = _ToLeaves.apply
+        with torch.enable_grad():
+            root = deliver_to([gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves))
+        leaves.clear()
+        roots.append(root)
+        gradients.append(root.detach())
+    if roots:
+        accumulate(roots, gradients)
+
+
+class _ToLeaves(torch.autograd.Function):
+    """A node above leaves whose backward hands them gradients computed beforehand."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: Any, *leaves: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return torch.empty((), device=leaves[0].device)  # neither its value nor its gradient matters
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> Any:
+        gradients, ctx.gradients = ctx.gradients, None
+        return None, *gradients
+
+
+def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor:
+    """A scalar worth `value`; its backward adds the contributions, times the gradient it is given."""
+    scale = plan.call.scale
+    unscale = 1.0 if scale is None else 1.0 / scale
+    if plan.second_backward:
+        return fsdp.deferred_second_backward(value, unscale, plan.call.losses, plan.representations, parts)
+    if not parts:  # everything waits for the last micro-batch
+        first = plan.call.parameters[0]
+        parts = [(first, torch.zeros_like(first))]
+    targets = [target.tensor() if isinstance(target, Representation) else target for target, _ in parts]
+    if any(target is None for target in targets):  # a representation that nobody holds any more
+        parts = _at_leaves(parts)
+        targets = [target for target, _ in parts if isinstance(target, Tensor)]
+    apply: Callable[..., Tensor] = _Deferred.apply
+    with torch.enable_grad():
+        return apply(value, unscale, [gradient for _, gradient in parts], *targets)
+
+
+class _Deferred(torch.autograd.Function):
+    """A scalar whose backward delivers gradients computed beforehand."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, unscale: Tensor | float, gradients: Any, *targets: Tensor) -> Tensor:
+        ctx.unscale, ctx.gradients = unscale, gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> Any:
+        factor = outputs[0] * ctx.unscale
+        return None, None, None, *((gradient * factor).to(gradient.dtype) for gradient in ctx.gradients)
+
+
+def _at_leaves(parts: Sequence[Contribution]) -> list[Contribution]:
+    """The same contributions after a backward pass through the trunk."""
+    above = [(target, gradient) for target, gradient in parts if isinstance(target, Representation)]
+    leaves = leaves_among(nodes_below([one for one, _ in above]))
+    edges: list[Any] = [one.edge for one, _ in above]
+    with hooks_disabled(leaves):
+        found = torch.autograd.grad(edges, leaves, [gradient for _, gradient in above], allow_unused=True)
+    below = [(leaf, gradient) for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
+    return [*below, *(part for part in parts if isinstance(part[0], Tensor))]

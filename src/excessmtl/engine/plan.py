@@ -1,0 +1,158 @@
+"""Planning a step: how far each task's backward pass goes, and what is looked at on the way."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import ClassVar
+
+from torch import Tensor
+
+from excessmtl.engine import fsdp
+from excessmtl.engine.distributed import Reduction, no_reduction
+from excessmtl.engine.graph import Reach, explore
+from excessmtl.engine.representation import FindRepresentation, Representation, given, no_representation
+from excessmtl.engine.shared import Shared
+
+Losses = Mapping[str, Tensor | None]
+Validation = Callable[[], Losses] | Losses
+Reduce = Callable[["Call", slice, Tensor, Tensor], Tensor]
+"""(call, tasks, their gradients [k, n], whether they are ok [k]) -> [k]. Gradients are zero where not ok."""
+
+UNREACHED = (
+    "shared has no parameter that a loss reaches; pass the module or parameters that the losses are computed with"
+)
+_NOT_CALLED = (
+    "no loss was computed from an output of the shared module as this balancer saw it (make the balancer before the "
+    "forward; inside a compiled model nothing can be seen)"
+)
+
+
+class Probe(Enum):
+    """Where a method looks at the tasks' gradients; the engine computes no more than that."""
+
+    LOSSES = "losses"
+    """Nowhere: the loss values are enough."""
+    REPRESENTATION = "representation"
+    """At the shared representation z: one backward pass per head, one through the trunk."""
+    LAYER = "layer"
+    """At the last shared layer."""
+    SHARED = "all"
+    """At every shared parameter: one backward pass through the trunk per task."""
+
+
+@dataclass
+class Call:
+    """The checked arguments of one step, in task order."""
+
+    tasks: Sequence[str]
+    losses: list[Tensor | None]
+    """None where a task has no label in this batch."""
+    masks: list[Tensor | None]
+    at: list[Tensor] | None
+    """The representation, where the caller gave it."""
+    scale: Tensor | None
+    """The loss scale of a GradScaler."""
+    metrics: Tensor | None
+    validation: Validation | None
+    accumulate: bool
+    """Whether further micro-batches of this step follow."""
+    probe: Probe
+    """Where the rule looks in this step: nowhere between two estimates."""
+    per_sample: bool
+    """Whether the rule looks at single samples of the representation."""
+    shared: Shared
+    reduction: Reduction = no_reduction
+    """How statistics are summed over the processes that train together."""
+    reduce: Reduce | None = None
+    """What the rule makes of some tasks' gradients, where it can do without keeping them."""
+    must_stream: bool = False
+    """Whether the user asked for the gradients to be reduced as they come."""
+
+    @cached_property
+    def trainable(self) -> dict[int, Tensor]:
+        """The shared parameters that require a gradient, by their position among all of them."""
+        return self.shared.trainable
+
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """The shared parameters that require a gradient."""
+        return list(self.trainable.values())
+
+    @cached_property
+    def find_representation(self) -> FindRepresentation | None:
+        """Finds the representation in the graph; None where there is neither `at` nor a shared module."""
+        return self.shared.find_representation if self.at is None else given(self.at)
+
+
+@dataclass
+class Plan:
+    """Where the backward pass of each task ends: at the representation, or at the shared parameters."""
+
+    call: Call
+    explored: Sequence[Reach] = ()
+    overlap: bool = True
+    """Whether the backward passes of different tasks meet on the way, so that only the last may free the graph."""
+    at_parameters: Sequence[Tensor] = ()
+    """Shared parameters whose gradient is computed for every task."""
+    second_backward: bool = False
+    """Whether gradients are delivered by a second backward pass from the losses, as FSDP needs it."""
+    separate_heads: ClassVar[bool] = False
+    """Whether it is known that no two tasks meet above the representation."""
+
+    @property
+    def reaches(self) -> Sequence[Reach]:
+        """What each loss reaches."""
+        return self.explored
+
+    @cached_property
+    def representations(self) -> list[Representation]:
+        """All of them, once each. None: the backward passes end at the shared parameters."""
+        found = {key: one for reach in self.reaches for key, one in reach.representations.items()}
+        return list(found.values())
+
+    @property
+    def noted(self) -> list[Representation]:
+        """The representations that this step has found in the graph."""
+        return self.representations
+
+    @property
+    def complete(self) -> bool:
+        """Whether the gradients at parameters are all that the shared parameters get: the trunk has been passed."""
+        return not self.representations
+
+
+def plan(call: Call) -> Plan:
+    """The plan that works for any graph, or a ValueError that says why there is none."""
+    sharded, find, shared = fsdp.in_use(), call.find_representation, call.shared.ids
+    problem = "shared is a list of parameters" if find is None else _NOT_CALLED
+    explicit = call.at is not None
+    if find is not None and (explicit or call.probe is not Probe.SHARED):
+        reaches, overlap = explore(call.losses, shared, find)
+        found = any(reach.representations for reach in reaches)
+        around = [task for task, reach in zip(call.tasks, reaches, strict=True) if reach.shared]
+        if around and found:
+            problem = f"the loss of task {around[0]!r} also reaches shared parameters around the representation"
+        if explicit and (around or not found):
+            raise ValueError(
+                f"at does not hold the whole representation: {problem if found else 'no loss was computed from it'}; "
+                "pass a tuple of all tensors through which the losses reach the shared parameters"
+            )
+        if found and not around and call.probe is not Probe.SHARED:
+            looked_at = call.shared.layer if call.probe is Probe.LAYER else ()
+            return Plan(call, reaches, overlap, looked_at, second_backward=sharded)
+    if call.probe is Probe.REPRESENTATION or sharded:
+        needs = "this method needs" if call.probe is Probe.REPRESENTATION else "under fully_shard every method needs"
+        raise ValueError(
+            f"{needs} the shared representation, and {problem}; pass it as at=z, or pass the module that computes it "
+            "as shared"
+        )
+    return at_shared_parameters(call, shared)
+
+
+def at_shared_parameters(call: Call, shared: Set[int]) -> Plan:
+    """Every task's backward pass goes all the way down. `shared`: the ids of the shared parameters."""
+    reaches, overlap = explore(call.losses, shared, no_representation)
+    if not any(reach.shared for reach in reaches):
+        raise ValueError(UNREACHED)
+    return Plan(call, reaches, overlap, call.parameters)

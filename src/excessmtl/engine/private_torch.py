@@ -1,0 +1,199 @@
+"""Every private name of PyTorch that the library uses, in one place.
+
+`NAMES` lists them with the reason. Each function below works without its name: a step then takes a little longer, or
+takes the way of the reference engine, but it never fails. `missing()` tells which names the installed torch has lost.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node
+
+NAMES = {
+    # `torch.autograd.grad` checks shapes and types first, which are known here: 20 microseconds a call.
+    # https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
+    "autograd.graph._engine_run_backward": "without it: torch.autograd.grad and torch.autograd.backward",
+    # Autograd calls a tensor's hooks when its gradient is computed and again when it is delivered.
+    # https://github.com/pytorch/pytorch/issues/61519
+    "Tensor._backward_hooks": "without it: hooks act twice",
+    # Values that were overwritten in place. https://docs.pytorch.org/docs/stable/notes/autograd.html
+    "Tensor._version": "without it: a representation that was overwritten is not noticed",
+    # torch.vmap warns of operators that it loops over, which is still faster than one backward pass per task.
+    # https://github.com/pytorch/pytorch/issues/98222
+    "_C._functorch._set_vmap_fallback_warning_enabled": "without it: torch warns once",
+    # Many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
+    "_foreach_copy_": "without it: one copy after the other",
+    # Python may call back when a backward pass ends; DDP and FSDP do the same.
+    # https://github.com/pytorch/pytorch/issues/35548
+    "autograd.Variable._execution_engine.queue_callback": "without it: losses under FSDP are good for one backward",
+    # A module's parameters without a traversal of all its submodules at every step.
+    "nn.Module._parameters": "without it: Module.parameters() at every step",
+    "nn.Module._modules": "without it: Module.parameters() at every step",
+}
+_LINEAR_INPUT = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
+"""What `nn.Linear` leaves in the graph for a matrix of samples, with and without a bias, and where it saves its input.
+
+https://github.com/pytorch/pytorch/blob/main/tools/autograd/derivatives.yaml
+"""
+
+
+def missing() -> list[str]:
+    """The names that the installed torch no longer has."""
+    lost = [name for name in NAMES if not name.startswith("nn.Module") and not _has(name)]
+    lost += [f"nn.Module.{table}" for table in ("_parameters", "_modules") if not hasattr(nn.Module(), table)]
+    node = torch.addmm(torch.zeros(2), torch.zeros(3, 2), torch.zeros(2, 2, requires_grad=True)).grad_fn
+    fields = ("_saved_mat1", "_saved_mat2", "_saved_beta", "_saved_alpha")
+    return lost + [f"AddmmBackward0.{field}" for field in fields if not hasattr(node, field)]
+
+
+def _has(name: str) -> bool:
+    try:
+        attrgetter(name)(torch)
+    except AttributeError:
+        return False
+    return True
+
+
+_run: Callable[..., Any] | None = getattr(torch.autograd.graph, "_engine_run_backward", None)
+_warn_of_loops: Callable[[bool], None] | None = getattr(
+    getattr(torch._C, "_functorch", None), "_set_vmap_fallback_warning_enabled", None
+)
+_copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
+
+
+def gradients_at(
+    roots: Sequence[Any], gradients: Sequence[Tensor], targets: Sequence[Any], retain_graph: bool
+) -> Sequence[Tensor | None]:
+    """As `torch.autograd.grad` for tensors or gradient edges, with None at targets that are not reached."""
+    if _run is None:
+        return torch.autograd.grad(roots, targets, gradients, retain_graph=retain_graph, allow_unused=True)
+    found: Sequence[Tensor | None] = _run(
+        tuple(roots),
+        tuple(gradients),
+        retain_graph,
+        False,
+        tuple(targets),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+    return found
+
+
+def accumulate(roots: Sequence[Any], gradients: Sequence[Tensor]) -> None:
+    """As `torch.autograd.backward`; the graph is freed."""
+    if _run is None:
+        torch.autograd.backward(roots, gradients)
+    else:
+        _run(tuple(roots), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+@contextmanager
+def hooks_disabled(tensors: Iterable[Tensor | None]) -> Iterator[None]:
+    """Inside, the hooks on these tensors are not called, and what `retain_grad` keeps stays what it was.
+
+    Autograd calls the hooks of a tensor whose gradient it is asked for. The gradient is delivered later by another
+    backward pass, which calls them too: a hook that doubles a gradient would make it four times as large.
+    """
+    present = [tensor for tensor in tensors if tensor is not None]
+    hooked = [(hooks, [*hooks.items()]) for tensor in present if (hooks := getattr(tensor, "_backward_hooks", None))]
+    kept = [(tensor, tensor.grad) for tensor in present if tensor.retains_grad]
+    for hooks, _ in hooked:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, items in hooked:
+            hooks.update(items)
+        for tensor, gradient in kept:
+            tensor.grad = gradient
+
+
+def version(tensor: Tensor) -> int | None:
+    """How often the tensor was changed in place; None where torch does not tell."""
+    return getattr(tensor, "_version", None)
+
+
+@contextmanager
+def vmap_warnings_disabled() -> Iterator[None]:
+    """Inside, `torch.vmap` does not warn of operators that it loops over.
+
+    A filter of `warnings` would do as well, but setting one makes Python show every warning again.
+    """
+    if _warn_of_loops is None:
+        yield
+        return
+    _warn_of_loops(False)
+    try:
+        yield
+    finally:
+        _warn_of_loops(True)
+
+
+def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking: bool = False) -> None:
+    """Copy each source into its target; in one kernel where they have one type."""
+    if _copy_all is not None:
+        _copy_all(targets, sources, non_blocking=non_blocking)
+    else:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=non_blocking)
+
+
+def when_backward_ends(callback: Callable[[], None]) -> None:
+    """Call `callback` at the end of the backward pass that is running."""
+    engine = getattr(torch.autograd.Variable, "_execution_engine", None)
+    if hasattr(engine, "queue_callback"):
+        engine.queue_callback(callback)  # type: ignore[union-attr]
+
+
+def linear_layer(node: Node) -> tuple[int, Tensor] | None:
+    """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and the right matrix as applied.
+
+    None for any other node. Autograd's own error where one of the matrices has been overwritten since.
+    """
+    name = type(node).__name__
+    if name not in _LINEAR_INPUT or getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1:
+        return None
+    try:
+        getattr(node, _LINEAR_INPUT[name])
+        right: Tensor = node._saved_mat2  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+    return int(name == "AddmmBackward0"), right
+
+
+def release_saved(node: Node) -> bool:
+    """Free what the node of `torch.addmm` or `torch.mm` has saved; whether there was something to free.
+
+    https://docs.pytorch.org/docs/stable/notes/autograd.html#hooks-for-saved-tensors
+    """
+    freed = False
+    for field in ("mat1", "self", "mat2") if type(node).__name__ in _LINEAR_INPUT else ():
+        try:
+            getattr(node, f"_raw_saved_{field}").register_hooks(_drop, _second_backward)
+            freed = True
+        except (AttributeError, RuntimeError):  # another version of torch; freed already; overwritten
+            continue
+    return freed
+
+
+def _drop(tensor: Tensor) -> None:
+    return None
+
+
+def _second_backward(dropped: None) -> Tensor:
+    raise RuntimeError("Trying to backward through the graph a second time: the balancer has freed it")
+
+
+def tables(module: nn.Module) -> list[Any] | None:
+    """The dictionaries in which a module keeps its own parameters and submodules; None where torch has others."""
+    found = [getattr(module, name, None) for name in ("_parameters", "_modules")]
+    return None if None in found else found
+
+
+def output_edge(node: Node) -> GradientEdge:
+    """Where the gradient of a node's first output arrives."""
+    return GradientEdge(node, 0)

@@ -1,0 +1,146 @@
+"""Finding the shared representation z in the autograd graph: given by the caller, or noted there by a forward hook.
+
+The hook writes z into the metadata of the autograd node that made it. The note lives exactly as long as the graph, so
+nothing has to be released, and a validation forward or a second call cannot be mistaken for the one a loss came from.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from excessmtl.engine import private_torch
+
+_NOTE = "excessmtl.representation"
+_noted: set[str] = set()
+"""Names of the node types that have had a note: the others need not be asked, which is much faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class Representation:
+    """A tensor between the heads above it and the trunk below it."""
+
+    edge: GradientEdge | None
+    """Where it is in the graph; None where the graph is gone."""
+    stored: Tensor
+    """Its values, detached."""
+    version: int | None
+    """Of the values when they were taken; None where they need no check."""
+    reference: Callable[[], Tensor | None]
+
+    @property
+    def values(self) -> Tensor:
+        """What the trunk returned."""
+        self.check_unchanged()
+        return self.stored
+
+    def check_unchanged(self) -> None:
+        """A ValueError if the values have been overwritten since they were returned."""
+        if self.version is not None and private_torch.version(self.stored) != self.version:
+            raise ValueError(
+                "the representation was changed in place after the shared module returned it; use an operation that "
+                "is not in place, or pass the changed tensor as at=z"
+            )
+
+    def tensor(self) -> Tensor | None:
+        """The tensor itself, while it is alive and still at the same place in the graph."""
+        tensor, edge = self.reference(), self.edge
+        if tensor is None or edge is None or tensor.output_nr != edge.output_nr:
+            return None
+        return tensor if tensor.grad_fn in (edge.node, None) else None
+
+    def without_graph(self) -> "Representation":
+        """The values alone. They are still checked, because the memory is the caller's."""
+        self.check_unchanged()
+        return replace(self, edge=None, reference=_gone)
+
+    def with_values(self, values: Tensor) -> "Representation":
+        """Other values, without a graph and without a check."""
+        return Representation(None, values, None, _gone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy owns its values, so nobody else can change them."""
+        return Representation, (None, self.values, None, _gone)
+
+
+FindRepresentation = Callable[[Node, int], Representation | None]
+"""From a node and the number of one of its outputs to the representation there, if there is one."""
+
+
+def no_representation(node: Node, output: int) -> Representation | None:
+    """For searches through the whole graph."""
+    return None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, mappings and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            yield from tensors_in(getattr(value, part.name))
+
+
+def note_outputs(module: nn.Module, args: Any, output: Any) -> None:
+    """A forward hook: note every output of the module at its node in the graph."""
+    if torch.compiler.is_compiling():  # metadata cannot be traced; the outputs of a compiled module are noted outside
+        return
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            _noted.add(type(tensor.grad_fn).__name__)
+            notes = tensor.grad_fn.metadata.setdefault(_NOTE, {})  # type: ignore[attr-defined]  # a property
+            notes[id(module), tensor.output_nr] = (tensor.detach(), private_torch.version(tensor), weakref.ref(tensor))
+
+
+def noted_by(module: nn.Module) -> FindRepresentation:
+    """Finds the outputs of `module` that its hook noted."""
+    owner = id(module)
+    found: dict[tuple[Node, int], Representation] = {}
+
+    def find(node: Node, output: int) -> Representation | None:
+        if type(node).__name__ not in _noted:
+            return None
+        notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # a property
+        if notes is None or (owner, output) not in notes:
+            return None
+        if (node, output) not in found:
+            found[node, output] = Representation(GradientEdge(node, output), *notes[owner, output])
+        return found[node, output]
+
+    return find
+
+
+def given(tensors: list[Tensor]) -> FindRepresentation:
+    """Finds the tensors that the caller passed as `at=`."""
+    found: dict[tuple[Node, int], Representation] = {}
+    for tensor in tensors:
+        edge, reference = get_gradient_edge(tensor), partial(_itself, tensor)
+        version = private_torch.version(tensor)
+        found[edge.node, edge.output_nr] = Representation(edge, tensor.detach(), version, reference)
+    return lambda node, output: found.get((node, output))
+
+
+def forget(representations: Iterable[Representation]) -> None:
+    """Drop the notes, which would keep z in memory for as long as somebody keeps the losses."""
+    for one in representations:
+        if one.edge is not None:
+            one.edge.node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
+
+
+def _gone() -> None:
+    return None
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor

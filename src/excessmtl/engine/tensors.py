@@ -1,0 +1,115 @@
+"""Small operations on tensors. None of them reads a device value."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_users: dict[int, list[Tensor]] = {}
+"""Lists that collect the constants in use, by id. For all threads: those of autograd use constants too."""
+
+
+def is_finite(values: Tensor) -> Tensor:
+    """As `torch.isfinite`, in two operations instead of four."""
+    return values - values == 0
+
+
+def usable(magnitudes: Tensor) -> Tensor:
+    """Bool: neither inf nor NaN, and not so large that its square is.
+
+    A loss or gradient beyond 1e19 is as useless as an infinite one: methods multiply gradients with each other.
+    """
+    return is_finite(magnitudes * magnitudes)
+
+
+def magnitude(values: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
+    """The Euclidean norm in fp32; not finite if an entry is not."""
+    wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else None
+    size: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=wide)
+    return size.float()
+
+
+def zero_unless(ok: Tensor, values: Tensor) -> None:
+    """In place: zero where not `ok`, whatever was there."""
+    if values.is_complex():
+        values, ok = torch.view_as_real(values), ok.unsqueeze(-1)
+    # The bits as integers times 0 or 1: a product of floats keeps NaN, and `where` takes ten times as long on a CPU.
+    values.view(_INTEGERS[values.element_size()]).mul_(ok)
+
+
+def zeroed_unless(ok: Tensor, values: Tensor) -> Tensor:
+    """A copy with zeros where not `ok`. Sparse tensors stay sparse."""
+    if values.is_sparse:
+        values = values.coalesce()
+        kept = zeroed_unless(ok, values.values())
+        return torch.sparse_coo_tensor(values.indices(), kept, values.shape, is_coalesced=True, check_invariants=False)
+    if values.is_complex():
+        return torch.where(ok, values, 0)
+    return (values.view(_INTEGERS[values.element_size()]) * ok).view(values.dtype)
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """Sparse gradients filled up with zeros; others as they are."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def total(tensors: Sequence[Tensor]) -> Tensor:
+    """The sum; where there is only one, that tensor itself."""
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(0)
+
+
+def split_by_parameter(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The columns that belong to each parameter, in a tensor that has the entries of all of them side by side."""
+    return torch.split(matrix, [parameter.numel() for parameter in parameters], dim=-1)
+
+
+def autocast_disabled(like: Tensor) -> AbstractContextManager[Any]:
+    """Statistics must not be rounded to the precision that the model computes in."""
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def cached_constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Keep what the function returned for its last few hundred arguments. Nobody may change the tensors.
+
+    A copy from the host at every step would make the host wait, and a CUDA graph could not record it.
+    """
+    remembered = lru_cache(maxsize=256)(make)
+
+    @wraps(make)
+    def constant(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        found = remembered(*args, **kwargs)  # type: ignore[arg-type]  # all are hashable
+        for users in tuple(_users.values()):
+            users.append(found)
+        return found
+
+    constant.cache_clear = remembered.cache_clear  # type: ignore[attr-defined]
+    return constant
+
+
+@contextmanager
+def constants_in_use() -> Iterator[list[Tensor]]:
+    """Collects the constants used inside: a CUDA graph reads them long after the cache may have dropped them."""
+    used: list[Tensor] = []
+    _users[id(used)] = used
+    try:
+        yield used
+    finally:
+        del _users[id(used)]
+
+
+@cached_constant
+def index_of(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """An index tensor for these places."""
+    return torch.tensor(places, device="cpu").to(device)
+
+
+@cached_constant
+def flags(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    """A tensor of these booleans."""
+    return torch.tensor(values, device="cpu").to(device)

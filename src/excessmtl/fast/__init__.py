@@ -1,0 +1,1 @@
+"""The gradients of `excessmtl.engine` by quicker means: each file is one of them, and says when it applies."""

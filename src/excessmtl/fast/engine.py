@@ -1,0 +1,152 @@
+"""The fast engine: the first way that applies to a step's graph is taken, and the reference where none does."""
+
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from excessmtl.engine import fsdp
+from excessmtl.engine.plan import Call, Plan, Probe
+from excessmtl.engine.plan import plan as reference_plan
+from excessmtl.engine.task_gradients import HeadGradients, ParameterRows, TaskGradients, loss_values, per_task_gradients
+from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
+from excessmtl.fast.large_maps import LargeMaps, is_large
+from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
+from excessmtl.fast.losses_only import OneBackward
+from excessmtl.fast.separate_heads import SeparatePlan, backward_to_representation, find_separate_heads
+from excessmtl.fast.streaming import ReducedRows
+from excessmtl.fast.thresholds import Thresholds
+from excessmtl.fast.trunk import Trunk, node_types
+
+WAYS = frozenset({"linear heads", "large maps", "separate heads", "losses only"})
+_HOOK_CHECKS = 2
+"""Steps in which hooks on the nodes of linear heads are looked for: whoever has them has them from the beginning."""
+
+
+class FastEngine:
+    """Takes quicker ways than one backward pass per task, with the same results.
+
+    Args:
+        tasks_at_once: Tasks that go through the trunk in one backward pass; None: by the device.
+        thresholds: Where one way becomes faster than another.
+        ways: Those that may be taken; all by default.
+    """
+
+    def __init__(
+        self,
+        tasks_at_once: int | None = None,
+        thresholds: Thresholds | None = None,
+        ways: frozenset[str] = WAYS,
+    ) -> None:
+        self.thresholds, self.ways = thresholds or Thresholds(), ways
+        self.trunk = Trunk(tasks_at_once, self.thresholds)
+        self._hook_checks = _HOOK_CHECKS
+        self._last_losses: list[weakref.ref[Tensor]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_losses": []}
+
+    def plan(self, call: Call) -> Plan:
+        """Separate heads where the graph has them, else the plan of the reference."""
+        heads = None
+        if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
+            heads = find_separate_heads(call.losses, call.shared.ids, call.find_representation)
+        if heads is not None and call.probe is not Probe.SHARED:
+            return SeparatePlan(call, overlap=False, second_backward=fsdp.in_use(), heads=heads)
+        if heads is not None:
+            types = node_types(heads.representation, call.shared.ids)
+            if types is not None:
+                return SeparatePlan(call, at_parameters=call.parameters, heads=heads, node_types=types)
+        if call.must_stream:
+            raise ValueError(
+                "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
+                "module that computes it as shared, or make the balancer with streaming=False"
+            )
+        return reference_plan(call)
+
+    def task_gradients(self, plan: Plan) -> TaskGradients:
+        """The gradients of every task."""
+        call = plan.call
+        if not isinstance(plan, SeparatePlan):
+            if call.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
+                return _task_gradients(plan, OneBackward(plan))
+            return per_task_gradients(plan)
+        heads, at_z = self._backward_heads(plan)
+        return self._backward_trunk(plan, heads, at_z) if plan.at_parameters else _task_gradients(plan, heads)
+
+    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Hashable) -> Any:
+        """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
+        outcome = function(gradients)
+        return function(per_task_gradients(replace(plan, overlap=True))) if outcome.parts is None else outcome
+
+    def forget(self) -> None:
+        """Nothing here depends on where the balancer's state is in memory."""
+
+    def _backward_heads(self, plan: SeparatePlan) -> tuple[HeadGradients, AtRepresentation]:
+        heads, call = plan.heads, plan.call
+        assert heads is not None
+        z = heads.representation.stored
+        at_z: AtRepresentation
+        self._release_last_losses()
+        layers = None
+        if "linear heads" in self.ways and not plan.second_backward:
+            layers = find_linear_layers(heads)
+        if layers is not None and self._hook_checks:
+            self._hook_checks -= 1
+            if has_node_hooks(layers):
+                self.ways, layers = self.ways - {"linear heads"}, None
+        if layers is not None:
+            self._last_losses = [weakref.ref(loss) for loss in call.losses if loss is not None]
+            at_z, leaves = backward_to_outputs(call.losses, heads, layers)
+        else:
+            rows_wanted = call.probe is Probe.SHARED or (call.probe is Probe.REPRESENTATION and not call.per_sample)
+            may_be_large = "large maps" in self.ways and not plan.second_backward and not rows_wanted
+            large = may_be_large and is_large(z, self.thresholds.large_map)
+            at_z = (LargeMaps if large else Stacked).empty_like(z, len(call.losses))
+            leaves = backward_to_representation(call.losses, heads, at_z.add, plan.second_backward)
+            at_z.finish()
+        groups = group_leaves(leaves)
+        there = tuple([loss is not None for loss in call.losses])
+        found = BatchedHeads(heads.representation, at_z, groups or [], there)
+        if groups is not None:
+            return found, at_z
+        sparse = found.per_task()
+        for own, more in zip(sparse.at_leaves, leaves, strict=True):
+            own.extend(more)
+        return sparse, at_z
+
+    def _release_last_losses(self) -> None:
+        """The nodes of linear heads are never run, so losses that somebody collects would keep every z alive."""
+        release_linear_layers([loss for reference in self._last_losses if (loss := reference()) is not None])
+        self._last_losses = []
+
+    def _backward_trunk(self, plan: SeparatePlan, heads: HeadGradients, at_z: AtRepresentation) -> TaskGradients:
+        """On through the trunk for every task; the gradients are kept, or reduced at once."""
+        call, (z,) = plan.call, plan.noted
+        tasks = [task for task, loss in enumerate(call.losses) if loss is not None]
+        dz, parameters = at_z.tensors, plan.at_parameters
+        if call.reduce is not None and (call.must_stream or self._worth_streaming(len(call.losses), parameters)):
+            found = _task_gradients(plan, heads)
+            reduced = ReducedRows(parameters, partial(call.reduce, call), found.ok)
+            self.trunk.backward(z, plan.node_types, dz, tasks, parameters, reduced.take, retain_graph=True)
+            return replace(found, parameters=parameters, reduced=reduced.numbers, known=reduced.ok)
+        rows = ParameterRows(parameters, len(call.losses))
+        if rows.flat is not None and len(tasks) < len(call.losses):
+            rows.flat.zero_()
+        self.trunk.backward(z, plan.node_types, dz, tasks, parameters, rows.take, retain_graph=False)
+        heads.without_representation()
+        found = _task_gradients(plan, heads)
+        return replace(found, at_parameters=rows.flat, parameters=parameters, complete=True)
+
+    def _worth_streaming(self, tasks: int, parameters: Sequence[Tensor]) -> bool:
+        entries = tasks * sum(parameter.numel() for parameter in parameters)
+        return tasks >= self.thresholds.streaming_tasks and entries > self.thresholds.streaming_entries
+
+
+def _task_gradients(plan: Plan, heads: HeadGradients) -> TaskGradients:
+    call = plan.call
+    there = tuple([loss is not None for loss in call.losses])
+    return TaskGradients(loss_values(call.losses), there, call.masks, call.scale, heads)

@@ -1,0 +1,251 @@
+"""Heads that take z by a linear layer of few outputs: gradients at z as products of two small matrices.
+
+Applies where every task does so, by a layer whose weight and bias serve nothing else. The backward pass then ends at
+the outputs of these layers: with D_i what arrives there and W_i the weight, the gradient of task i at z is D_i W_i, and
+is never multiplied out. One product of matrices gives the weighted sum over all tasks, and one the gradients of all
+weights. Autograd would take two products per layer.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+
+from excessmtl.engine.graph import leaf_of
+from excessmtl.engine.private_torch import hooks_disabled, linear_layer, output_edge, release_saved
+from excessmtl.engine.representation import Representation
+from excessmtl.engine.tensors import index_of, zero_unless
+from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
+
+
+class Linear(NamedTuple):
+    """A layer `z @ weight.T (+ bias)` whose weight and bias serve nothing else."""
+
+    node: Node
+    weight: Tensor
+    """[outputs, features]"""
+    bias: Tensor | None
+    applied: Tensor
+    """[features, outputs]: the weight as it was applied."""
+
+
+def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
+    """The layer by which each task (None: a missing one) takes z; None where some task takes it in another way."""
+    z = heads.representation.stored
+    # Half precision overflows where the check of the factors, which looks no further than fp32, sees nothing.
+    if z.ndim != 2 or not z.dtype.is_floating_point or z.dtype == torch.float16:
+        return None
+    found: list[Linear | None] = []
+    for above in heads.entries:
+        layer = _layer(above, heads.repeated, z.dtype)
+        if above and layer is None:
+            return None
+        found.append(layer)
+    samples, features = z.shape
+    outputs = [len(layer.weight) for layer in found if layer is not None]
+    few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
+    return found if few else None
+
+
+def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node], dtype: torch.dtype) -> Linear | None:
+    if len(above) != 1:
+        return None
+    ((node, positions),) = above.items()
+    if node in repeated or (found := linear_layer(node)) is None or tuple(positions) != (found[0],):
+        return None
+    place, applied = found
+    inputs = [child for child, _ in node.next_functions]
+    transposed = inputs[place + 1]
+    if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
+        return None
+    weight = _parameter(transposed.next_functions[0][0], repeated, dtype)
+    if weight is None or weight.shape != applied.shape[::-1]:
+        return None
+    if place == 0 or inputs[0] is None:
+        return Linear(node, weight, None, applied)
+    bias = _parameter(inputs[0], repeated, dtype)
+    return Linear(node, weight, bias, applied) if bias is not None and bias.shape == weight.shape[:1] else None
+
+
+def _parameter(node: Node | None, repeated: Collection[Node], dtype: torch.dtype) -> Tensor | None:
+    """The leaf at which the graph ends here, if it is an ordinary one."""
+    leaf = None if node is None or node in repeated else leaf_of(node)
+    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) and leaf.dtype == dtype else None
+
+
+def has_node_hooks(layers: Sequence[Linear | None]) -> bool:
+    """Whether a user has put a hook on the node of one of the layers, which this way would not call.
+
+    Autograd has no list of them, but the handle of a new hook refers to all hooks of its node.
+    """
+    for layer in layers:
+        for register in () if layer is None else (layer.node.register_hook, layer.node.register_prehook):
+            handle = register(_nothing)
+            hooks = handle.hooks_dict_ref()
+            handle.remove()
+            if hooks:
+                return True
+    return False
+
+
+def _nothing(*gradients: Any) -> None:
+    return None
+
+
+def release_linear_layers(losses: Sequence[Tensor]) -> None:
+    """Free what the linear layers below these losses have saved, as autograd does for nodes that it runs."""
+    stack: list[Any] = [loss.grad_fn for loss in losses]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if release_saved(node):
+            continue
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+
+
+def backward_to_outputs(
+    losses: Losses, heads: SeparateHeads, layers: Sequence[Linear | None]
+) -> tuple["Factored", Pairs]:
+    """The gradients at z as factors, and those at leaves that the factors do not know."""
+    present = [layer for layer in layers if layer is not None]
+    known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
+    leaves = [[leaf for leaf in own if id(leaf) not in known] for own in heads.leaves]
+    above = [leaf for own in leaves for leaf in own]
+    with hooks_disabled(above):
+        # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
+        found = gradients_from(losses, [*(output_edge(layer.node) for layer in present), *above])
+    remaining = iter(found)
+    arrived = [None if layer is None else next(remaining) for layer in layers]
+    return Factored.of(heads.representation, layers, arrived), by_task(leaves, found[len(present) :])
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Gradients at z through linear layers, and at the layers' weights and biases."""
+
+    left: Tensor
+    """[samples, outputs of all layers]: what arrived at the outputs."""
+    right: Tensor
+    """[outputs of all layers, features]: the weights as they were applied."""
+    z: Tensor
+    """[samples, features]"""
+    sizes: tuple[int, ...]
+    """Outputs of each task's layer; 0 where the task is missing."""
+    leaves: tuple[tuple[Tensor, Tensor | None] | None, ...]
+    """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
+    ok: list[Tensor] = field(default_factory=list)
+    """[m] bool: which tasks count, once that is known."""
+    large = False
+
+    @classmethod
+    def of(
+        cls, representation: Representation, layers: Sequence[Linear | None], arrived: Sequence[Tensor | None]
+    ) -> "Factored":
+        """Puts the layers side by side."""
+        z = representation.stored
+        sizes = tuple(0 if layer is None else len(layer.weight) for layer in layers)
+        lefts = [z.new_zeros(len(z), size) if one is None else one for one, size in zip(arrived, sizes, strict=True)]
+        leaves = tuple(
+            None if layer is None or one is None else (layer.weight, layer.bias)
+            for layer, one in zip(layers, arrived, strict=True)
+        )
+        with torch.no_grad():
+            right = torch.cat([layer.applied.t() for layer in layers if layer is not None])
+            return cls(torch.cat(lefts, dim=1), right, z, sizes, leaves)
+
+    @property
+    def stored(self) -> list[Tensor]:
+        """Both factors."""
+        return [self.left, self.right]
+
+    @property
+    def layout(self) -> Any:
+        """Whose columns are whose, and where gradients go."""
+        return self.sizes, tuple(None if pair is None else (id(pair[0]), id(pair[1])) for pair in self.leaves)
+
+    def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factored":
+        """The same with other factors."""
+        return replace(self, left=stored[0], right=stored[1], z=z, ok=[])
+
+    @property
+    def _owners(self) -> Tensor:
+        """[outputs of all layers]: whose they are."""
+        owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
+        return index_of(owners, self.left.device)
+
+    def _per_output(self, values: Tensor) -> Tensor:
+        """[m] -> [outputs of all layers]"""
+        return values if set(self.sizes) == {1} else values[self._owners]
+
+    def magnitudes(self) -> Tensor:
+        """[m]; a bound on the norms of all that is multiplied here: factors that are finite may still overflow."""
+        norm: Callable[..., Tensor] = torch.linalg.vector_norm
+        # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
+        each = (norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z))).float()
+        if set(self.sizes) == {1}:
+            return each
+        return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Set both factors to zero for the tasks that are not `ok`: zero times NaN is NaN."""
+        mine = self._per_output(ok)
+        zero_unless(mine, self.left)
+        zero_unless(mine.unsqueeze(1), self.right)
+        self.ok[:] = [ok]
+
+    def combined(self, weights: Tensor) -> Tensor:
+        """The weighted sum: one product, of the size of one layer, however many tasks there are."""
+        return (self.left * self._per_output(weights.to(self.left.dtype))) @ self.right
+
+    @property
+    def tensors(self) -> Tensor:
+        """[m, samples, features]: the factors multiplied out."""
+        tasks, size = len(self.sizes), self.sizes[0]
+        if set(self.sizes) == {1}:  # a product of matrices takes several times as long for vectors
+            return self.left.T.contiguous()[:, :, None] * self.right[:, None]
+        if set(self.sizes) == {size}:
+            left = self.left.view(-1, tasks, size).transpose(0, 1)
+            return torch.bmm(left, self.right.view(tasks, size, -1))
+        lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
+        return torch.stack([left @ right for left, right in zip(lefts, rights, strict=True)])
+
+    def one_by_one(self) -> Sequence[Tensor]:
+        """The gradient of each task."""
+        return self.tensors.unbind()
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """[m, samples, columns]: every gradient times a matrix, in fp32."""
+        return replace(self, left=self.left.float(), right=self.right.float() @ matrix).tensors
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """[m, ...]: what the function makes of every gradient."""
+        return torch.stack([function(one) for one in self.one_by_one()])
+
+    def over_positions(self) -> Tensor:
+        """[m, samples, features]: there is one position."""
+        return self.tensors.float()
+
+    def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
+        """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""
+        left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
+        at_weights, at_biases = left.t() @ self.z, left.sum(0)
+        for ok in self.ok:  # it may be z that is not finite
+            zero_unless(self._per_output(ok).unsqueeze(1), at_weights)
+        found: list[tuple[int, Tensor, Tensor]] = []
+        split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
+        for task, (pair, at_weight, at_bias) in enumerate(zip(self.leaves, *split, strict=True)):
+            if pair is not None:
+                found.append((task, pair[0], at_weight))
+                if pair[1] is not None:
+                    found.append((task, pair[1], at_bias))
+        return found
+
+    def statistics(self) -> "Factored":
+        """The same: both factors are copies."""
+        return replace(self, leaves=(None,) * len(self.sizes))

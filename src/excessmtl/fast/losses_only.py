@@ -1,0 +1,90 @@
+"""One backward pass for all tasks together.
+
+Applies to steps that need nothing but the weights where no representation is known, so that tasks cannot be told apart
+on the way. Where the result is not finite, one host read tells, and the reference finds out whose fault it is.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from excessmtl.engine.observation import Samples
+from excessmtl.engine.plan import Plan
+from excessmtl.engine.private_torch import hooks_disabled
+from excessmtl.engine.task_gradients import Contribution, Gates
+from excessmtl.engine.tensors import magnitude, usable
+
+
+class OneBackward:
+    """Stands for gradients that are only computed when their weights are known.
+
+    The graph is kept until the caller drops the losses: the tasks may have to be passed one by one afterwards.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._ok = torch.ones(())
+
+    def magnitudes(self) -> Tensor:
+        """[m] zeros: nothing is known yet."""
+        device = next(loss.device for loss in self.plan.call.losses if loss is not None)
+        return torch.zeros(len(self.plan.call.losses), device=device)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Leave out the tasks that are not `ok` [m]."""
+        self._ok = ok
+
+    def rows(self) -> tuple[Tensor, ...]:
+        """None: nobody looks at them."""
+        return ()
+
+    def samples(self, task: int) -> list[tuple[Tensor, Tensor]]:
+        """None: nobody looks at them."""
+        return []
+
+    def samples_of_all(self, masks: Sequence[Tensor | None]) -> Samples | None:
+        """None: nobody looks at them."""
+        return None
+
+    def without_representation(self) -> None:
+        """Nothing to drop."""
+
+    def own(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """None: nobody looks at them."""
+        return [[] for _ in self.plan.call.losses]
+
+    def statistics(self) -> "OneBackward":
+        """The same: there is nothing to keep."""
+        return self
+
+    def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution] | None:
+        """The combined gradient; None where it is not finite."""
+        common: dict[int, Tensor] = {id(parameter): parameter for parameter in self.plan.call.parameters}
+        owned: dict[int, Tensor] = {}
+        for reach in self.plan.reaches:
+            for key, leaf in reach.leaves.items():
+                if own is not None or key in owned:  # weighted like the shared ones, or shared in all but name
+                    common[key] = leaf
+                    owned.pop(key, None)
+                elif key not in common:
+                    owned[key] = leaf
+        parts = self._backward(list(common.values()), weights * self._ok)
+        if owned:
+            parts += self._backward(list(owned.values()), self._ok.to(weights.dtype))
+        sizes = [magnitude(gradient.coalesce().values() if gradient.is_sparse else gradient) for _, gradient in parts]
+        unusable = (~usable(torch.stack(sizes).sum())).float() if sizes else torch.zeros(())
+        # All processes go on task by task, or none: what follows are sums over all of them.
+        return None if bool(self.plan.call.reduction(unusable) > 0) else parts
+
+    def _backward(self, leaves: list[Tensor], multipliers: Tensor) -> list[Contribution]:
+        roots, outputs, scale = [], [], self.plan.call.scale
+        for loss, multiplier in zip(self.plan.call.losses, multipliers, strict=True):
+            if loss is not None:
+                output = multiplier if scale is None else multiplier * scale
+                roots.append(loss)
+                outputs.append(output.to(loss.dtype).reshape(loss.shape))
+        with hooks_disabled(leaves):
+            gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
+        # Copies: two leaves may have been given one and the same tensor.
+        return [(leaf, g.clone()) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

@@ -1,0 +1,131 @@
+"""From z down to the shared parameters for every task: several tasks in one backward pass where that works.
+
+Applies to separate heads whose trunk leads to shared parameters alone. In such a pass every operator works on the
+gradients of several tasks (`torch.vmap`). Some cannot: those with sparse gradients, functions and hooks that look at
+values. What has failed once is not tried again, and every task then takes a pass of its own.
+"""
+
+import math
+from collections.abc import Callable, Sequence, Set
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from excessmtl.engine.graph import leaf_of, nodes_below
+from excessmtl.engine.private_torch import gradients_at, hooks_disabled, vmap_warnings_disabled
+from excessmtl.engine.representation import Representation
+from excessmtl.engine.tensors import index_of
+from excessmtl.fast.thresholds import Thresholds
+
+Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
+"""What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
+
+
+def node_types(z: Representation, shared: Set[int]) -> frozenset[str] | None:
+    """The types of the nodes below z if these lead to shared parameters alone, and to one at least; else None.
+
+    `shared`: the ids of the shared parameters.
+    """
+    types, leaves = set(), set()
+    for node in nodes_below([z]):
+        types.add(type(node).__name__)
+        if (leaf := leaf_of(node)) is not None:
+            leaves.add(id(leaf))
+    return frozenset(types) if leaves and leaves <= shared else None
+
+
+class Trunk:
+    """Backward passes through the trunk, `tasks_at_once` tasks in each (None: by the device)."""
+
+    def __init__(self, tasks_at_once: int | None, thresholds: Thresholds) -> None:
+        self.tasks_at_once, self.thresholds = tasks_at_once, thresholds
+        self.vmap_works = True
+        """Whether several tasks at once are still expected to work."""
+        self.known: frozenset[str] = frozenset()
+        """Types of nodes that have worked."""
+
+    def backward(
+        self,
+        z: Representation,
+        types: frozenset[str],
+        dz: Tensor,
+        tasks: Sequence[int],
+        parameters: Sequence[Tensor],
+        take: Take,
+        retain_graph: bool,
+    ) -> None:
+        """From `dz` [m, ...] at z down to the parameters, for these tasks.
+
+        `types`: of the nodes below z. A graph with a new type of node is kept until the caller drops it, because what
+        turns out not to work has to be done again.
+        """
+        at_once = self.tasks_at_once or self.usual(dz)
+        with hooks_disabled(parameters):
+            if self.vmap_works and min(at_once, len(tasks)) > 1:
+                tasks = self._several(z, types, dz, even_parts(tasks, at_once), parameters, take, retain_graph)
+            for task in tasks:
+                found = gradients_at([z.edge], [dz[task]], parameters, retain_graph or task != tasks[-1])
+                take([task], found)
+                del found  # before the next pass
+
+    def _several(
+        self,
+        z: Representation,
+        types: frozenset[str],
+        dz: Tensor,
+        parts: Sequence[Sequence[int]],
+        parameters: Sequence[Tensor],
+        take: Take,
+        retain_graph: bool,
+    ) -> Sequence[int]:
+        """The tasks that need a pass of their own: none where all goes well."""
+        known, left = types <= self.known, list(parts)
+        while left and self.vmap_works:
+            retain = retain_graph or not known or len(left) > 1
+            try:
+                found = _vmapped(z, parameters, _picked(dz, left[0]), retain)
+            except Exception as error:  # whatever a hook or a function of the user's may raise
+                self.vmap_works = False
+                if retain:  # if the error is the user's own, it will come again
+                    break
+                error.add_note("Several tasks in one backward pass have worked before. Pass tasks_at_once=1.")
+                raise
+            take(left.pop(0), found)
+            del found  # before the next pass
+        if self.vmap_works:
+            self.known |= types
+        return [task for part in left for task in part]
+
+    def usual(self, dz: Tensor) -> int:
+        """How many tasks at once, for gradients `dz` [m, ...]; a CPU is faster with one."""
+        if dz.device.type == "cpu":
+            return 1
+        fill = self.thresholds.entries_at_once * len(dz) // max(dz.numel(), 1)
+        return max(1, min(self.thresholds.tasks_at_once, fill))
+
+
+def _vmapped(z: Representation, parameters: Sequence[Tensor], dz: Tensor, retain_graph: bool) -> list[Tensor | None]:
+    """The gradients [k, ...] at all parameters, for `dz` [k, ...]."""
+    reached: list[bool] = []
+
+    def of_one(dz: Tensor) -> tuple[Tensor, ...]:
+        found = gradients_at([z.edge], [dz], parameters, retain_graph)
+        reached.extend(gradient is not None for gradient in found)
+        return tuple(gradient for gradient in found if gradient is not None)
+
+    with vmap_warnings_disabled():
+        several = iter(torch.vmap(of_one)(dz))
+    return [next(several) if there else None for there in reached]
+
+
+def even_parts(tasks: Sequence[int], most: int) -> list[Sequence[int]]:
+    """As few parts as `most` allows, of sizes as equal as possible: the largest decides how much memory is needed."""
+    count = math.ceil(len(tasks) / most)
+    ends = [len(tasks) * part // count for part in range(count + 1)]
+    return [tasks[start:end] for start, end in pairwise(ends)]
+
+
+def _picked(dz: Tensor, tasks: Sequence[int]) -> Tensor:
+    first, end = tasks[0], tasks[-1] + 1
+    return dz[first:end] if end - first == len(tasks) else dz[index_of(tuple(tasks), dz.device)]

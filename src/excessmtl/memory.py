@@ -1,0 +1,194 @@
+"""A balancer's state: complete from the start, fp32 whatever the model, strict and versioned when loaded.
+
+It changes in one place, `write`, and always in place: a buffer stays the same tensor from step to step, so that a CUDA
+graph, or DistributedDataParallel, can rely on where it is.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.engine.private_torch import copy_all
+from excessmtl.methods.base import Rule, State
+
+_VERSION = 2
+_PREFIX = "state_"
+_EXTRA: dict[str, type] = {
+    "version": int,
+    "method": str,
+    "tasks": list,
+    "options": dict,
+    "steps": int,
+    "random": Tensor,
+}
+
+
+class RandomStream:
+    """Draws of one step from a copy of the balancer's random stream, so that a step that fails has drawn nothing."""
+
+    def __init__(self, committed: torch.Generator) -> None:
+        self._committed = committed
+        self.used: torch.Generator | None = None
+        """The stream after the step; None where nothing was drawn."""
+
+    def __call__(self) -> torch.Generator:
+        """The generator to draw from."""
+        if self.used is None:
+            self.used = torch.Generator()
+            self.used.set_state(self._committed.get_state())
+        return self.used
+
+
+class Memory(nn.Module):
+    """A rule's state in buffers, with the step counter and the random stream.
+
+    `options`: what the state depends on, as text; a state saved with other options is refused.
+    """
+
+    weights: Tensor
+    """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
+    skipped: Tensor
+    """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
+
+    def __init__(
+        self, rule: Rule, tasks: tuple[str, ...], shapes: list[torch.Size], options: Mapping[str, str]
+    ) -> None:
+        super().__init__()
+        self.steps = 0
+        self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
+        self._method, self._tasks, self._options = rule.name, tasks, dict(options)
+        state = rule.init(len(tasks), shapes)
+        self._names = tuple(state)
+        for name, tensor in state.items():
+            self.register_buffer(_PREFIX + name, tensor)
+        self.register_buffer("weights", rule.prior(len(tasks)))
+        self.register_buffer("skipped", torch.zeros(len(tasks), dtype=torch.int64))
+
+    @property
+    def state(self) -> State:
+        """The rule's state, by name."""
+        return {name: self._buffers[_PREFIX + name] for name in self._names}  # type: ignore[misc]
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the state is in memory."""
+        return tuple([buffer.data_ptr() for buffer in self._buffers.values() if buffer is not None])
+
+    def random_stream(self) -> "RandomStream":
+        """The random stream of one step; what it has drawn counts when the step is committed."""
+        return RandomStream(self.generator)
+
+    def write(
+        self,
+        state: State | None = None,
+        weights: Tensor | None = None,
+        left_out: Tensor | None = None,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        """Change what is on the device: all of the state changes here, and nowhere else.
+
+        `finish`: changes state that is too large to exist twice.
+        """
+        mine = self.state
+        addresses = {buffer.data_ptr() for buffer in mine.values()}
+        pairs = [(self.weights, weights)] if weights is not None else []
+        for name, new in (state or {}).items():
+            if new is not mine[name]:
+                # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
+                pairs.append((mine[name], new.clone() if new.data_ptr() in addresses else new))
+        with torch.no_grad():
+            if finish is not None:
+                finish()
+            if left_out is not None:
+                self.skipped.add_(left_out)
+            if pairs:
+                copy_all([target for target, _ in pairs], [source for _, source in pairs])
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What is not a buffer."""
+        return {
+            "version": _VERSION,
+            "method": self._method,
+            "tasks": list(self._tasks),
+            "options": dict(self._options),
+            "steps": self.steps,
+            "random": self.generator.get_state(),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take what is not a buffer from a state that has been checked."""
+        self.steps = state["steps"]
+        self.generator.set_state(state["random"].cpu())
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self._buffers:  # the buffers change in place; what was saved must not
+            destination[prefix + name] = destination[prefix + name].clone()
+
+    def check(self, found: dict[str, Any]) -> None:
+        """A ValueError if this is not a state for this balancer; nothing has been changed then."""
+        extra = found.pop("_extra_state", None)
+        if not isinstance(extra, dict) or "version" not in extra:
+            raise ValueError("state has no '_extra_state' entry of a balancer; pass what state_dict() returned")
+        if extra["version"] != _VERSION:
+            raise ValueError(
+                f"state has version {extra['version']!r}, this release reads {_VERSION}; use the release that wrote it"
+            )
+        for key, kind in _EXTRA.items():
+            if not isinstance(extra.get(key), kind):
+                raise ValueError(f"state has {key}={extra.get(key)!r} where {kind.__name__} is expected; it is damaged")
+        for key, mine in (("method", self._method), ("tasks", list(self._tasks))):
+            if extra[key] != mine:
+                raise ValueError(f"state is for {key} {extra[key]!r}, this balancer has {mine!r}; make one like it")
+        self._check_options(extra["options"])
+        self._check_random(extra["random"])
+        if extra["steps"] < 0:
+            raise ValueError(f"state has steps={extra['steps']}, expected 0 or more; it is damaged")
+        self._check_buffers(found)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        for name in sorted({*options, *self._options}):
+            saved, mine = options.get(name, "nothing"), self._options.get(name, "nothing")
+            if saved != mine:
+                raise ValueError(
+                    f"state was saved with {name}={saved}, this balancer has {name}={mine}, so it has another shape or "
+                    "another meaning; make the balancer with the options it was saved with"
+                )
+
+    def _check_random(self, random: Tensor) -> None:
+        try:
+            torch.Generator().set_state(random.cpu())
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                "state has a random stream of another kind; it is damaged, or from another version of torch"
+            ) from error
+
+    def _check_buffers(self, found: Mapping[str, Any]) -> None:
+        expected = dict(self.named_buffers())
+        if set(found) != set(expected):
+            missing, unexpected = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+            raise ValueError(
+                f"state does not fit the options of this balancer: missing {missing}, unexpected {unexpected}; make "
+                "the balancer with the options it was saved with"
+            )
+        for name, buffer in expected.items():
+            if not isinstance(found[name], Tensor):
+                kind = type(found[name]).__name__
+                raise ValueError(f"state has {name} of type {kind}, expected a tensor; it is damaged")
+            if found[name].dtype != buffer.dtype:
+                raise ValueError(
+                    f"state has {name} of type {found[name].dtype}, expected {buffer.dtype}; make the balancer with "
+                    "the options it was saved with"
+                )
+            if found[name].shape != buffer.shape:
+                raise ValueError(
+                    f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(buffer.shape)}; the shared "
+                    "parameters or options differ from those it was saved with"
+                )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `.half()` or `.to(dtype)` on a model that owns the balancer must move its state, not round it.
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
