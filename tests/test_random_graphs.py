@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from excessmtl.solvers.min_norm import min_norm
-from known_faults import known_fault
 from models import Method, batch, gradients, losses_of, mlp
 from random_worlds import World
 
-ENGINES = [{}]
+ENGINES = [{"engine": "fast"}, {"engine": "reference"}]
 """Further arguments of `create`: every case is run with each of them."""
 SEEDS, STEPS = range(16), 3
 REPRESENTATION = {"probe": "representation"}
@@ -157,7 +156,6 @@ def test_as_plain_autograd_has_it(method, seed, engine):
             torch.testing.assert_close(balancer.weights.double(), wanted, rtol=1e-3, atol=1e-4)
 
 
-@known_fault("where the representation is not known, GradNorm holds micro-batches back")
 def test_gradnorm_gives_micro_batches_the_weights_of_the_step_before_wherever_it_looks():
     """The guide: only methods that look at all shared parameters hold the gradients of micro-batches back."""
     found = []

@@ -304,8 +304,14 @@ class Balancer(nn.Module):
 
     def _options(self) -> dict[str, str]:
         """What the state depends on."""
-        own = {option.name: repr(getattr(self.rule, option.name)) for option in fields(self.rule)}
-        return {**own, "heads": repr(self.heads), "every": repr(self.every), "scale": repr(self.scale)}
+        rule = self.rule
+        options: dict[str, Any] = {"estimator": rule.estimator, "probe": rule.probe.value}
+        options |= {option.name: getattr(rule, option.name) for option in fields(rule) if option.name != "probe"}
+        if rule.probe is Probe.LAYER:
+            layer = {id(parameter) for parameter in self._shared.layer}
+            options["layer"] = [i for i, one in enumerate(self._shared.parameters) if id(one) in layer]
+        options |= {"heads": self.heads, "every": self.every, "scale": self.scale}
+        return {name: repr(value) for name, value in options.items()}
 
     @property
     def step_key(self) -> tuple[Any, ...]:
@@ -403,4 +409,4 @@ class Balancer(nn.Module):
 
 def _held_back(call: Call, gradients: TaskGradients) -> bool:
     """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
-    return gradients.complete and call.probe is not Probe.LOSSES
+    return gradients.complete and call.probe is Probe.SHARED

@@ -149,7 +149,7 @@ class Memory(nn.Module):
         self._check_buffers(found)
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
-        for name in sorted({*options, *self._options}):
+        for name in dict.fromkeys([*self._options, *options]):
             saved, mine = options.get(name, "nothing"), self._options.get(name, "nothing")
             if saved != mine:
                 raise ValueError(
@@ -174,8 +174,8 @@ class Memory(nn.Module):
                 "the balancer with the options it was saved with"
             )
         for name, buffer in expected.items():
-            if not isinstance(found[name], Tensor):
-                kind = type(found[name]).__name__
+            if not isinstance(found[name], Tensor) or found[name].is_meta or found[name].layout is not torch.strided:
+                kind = "tensor without values" if isinstance(found[name], Tensor) else type(found[name]).__name__
                 raise ValueError(f"state has {name} of type {kind}, expected a tensor; it is damaged")
             if found[name].dtype != buffer.dtype:
                 raise ValueError(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from known_faults import each, known_fault
+from cases import each
 from models import METHODS, TASKS, Method, batch, gradients, losses_of, mlp, trained
 
 STREAMING = Method("excess", {"estimator": "paper", "streaming": True})
@@ -37,22 +37,7 @@ def assert_finite(balancer, model, step):
 
 @both_forms
 @pytest.mark.parametrize("factor", [1e20, 1e30])
-@each(
-    "method",
-    EVERY_FORM,
-    failing=[
-        "gradnorm",
-        "moml",
-        "nash",
-        "nash-representation",
-        "excess-paper",
-        "excess-paper-representation",
-        "excess-paper-bf16",
-        "excess-paper-factored",
-        "excess-paper-True",
-    ],
-    reason="squares of a gradient overflow, and the task is not left out",
-)
+@each("method", EVERY_FORM)
 def test_one_finite_spike_leaves_no_mark(method, factor, form):
     """The loss of one task is a finite number whose square is not: for one step, or the state would be lost for ever.
 
@@ -72,21 +57,7 @@ def test_one_finite_spike_leaves_no_mark(method, factor, form):
         assert_finite(balancer, model, step)
 
 
-@each(
-    "method",
-    EVERY_FORM,
-    failing=[
-        "gradnorm",
-        "moml",
-        "groupdro",
-        "excess-paper",
-        "excess-paper-representation",
-        "excess-paper-bf16",
-        "excess-paper-factored",
-        "excess-paper-True",
-    ],
-    reason="the task is not left out, and has all the weight for ever",
-)
+@each("method", EVERY_FORM)
 def test_after_one_finite_spike_the_others_still_train(method):
     """Weights that multiply from step to step never come back from a loss like that."""
     model = mlp()
@@ -126,16 +97,7 @@ def overflow_in_the_trunk(method):
     return found
 
 
-NOT_WALKED_TASK_BY_TASK = [
-    str(method)
-    for method in [*METHODS, *AT_REPRESENTATION]
-    if method.options.get("probe") == "representation"
-    or str(method) in ("excess", "uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw", "graddrop")
-]
-not_caught = each("method", EVERY_FORM, NOT_WALKED_TASK_BY_TASK, "only what arrives at z is checked")
-
-
-@not_caught
+@each("method", EVERY_FORM)
 def test_what_overflows_below_the_representation_does_not_reach_the_shared_parameters(method):
     """The least that the guide promises: no inf or NaN in `.grad`, and the task is named in `skipped`.
 
@@ -146,7 +108,7 @@ def test_what_overflows_below_the_representation_does_not_reach_the_shared_param
     assert "b" in step.skipped
 
 
-@not_caught
+@each("method", EVERY_FORM)
 def test_a_task_that_overflows_below_the_representation_is_left_out(method):
     """All that the guide promises: the others get what they would get without it."""
     (step, balancer, model), (_, _, other) = overflow_in_the_trunk(method)
@@ -158,7 +120,6 @@ def test_a_task_that_overflows_below_the_representation_is_left_out(method):
 # ------------------------------------------------------------------ a first gradient of zero
 
 
-@known_fault("the initial risk is zero, and risks are divided by it")
 @pytest.mark.parametrize("warmup", [0, 3])
 @pytest.mark.parametrize("probe", ["all", "representation"])
 def test_a_first_gradient_of_zero_is_no_unit(probe, warmup):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from known_faults import each
+from cases import each
 
 SCENARIOS = [
     f"{scenario}-{form}"
@@ -50,6 +50,6 @@ def results(tmp_path_factory):
     return found
 
 
-@each("scenario", SCENARIOS, failing=SCENARIOS, reason="gradients are not averaged, or one process waits for another")
+@each("scenario", SCENARIOS)
 def test_two_processes(results, scenario):
     assert set(results[scenario]) == {"well"}, "\n".join(results[scenario])

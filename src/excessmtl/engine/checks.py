@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from excessmtl.engine import fsdp
+from excessmtl.engine.distributed import no_reduction
 from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of
 from excessmtl.engine.plan import UNREACHED, Call, Plan, Probe
+from excessmtl.engine.private_torch import inside_join
 
 _REENTRANT = "CheckpointFunctionBackward"
 _DDP_OUTPUT = "_DDPSinkBackward"
@@ -22,14 +24,21 @@ class GraphChecks:
     def __init__(self) -> None:
         self._checked: set[str] = set()
         self._warned = False
+        self._joined = False
+        """Whether DistributedDataParallel has put all outputs of the model behind one node of the graph."""
 
     def before(self, call: Call, method: str) -> None:
         """What must be refused before the graph is searched."""
         if call.probe in (Probe.SHARED, Probe.LAYER):
             fsdp.check_whole(method, call.parameters)
+        if call.reduction is not no_reduction and inside_join(call.shared.module):
+            raise ValueError(
+                "losses were computed inside the join() of DistributedDataParallel, where a process may have no batch "
+                "left while the balancer sums its statistics over all processes; make the balancer with pool=False"
+            )
         if self._new_tasks(call):
             fsdp.check_not_flat(call.losses)
-            _check_ddp(call.losses)
+            self._joined = _joined_by_ddp(call.losses)
             if call.probe in (Probe.SHARED, Probe.LAYER):
                 _check_reentrant(call, method)
 
@@ -43,7 +52,7 @@ class GraphChecks:
                 _check_reached(plan)
                 _check_nothing_around(plan)
             self._checked.update(self._new_tasks(call))
-        if not self._warned and (warning := _shared_outside(plan)):
+        if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
             warnings.warn(warning, stacklevel=stacklevel)
 
@@ -54,13 +63,21 @@ class GraphChecks:
         return [task for task, loss in pairs if loss is not None and task not in self._checked]
 
 
-def _check_ddp(losses: Sequence[Tensor | None]) -> None:
+def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
+    """Whether DDP has put the outputs behind one node, as it does to find unused parameters.
+
+    A ValueError where it does so because the graph is said to be static.
+    """
+    joined = False
     for node in nodes_of(losses):
-        if type(node).__name__ == _DDP_OUTPUT and getattr(node.ddp_weakref(), "static_graph", False):  # type: ignore[attr-defined]
-            raise ValueError(
-                "losses were computed by DistributedDataParallel(static_graph=True), which averages gradients only "
-                "when every backward pass starts at the model's output; make it with static_graph=False"
-            )
+        if type(node).__name__ == _DDP_OUTPUT:
+            joined = True
+            if getattr(node.ddp_weakref(), "static_graph", False):  # type: ignore[attr-defined]
+                raise ValueError(
+                    "losses were computed by DistributedDataParallel(static_graph=True), which averages gradients "
+                    "only when every backward pass starts at the model's output; make it with static_graph=False"
+                )
+    return joined
 
 
 def _check_reentrant(call: Call, method: str) -> None:

@@ -20,11 +20,21 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
 
     `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy.
     """
+    without_gradient = _reached_without_gradient(parts, plan)
     with _undone_on_failure([*(target for target, _ in parts if isinstance(target, Tensor)), *plan.call.parameters]):
         if plan.second_backward:
             fsdp.second_backward(plan.call.losses, plan.representations, parts)
         else:
-            _add_to_grad(parts)
+            _add_to_grad(parts, without_gradient)
+
+
+def _reached_without_gradient(parts: Sequence[Contribution], plan: Plan) -> list[Tensor]:
+    """Leaves that the losses reach and that get no gradient in this step.
+
+    Autograd passes them all the same, and `DistributedDataParallel(find_unused_parameters=True)` waits for that.
+    """
+    served = {id(target) for target, _ in parts}
+    return [leaf for leaf in plan.own_leaves if id(leaf) not in served]
 
 
 @contextmanager
@@ -44,7 +54,7 @@ def _undone_on_failure(leaves: Sequence[Tensor]) -> Iterator[None]:
         raise
 
 
-def _add_to_grad(parts: list[Contribution]) -> None:
+def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) -> None:
     """Leaves go through autograd as well, not by hand.
 
     Whatever hooks a trainer has put on them, to average gradients over processes for instance, run as they would under
@@ -52,7 +62,8 @@ def _add_to_grad(parts: list[Contribution]) -> None:
     """
     roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Representation)]
     gradients = [gradient for target, gradient in parts if isinstance(target, Representation)]
-    leaves = [(target, gradient) for target, gradient in parts if isinstance(target, Tensor)]
+    leaves: list[tuple[Tensor, Tensor | None]] = [part for part in parts if isinstance(part[0], Tensor)]  # type: ignore
+    leaves += [(leaf, None) for leaf in without_gradient]
     parts.clear()
     if leaves:
         deliver_to: Callable[..., Tensor] = _ToLeaves.apply
@@ -93,8 +104,9 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
         parts = _at_leaves(parts)
         targets = [target for target, _ in parts if isinstance(target, Tensor)]
     apply: Callable[..., Tensor] = _Deferred.apply
+    without_gradient = _reached_without_gradient(parts, plan)
     with torch.enable_grad():
-        return apply(value, unscale, [gradient for _, gradient in parts], *targets)
+        return apply(value, unscale, [gradient for _, gradient in parts], *targets, *without_gradient)
 
 
 class _Deferred(torch.autograd.Function):
@@ -102,13 +114,14 @@ class _Deferred(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, unscale: Tensor | float, gradients: Any, *targets: Tensor) -> Tensor:
-        ctx.unscale, ctx.gradients = unscale, gradients
+        ctx.unscale, ctx.gradients, ctx.targets = unscale, gradients, len(targets)
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         factor = outputs[0] * ctx.unscale
-        return None, None, None, *((gradient * factor).to(gradient.dtype) for gradient in ctx.gradients)
+        found = [(gradient * factor).to(gradient.dtype) for gradient in ctx.gradients]
+        return None, None, None, *found, *(None for _ in range(ctx.targets - len(found)))
 
 
 def _at_leaves(parts: Sequence[Contribution]) -> list[Contribution]:

@@ -112,6 +112,11 @@ class Plan:
         return list(found.values())
 
     @property
+    def own_leaves(self) -> list[Tensor]:
+        """All leaves outside `shared` that a loss reaches."""
+        return list({key: leaf for reach in self.reaches for key, leaf in reach.leaves.items()}.values())
+
+    @property
     def noted(self) -> list[Representation]:
         """The representations that this step has found in the graph."""
         return self.representations

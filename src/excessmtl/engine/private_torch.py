@@ -4,12 +4,14 @@
 takes the way of the reference engine, but it never fails. `missing()` tells which names the installed torch has lost.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
@@ -30,6 +32,9 @@ NAMES = {
     # Python may call back when a backward pass ends; DDP and FSDP do the same.
     # https://github.com/pytorch/pytorch/issues/35548
     "autograd.Variable._execution_engine.queue_callback": "without it: losses under FSDP are good for one backward",
+    # Which DistributedDataParallel runs a module, and whether it is inside `join()`.
+    # https://github.com/pytorch/pytorch/blob/main/torch/nn/parallel/distributed.py
+    "nn.parallel.DistributedDataParallel._active_ddp_module": "without it: `join()` is not refused",
     # A module's parameters without a traversal of all its submodules at every step.
     "nn.Module._parameters": "without it: Module.parameters() at every step",
     "nn.Module._modules": "without it: Module.parameters() at every step",
@@ -163,6 +168,24 @@ def linear_layer(node: Node) -> tuple[int, Tensor] | None:
     except AttributeError:
         return None
     return int(name == "AddmmBackward0"), right
+
+
+_data_parallel: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()
+"""Modules that DistributedDataParallel has run, and a reference to it."""
+
+
+def note_data_parallel(module: nn.Module) -> None:
+    """Called in a module's forward: remember the DistributedDataParallel that runs it, if one does."""
+    if dist.is_available() and dist.is_initialized():
+        active = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+        if active is not None:
+            _data_parallel[module] = weakref.ref(active)
+
+
+def inside_join(module: nn.Module | None) -> bool:
+    """Whether the module is run by DistributedDataParallel inside its `join()`."""
+    reference = None if module is None else _data_parallel.get(module)
+    return bool(reference and getattr(getattr(reference(), "_join_config", None), "enable", False))
 
 
 def release_saved(node: Node) -> bool:

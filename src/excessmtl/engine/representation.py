@@ -94,8 +94,10 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def note_outputs(module: nn.Module, args: Any, output: Any) -> None:
     """A forward hook: note every output of the module at its node in the graph."""
-    if torch.compiler.is_compiling():  # metadata cannot be traced; the outputs of a compiled module are noted outside
+    # Metadata cannot be compiled or traced. The outputs of a compiled module are noted from outside.
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore
         return
+    private_torch.note_data_parallel(module)
     for tensor in tensors_in(output):
         if tensor.grad_fn is not None:
             _noted.add(type(tensor.grad_fn).__name__)

@@ -63,6 +63,12 @@ class SeparatePlan(Plan):
         return [] if self.at_parameters else self.noted
 
     @property
+    def own_leaves(self) -> list[Tensor]:
+        """All leaves outside `shared` that a loss reaches."""
+        assert self.heads is not None
+        return [leaf for own in self.heads.leaves for leaf in own]
+
+    @property
     def noted(self) -> list[Representation]:
         """The tensor z."""
         assert self.heads is not None

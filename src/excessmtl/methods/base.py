@@ -40,6 +40,8 @@ class Rule:
     """Base of all methods. Override `update`, and the rest where the method differs from it."""
 
     name: ClassVar[str]
+    estimator: ClassVar[str | None] = None
+    """Where several rules share a name: which of them this is."""
     heads: ClassVar[Heads] = "weighted"
     """What task-specific parameters receive unless the user says otherwise (METHODS: per paper)."""
     simplex: ClassVar[bool] = True

@@ -42,6 +42,7 @@ class PaperWeights(Rule):
     """
 
     name: ClassVar[str] = "excess"
+    estimator: ClassVar[str | None] = "paper"
     heads: ClassVar[Heads] = "unweighted"
 
     step_size: float = 0.01

@@ -42,6 +42,7 @@ class RobustExcess(Rule):
     """
 
     name: ClassVar[str] = "excess"
+    estimator: ClassVar[str | None] = "robust"
     probe: ClassVar[Probe] = Probe.REPRESENTATION
     heads: ClassVar[Heads] = "unweighted"
     per_sample: ClassVar[bool] = True
