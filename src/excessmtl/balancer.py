@@ -261,14 +261,17 @@ class Balancer(nn.Module):
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
+        memory = self.memory
         if outcome.generator is not None:
-            self.memory.generator = outcome.generator
+            memory.generator = outcome.generator
         if call.accumulate and not self.rule.gated:
-            self._pending = self._pending if outcome.waiting is None else [*self._pending, outcome.waiting]
+            if outcome.waiting is not None:
+                self._pending.append(outcome.waiting)
         else:
-            self._pending = []
-            self.memory.steps += 1
-        self._interrupted = False
+            self._pending.clear()
+            memory.steps += 1
+        if self._interrupted:
+            self._interrupted = False
         return outcome.step
 
     def _reduce(self, call: Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
@@ -359,7 +362,7 @@ class Balancer(nn.Module):
 
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
-        self._pending = []
+        self._pending.clear()
 
     @property
     def accumulating(self) -> bool:

@@ -449,7 +449,9 @@ def test_linear_heads_are_recognised(heads, found):
 
 
 def factored(left, right, sizes):
-    return Factored(left.clone(), right.clone(), torch.zeros(len(left), right.shape[1]), sizes, (None,) * len(sizes))
+    columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
+    rows = [one.t() for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
+    return Factored(torch.zeros(len(left), right.shape[1]), columns, rows, sizes, [None] * len(sizes))
 
 
 def test_factors_are_what_they_stand_for():

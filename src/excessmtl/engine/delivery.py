@@ -1,7 +1,6 @@
 """Putting the combined gradient where training expects it: into `.grad`, or behind a scalar."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,35 +17,24 @@ from excessmtl.engine.task_gradients import Contribution
 def deliver(parts: list[Contribution], plan: Plan) -> None:
     """Add all contributions to `.grad` in one backward pass, which passes the trunk below the representations once.
 
-    `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy.
+    `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy. Where a hook raises, or memory
+    runs out, in the middle of it, gradients that were None are None again.
     """
-    without_gradient = _reached_without_gradient(parts, plan)
-    with _undone_on_failure([*(target for target, _ in parts if isinstance(target, Tensor)), *plan.call.parameters]):
+    leaves: dict[int, Tensor] = {id(target): target for target, _ in parts if isinstance(target, Tensor)}
+    # Autograd passes leaves without a gradient too, and `DistributedDataParallel(find_unused_parameters=True)` waits
+    # for that.
+    without_gradient = [leaf for leaf in plan.own_leaves if id(leaf) not in leaves]
+    touched = [*leaves.values(), *plan.call.shared.latest]
+    without = [leaf for leaf in touched if leaf.grad is None]
+    try:
         if plan.second_backward:
             fsdp.second_backward(plan.call.losses, plan.representations, parts)
         else:
             _add_to_grad(parts, without_gradient)
-
-
-def _reached_without_gradient(parts: Sequence[Contribution], plan: Plan) -> list[Tensor]:
-    """Leaves that the losses reach and that get no gradient in this step.
-
-    Autograd passes them all the same, and `DistributedDataParallel(find_unused_parameters=True)` waits for that.
-    """
-    served = {id(target) for target, _ in parts}
-    return [leaf for leaf in plan.own_leaves if id(leaf) not in served]
-
-
-@contextmanager
-def _undone_on_failure(leaves: Sequence[Tensor]) -> Iterator[None]:
-    """Gradients that were None are None again if a hook raises, or memory runs out, in the middle of a delivery."""
-    without = [leaf for leaf in leaves if leaf.grad is None]
-    try:
-        yield
     except BaseException as error:
         for leaf in without:
             leaf.grad = None
-        if len(without) < len(leaves):
+        if len(without) < len(touched):
             error.add_note(
                 "The balancer's state is as it was before this step, but part of the step may have been added to "
                 "gradients that were there already: zero the gradients before going on."
@@ -60,20 +48,28 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
     Whatever hooks a trainer has put on them, to average gradients over processes for instance, run as they would under
     `loss.backward()`.
     """
-    roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Representation)]
-    gradients = [gradient for target, gradient in parts if isinstance(target, Representation)]
-    leaves: list[tuple[Tensor, Tensor | None]] = [part for part in parts if isinstance(part[0], Tensor)]  # type: ignore
-    leaves += [(leaf, None) for leaf in without_gradient]
+    roots: list[Any] = []
+    at_roots: list[Tensor] = []
+    leaves: list[Tensor] = []
+    at_leaves: list[Tensor | None] = []
+    for target, gradient in parts:
+        if isinstance(target, Representation):
+            roots.append(target.edge)
+            at_roots.append(gradient)
+        else:
+            leaves.append(target)
+            at_leaves.append(gradient)
     parts.clear()
+    leaves += without_gradient
     if leaves:
         deliver_to: Callable[..., Tensor] = _ToLeaves.apply
         with torch.enable_grad():
-            root = deliver_to([gradient for _, gradient in leaves], *(leaf for leaf, _ in leaves))
-        leaves.clear()
+            root = deliver_to([*at_leaves, *(None for _ in without_gradient)], *leaves)
+        at_leaves.clear()
         roots.append(root)
-        gradients.append(root.detach())
+        at_roots.append(root.detach())
     if roots:
-        accumulate(roots, gradients)
+        accumulate(roots, at_roots)
 
 
 class _ToLeaves(torch.autograd.Function):
@@ -104,7 +100,8 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
         parts = _at_leaves(parts)
         targets = [target for target, _ in parts if isinstance(target, Tensor)]
     apply: Callable[..., Tensor] = _Deferred.apply
-    without_gradient = _reached_without_gradient(parts, plan)
+    served = {id(target) for target, _ in parts}
+    without_gradient = [leaf for leaf in plan.own_leaves if id(leaf) not in served]
     with torch.enable_grad():
         return apply(value, unscale, [gradient for _, gradient in parts], *targets, *without_gradient)
 

@@ -108,6 +108,11 @@ class Shared:
         return list(self._target) if self.module is None else self._list.parameters
 
     @property
+    def latest(self) -> list[Tensor]:
+        """All shared parameters as they were listed last."""
+        return self._target if self.module is None else self._list.listed
+
+    @property
     def ids(self) -> frozenset[int]:
         """The ids of all shared parameters."""
         return frozenset(map(id, self._target)) if self.module is None else self._list.ids
@@ -182,14 +187,14 @@ class ParameterList:
         self._tables: list[Mapping[str, Any]] = []
         """The parameters and the modules that each module holds."""
         self._held: list[Any] = []
-        self._parameters: list[Tensor] = []
+        self.listed: list[Tensor] = []
         self._ids: frozenset[int] = frozenset()
 
     @property
     def parameters(self) -> list[Tensor]:
         """A list of the caller's own."""
         self._refresh()
-        return self._parameters.copy()
+        return self.listed.copy()
 
     @property
     def ids(self) -> frozenset[int]:
@@ -201,8 +206,8 @@ class ParameterList:
         held = self._now()
         if not held or len(held) != len(self._held) or not all(map(is_, held, self._held)):
             self._tables = self._ordinary_tables()
-            self._held, self._parameters = self._now(), list(self.module.parameters())
-            self._ids = frozenset(map(id, self._parameters))
+            self._held, self.listed = self._now(), list(self.module.parameters())
+            self._ids = frozenset(map(id, self.listed))
 
     def _ordinary_tables(self) -> list[Mapping[str, Any]]:
         """None at all where a module lists its parameters in a way of its own: it is then asked at every step."""

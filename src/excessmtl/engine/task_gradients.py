@@ -22,6 +22,7 @@ from excessmtl.engine.tensors import (
     flags,
     is_finite,
     magnitude,
+    on_values,
     split_by_parameter,
     usable,
     zero_unless,
@@ -151,10 +152,11 @@ def _rows(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
 def _add(sums: dict[int, list[Any]], target: Tensor | Representation, gradient: Tensor, multiplier: Tensor) -> None:
     multiplier = multiplier.to(gradient.dtype)
     slot = sums.setdefault(id(target), [target, None])
-    if slot[1] is None:
-        slot[1] = gradient * multiplier
-    elif gradient.is_sparse or slot[1].is_sparse:
-        slot[1] = slot[1] + gradient * multiplier
+    if gradient.is_sparse:
+        gradient = on_values(gradient, lambda entries: entries * multiplier)
+        slot[1] = gradient if slot[1] is None else slot[1] + gradient
+    elif slot[1] is None or slot[1].is_sparse:
+        slot[1] = gradient * multiplier if slot[1] is None else slot[1] + gradient * multiplier
     else:
         slot[1].addcmul_(gradient, multiplier)
 

@@ -45,12 +45,17 @@ def zero_unless(ok: Tensor, values: Tensor) -> None:
 def zeroed_unless(ok: Tensor, values: Tensor) -> Tensor:
     """A copy with zeros where not `ok`. Sparse tensors stay sparse."""
     if values.is_sparse:
-        values = values.coalesce()
-        kept = zeroed_unless(ok, values.values())
-        return torch.sparse_coo_tensor(values.indices(), kept, values.shape, is_coalesced=True, check_invariants=False)
+        return on_values(values, lambda entries: zeroed_unless(ok, entries))
     if values.is_complex():
         return torch.where(ok, values, 0)
     return (values.view(_INTEGERS[values.element_size()]) * ok).view(values.dtype)
+
+
+def on_values(sparse: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """A copy of a sparse tensor with the function applied to the entries that are stored."""
+    copied = sparse.coalesce().clone()
+    copied.values().copy_(function(copied.values()))
+    return copied
 
 
 def dense(gradient: Tensor) -> Tensor:

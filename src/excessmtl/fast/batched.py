@@ -93,7 +93,7 @@ class Stacked:
 
     def add(self, row: int, tensor: Tensor) -> None:
         """Copy a tensor to its row at once, while it is in the cache and before its memory is needed; or add it."""
-        target = self.shaped(self.flat[row])
+        target = self.tensors[row]
         if row in self.filled:
             target.add_(tensor)
         else:
@@ -102,7 +102,8 @@ class Stacked:
 
     def finish(self) -> None:
         """Zero where nothing was added."""
-        for row in range(len(self.flat)):
+        rows = self.flat.shape[0]
+        for row in range(rows) if len(self.filled) < rows else ():
             if row not in self.filled:
                 self.flat[row].zero_()
 
@@ -120,7 +121,7 @@ class Stacked:
         """The same with another tensor."""
         return replace(self, flat=stored[0])
 
-    @property
+    @cached_property
     def tensors(self) -> Tensor:
         """[k, ...]: in their original shape."""
         return self.shaped(self.flat)
@@ -196,7 +197,7 @@ class LeafGroup:
         return list(zip(self.tasks, self.leaves, self.gradients.shaped(flat).unbind(), strict=True))
 
     def _of_all(self, values: Tensor) -> bool:
-        return self.tasks == tuple(range(len(values)))
+        return self.tasks == tuple(range(values.shape[0]))
 
 
 def group_leaves(pairs: Pairs) -> list[LeafGroup] | None:

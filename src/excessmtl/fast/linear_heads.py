@@ -7,7 +7,8 @@ weights. Autograd would take two products per layer.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,6 @@ from torch.autograd.graph import Node
 
 from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import hooks_disabled, linear_layer, output_edge, release_saved
-from excessmtl.engine.representation import Representation
 from excessmtl.engine.tensors import index_of, zero_unless
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
 
@@ -30,6 +30,7 @@ class Linear(NamedTuple):
     bias: Tensor | None
     applied: Tensor
     """[features, outputs]: the weight as it was applied."""
+    outputs: int
 
 
 def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
@@ -45,7 +46,7 @@ def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
             return None
         found.append(layer)
     samples, features = z.shape
-    outputs = [len(layer.weight) for layer in found if layer is not None]
+    outputs = [layer.outputs for layer in found if layer is not None]
     few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
     return found if few else None
 
@@ -64,10 +65,11 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node], dtyp
     weight = _parameter(transposed.next_functions[0][0], repeated, dtype)
     if weight is None or weight.shape != applied.shape[::-1]:
         return None
+    outputs = applied.shape[1]
     if place == 0 or inputs[0] is None:
-        return Linear(node, weight, None, applied)
+        return Linear(node, weight, None, applied, outputs)
     bias = _parameter(inputs[0], repeated, dtype)
-    return Linear(node, weight, bias, applied) if bias is not None and bias.shape == weight.shape[:1] else None
+    return Linear(node, weight, bias, applied, outputs) if bias is not None and bias.shape == (outputs,) else None
 
 
 def _parameter(node: Node | None, repeated: Collection[Node], dtype: torch.dtype) -> Tensor | None:
@@ -122,56 +124,63 @@ def backward_to_outputs(
         found = gradients_from(losses, [*(output_edge(layer.node) for layer in present), *above])
     remaining = iter(found)
     arrived = [None if layer is None else next(remaining) for layer in layers]
-    return Factored.of(heads.representation, layers, arrived), by_task(leaves, found[len(present) :])
+    return Factored.of(heads.representation.stored, layers, arrived), by_task(leaves, found[len(present) :])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Factored:
     """Gradients at z through linear layers, and at the layers' weights and biases."""
 
-    left: Tensor
-    """[samples, outputs of all layers]: what arrived at the outputs."""
-    right: Tensor
-    """[outputs of all layers, features]: the weights as they were applied."""
     z: Tensor
     """[samples, features]"""
+    arrived: Sequence[Tensor | None]
+    """Per task: [samples, outputs], what arrived at the output of its layer; None where nothing did."""
+    applied: Sequence[Tensor]
+    """Of the layers there are: [features, outputs], the weight as it was applied."""
     sizes: tuple[int, ...]
     """Outputs of each task's layer; 0 where the task is missing."""
-    leaves: tuple[tuple[Tensor, Tensor | None] | None, ...]
+    leaves: Sequence[tuple[Tensor, Tensor | None] | None]
     """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
-    ok: list[Tensor] = field(default_factory=list)
+    ok: Tensor | None = None
     """[m] bool: which tasks count, once that is known."""
     large = False
 
     @classmethod
-    def of(
-        cls, representation: Representation, layers: Sequence[Linear | None], arrived: Sequence[Tensor | None]
-    ) -> "Factored":
-        """Puts the layers side by side."""
-        z = representation.stored
-        sizes = tuple(0 if layer is None else len(layer.weight) for layer in layers)
-        lefts = [z.new_zeros(len(z), size) if one is None else one for one, size in zip(arrived, sizes, strict=True)]
-        leaves = tuple(
-            None if layer is None or one is None else (layer.weight, layer.bias)
-            for layer, one in zip(layers, arrived, strict=True)
-        )
+    def of(cls, z: Tensor, layers: Sequence[Linear | None], arrived: Sequence[Tensor | None]) -> "Factored":
+        """The factors of these layers."""
+        pairs = list(zip(layers, arrived, strict=True))
+        leaves = [None if layer is None or one is None else (layer.weight, layer.bias) for layer, one in pairs]
+        applied = [layer.applied for layer in layers if layer is not None]
+        return cls(z, arrived, applied, tuple([0 if layer is None else layer.outputs for layer in layers]), leaves)
+
+    @cached_property
+    def left(self) -> Tensor:
+        """[samples, outputs of all layers]: what arrived at the outputs."""
+        pairs = zip(self.arrived, self.sizes, strict=True)
+        found = [self.z.new_zeros(self.z.shape[0], size) if one is None else one for one, size in pairs]
+        return torch.cat(found, dim=1)
+
+    @cached_property
+    def right(self) -> Tensor:
+        """[outputs of all layers, features]: the weights as they were applied."""
         with torch.no_grad():
-            right = torch.cat([layer.applied.t() for layer in layers if layer is not None])
-            return cls(torch.cat(lefts, dim=1), right, z, sizes, leaves)
+            return torch.cat([one.t() for one in self.applied])
 
     @property
     def stored(self) -> list[Tensor]:
-        """Both factors."""
-        return [self.left, self.right]
+        """What arrived, and the weights."""
+        return [*(one for one in self.arrived if one is not None), *self.applied]
 
     @property
     def layout(self) -> Any:
         """Whose columns are whose, and where gradients go."""
-        return self.sizes, tuple(None if pair is None else (id(pair[0]), id(pair[1])) for pair in self.leaves)
+        return self.sizes, tuple([None if pair is None else (id(pair[0]), id(pair[1])) for pair in self.leaves])
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factored":
         """The same with other factors."""
-        return replace(self, left=stored[0], right=stored[1], z=z, ok=[])
+        remaining = iter(stored)
+        arrived = [None if one is None else next(remaining) for one in self.arrived]
+        return Factored(z, arrived, list(remaining), self.sizes, self.leaves)
 
     @property
     def _owners(self) -> Tensor:
@@ -197,7 +206,7 @@ class Factored:
         mine = self._per_output(ok)
         zero_unless(mine, self.left)
         zero_unless(mine.unsqueeze(1), self.right)
-        self.ok[:] = [ok]
+        self.ok = ok
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum: one product, of the size of one layer, however many tasks there are."""
@@ -206,14 +215,7 @@ class Factored:
     @property
     def tensors(self) -> Tensor:
         """[m, samples, features]: the factors multiplied out."""
-        tasks, size = len(self.sizes), self.sizes[0]
-        if set(self.sizes) == {1}:  # a product of matrices takes several times as long for vectors
-            return self.left.T.contiguous()[:, :, None] * self.right[:, None]
-        if set(self.sizes) == {size}:
-            left = self.left.view(-1, tasks, size).transpose(0, 1)
-            return torch.bmm(left, self.right.view(tasks, size, -1))
-        lefts, rights = torch.split(self.left, [*self.sizes], dim=1), torch.split(self.right, [*self.sizes])
-        return torch.stack([left @ right for left, right in zip(lefts, rights, strict=True)])
+        return _multiplied(self.left, self.right, self.sizes)
 
     def one_by_one(self) -> Sequence[Tensor]:
         """The gradient of each task."""
@@ -221,7 +223,7 @@ class Factored:
 
     def times(self, matrix: Tensor) -> Tensor:
         """[m, samples, columns]: every gradient times a matrix, in fp32."""
-        return replace(self, left=self.left.float(), right=self.right.float() @ matrix).tensors
+        return _multiplied(self.left.float(), self.right.float() @ matrix, self.sizes)
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """[m, ...]: what the function makes of every gradient."""
@@ -235,8 +237,8 @@ class Factored:
         """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""
         left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
         at_weights, at_biases = left.t() @ self.z, left.sum(0)
-        for ok in self.ok:  # it may be z that is not finite
-            zero_unless(self._per_output(ok).unsqueeze(1), at_weights)
+        if self.ok is not None:  # it may be z that is not finite
+            zero_unless(self._per_output(self.ok).unsqueeze(1), at_weights)
         found: list[tuple[int, Tensor, Tensor]] = []
         split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
         for task, (pair, at_weight, at_bias) in enumerate(zip(self.leaves, *split, strict=True)):
@@ -247,5 +249,18 @@ class Factored:
         return found
 
     def statistics(self) -> "Factored":
-        """The same: both factors are copies."""
-        return replace(self, leaves=(None,) * len(self.sizes))
+        """The two factors, which are copies, and nothing that holds the graph or the weights."""
+        kept = Factored(self.z, [None] * len(self.sizes), (), self.sizes, [None] * len(self.sizes))
+        kept.left, kept.right = self.left, self.right
+        return kept
+
+
+def _multiplied(left: Tensor, right: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """[m, samples, features]: the product for every task."""
+    tasks, size = len(sizes), sizes[0]
+    if set(sizes) == {1}:  # a product of matrices takes several times as long for vectors
+        return left.T.contiguous()[:, :, None] * right[:, None]
+    if set(sizes) == {size}:
+        return torch.bmm(left.view(-1, tasks, size).transpose(0, 1), right.view(tasks, size, -1))
+    lefts, rights = torch.split(left, [*sizes], dim=1), torch.split(right, [*sizes])
+    return torch.stack([one @ other for one, other in zip(lefts, rights, strict=True)])
