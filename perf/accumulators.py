@@ -18,9 +18,9 @@ from torch import Tensor
 from excessmtl import Balancer
 from excessmtl.bench.machine import machine
 from excessmtl.benchmarks.base import Targets
+from excessmtl.engine.observation import Observation
 from excessmtl.estimation.accumulators import Estimate, Rounded, State
 from excessmtl.files import atomic_write
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.excess_mtl import PaperExcess
 from excessmtl.training.batches import Inputs, prepared
 from excessmtl.training.config import RunConfig

@@ -169,23 +169,28 @@ class Balancer(nn.Module):
         masks = arguments.label_masks(mask, self.tasks)
         device = next(loss.device for loss in ordered if loss is not None)
         indicators = arguments.metric_values(metrics, self.tasks, device)
-        if self.weights.device != device:
+        if self.memory.weights.device != device:
             self.to(device)
         scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
         probe = self.rule.probe if self._estimating else Probe.LOSSES
         per_sample = self.rule.per_sample
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
         call = Call(self.tasks, *given, probe, per_sample, self._shared, self._reduction)
+        if self.rule.streams and self.streaming is not False:
+            self._allow_streaming(call)
+        return call
+
+    def _allow_streaming(self, call: Call) -> None:
+        """Let the engine reduce gradients as they come, unless something else needs them."""
         needed = {
-            "scaler": scaler is not None,
-            "accumulate=True": accumulate or bool(self._pending),
+            "scaler": call.scale is not None,
+            "accumulate=True": call.accumulate or bool(self._pending),
             "several processes that decide together": call.reduction is not no_reduction,
         }
         if self.streaming:
             arguments.check_streaming(needed)
-        if self.rule.streams and self.streaming is not False and probe is Probe.SHARED and not any(needed.values()):
+        if call.probe is Probe.SHARED and not any(needed.values()):
             call.reduce, call.must_stream = self._reduce, bool(self.streaming)
-        return call
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
         self._checks.before(call, self.rule.name)
@@ -319,9 +324,9 @@ class Balancer(nn.Module):
     @property
     def step_key(self) -> tuple[Any, ...]:
         """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
-        module = self._shared.module
+        module, memory = self._shared.module, self.memory
         training = module is not None and module.training
-        return self.rule, training, self.heads, self.scale, self._estimating, self.memory.addresses
+        return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
 
     def _key(self, call: Call) -> tuple[Any, ...] | None:
         """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""

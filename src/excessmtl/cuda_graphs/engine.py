@@ -145,7 +145,7 @@ def small_enough(tensors: list[Tensor]) -> bool:
 def _tensors(gradients: TaskGradients, heads: BatchedHeads) -> list[Tensor]:
     """All tensors that a decision reads, beside the balancer's state."""
     return [
-        gradients.values,
+        *(loss for loss in gradients.losses if loss is not None),
         heads.representation.stored,
         *heads.at_z.stored,
         *(group.gradients.flat for group in heads.groups),
@@ -170,7 +170,8 @@ def _layout(gradients: TaskGradients, heads: BatchedHeads) -> Hashable:
 def _with_tensors(gradients: TaskGradients, heads: BatchedHeads, tensors: list[Tensor]) -> TaskGradients:
     """The same batch made of other tensors, in the order of `_tensors`, without an autograd graph."""
     remaining = iter(tensors)
-    values, z = next(remaining), next(remaining)
+    losses = [None if loss is None else next(remaining) for loss in gradients.losses]
+    z = next(remaining)
     at_z = heads.at_z.with_stored(z, [next(remaining) for _ in heads.at_z.stored])
     groups = [replace(group, gradients=group.gradients.with_stored(z, [next(remaining)])) for group in heads.groups]
     masks = [None if mask is None else next(remaining) for mask in gradients.masks]
@@ -178,4 +179,4 @@ def _with_tensors(gradients: TaskGradients, heads: BatchedHeads, tensors: list[T
     moved = BatchedHeads(
         heads.representation.with_values(z), at_z, groups, heads.there, trunk_passed=heads.trunk_passed
     )
-    return replace(gradients, values=values, masks=masks, heads=moved, at_parameters=at_parameters, _zeroed=False)
+    return replace(gradients, losses=losses, masks=masks, heads=moved, at_parameters=at_parameters, _zeroed=False)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.engine import fsdp
+from excessmtl.engine.distributed import processes
 from excessmtl.engine.graph import leaves_among, nodes_below
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import accumulate, hooks_disabled
@@ -20,11 +21,9 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy. Where a hook raises, or memory
     runs out, in the middle of it, gradients that were None are None again.
     """
-    leaves: dict[int, Tensor] = {id(target): target for target, _ in parts if isinstance(target, Tensor)}
-    # Autograd passes leaves without a gradient too, and `DistributedDataParallel(find_unused_parameters=True)` waits
-    # for that.
-    without_gradient = [leaf for leaf in plan.own_leaves if id(leaf) not in leaves]
-    touched = [*leaves.values(), *plan.call.shared.latest]
+    touched = [target for target, _ in parts if isinstance(target, Tensor)]
+    without_gradient = _reached_without_gradient(touched, plan)
+    touched += plan.call.shared.latest
     without = [leaf for leaf in touched if leaf.grad is None]
     try:
         if plan.second_backward:
@@ -40,6 +39,17 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
                 "gradients that were there already: zero the gradients before going on."
             )
         raise
+
+
+def _reached_without_gradient(served: Sequence[Tensor], plan: Plan) -> list[Tensor]:
+    """Leaves that the losses reach and that get no gradient in this step.
+
+    Autograd passes them all the same, and `DistributedDataParallel(find_unused_parameters=True)` waits for that.
+    """
+    if processes() == 1:
+        return []
+    known = set(map(id, served))
+    return [leaf for leaf in plan.own_leaves if id(leaf) not in known]
 
 
 def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) -> None:
@@ -100,8 +110,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
         parts = _at_leaves(parts)
         targets = [target for target, _ in parts if isinstance(target, Tensor)]
     apply: Callable[..., Tensor] = _Deferred.apply
-    served = {id(target) for target, _ in parts}
-    without_gradient = [leaf for leaf in plan.own_leaves if id(leaf) not in served]
+    without_gradient = _reached_without_gradient([target for target, _ in parts if isinstance(target, Tensor)], plan)
     with torch.enable_grad():
         return apply(value, unscale, [gradient for _, gradient in parts], *targets, *without_gradient)
 

@@ -165,10 +165,8 @@ def _add(sums: dict[int, list[Any]], target: Tensor | Representation, gradient: 
 class TaskGradients:
     """The losses of one (micro-)batch and their gradients, which carry the loss scale of mixed precision."""
 
-    values: Tensor
-    """[m] fp32 losses; zero where the task is missing."""
-    there: tuple[bool, ...]
-    """Whether a loss was given for the task."""
+    losses: Sequence[Tensor | None]
+    """None where a task is missing."""
     masks: Sequence[Tensor | None]
     """Per task: which samples carry a label."""
     scale: Tensor | None
@@ -185,6 +183,21 @@ class TaskGradients:
     known: Tensor | None = None
     """[m] which tasks are usable, where that is known already."""
     _zeroed: bool = field(default=False, repr=False)
+
+    @cached_property
+    def there(self) -> tuple[bool, ...]:
+        """Whether a loss was given for the task."""
+        return tuple([loss is not None for loss in self.losses])
+
+    @cached_property
+    def values(self) -> Tensor:
+        """[m] fp32 losses; zero where the task is missing."""
+        given = [loss for loss in self.losses if loss is not None]
+        with torch.no_grad():
+            if len(given) < len(self.losses):
+                zero = torch.zeros_like(given[0])
+                given = [loss if isinstance(loss, Tensor) else zero for loss in self.losses]
+            return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given]).float()
 
     @cached_property
     def labelled(self) -> Tensor:
@@ -294,7 +307,8 @@ class TaskGradients:
     def only(self, heads: HeadGradients) -> "TaskGradients":
         """The same batch with less of the gradients above the shared parameters, to be kept for a while."""
         self._zero()
-        return replace(self, heads=heads, known=self.finite)
+        losses = [one if there else None for one, there in zip(self.values.unbind(), self.there, strict=True)]
+        return replace(self, losses=losses, heads=heads, known=self.finite)
 
 
 def per_task_gradients(plan: Plan) -> TaskGradients:
@@ -318,18 +332,7 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
                 if gradient is not None:
                     pairs.append((target, gradient))
         rows.take([task], found)
-    values, there = loss_values(given), tuple([loss is not None for loss in given])
-    return TaskGradients(values, there, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
-
-
-def loss_values(losses: Sequence[Tensor | None]) -> Tensor:
-    """[m] fp32 values, zero where there is no loss."""
-    given = [loss for loss in losses if loss is not None]
-    with torch.no_grad():
-        if len(given) < len(losses):
-            zero = torch.zeros_like(given[0])
-            given = [loss if isinstance(loss, Tensor) else zero for loss in losses]
-        return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given]).float()
+    return TaskGradients(given, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
 
 
 def _backward(

@@ -11,7 +11,7 @@ from torch import Tensor
 from excessmtl.engine import fsdp
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.plan import plan as reference_plan
-from excessmtl.engine.task_gradients import HeadGradients, ParameterRows, TaskGradients, loss_values, per_task_gradients
+from excessmtl.engine.task_gradients import HeadGradients, ParameterRows, TaskGradients, per_task_gradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
 from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
@@ -147,6 +147,4 @@ class FastEngine:
 
 
 def _task_gradients(plan: Plan, heads: HeadGradients) -> TaskGradients:
-    call = plan.call
-    there = tuple([loss is not None for loss in call.losses])
-    return TaskGradients(loss_values(call.losses), there, call.masks, call.scale, heads)
+    return TaskGradients(plan.call.losses, plan.call.masks, plan.call.scale, heads)

@@ -55,7 +55,7 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node], dtyp
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
-    if node in repeated or (found := linear_layer(node)) is None or tuple(positions) != (found[0],):
+    if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
         return None
     place, applied = found
     inputs = [child for child, _ in node.next_functions]
