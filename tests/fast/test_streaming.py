@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import models
-from excessmtl.engine.task_gradients import ParameterRows
+from excessmtl.engine.per_task import ParameterRows
 from excessmtl.fast import engine as engine_module
 from excessmtl.fast import streaming as streaming_module
 from excessmtl.fast.engine import FastEngine

@@ -67,6 +67,9 @@ _run: Callable[..., Any] | None = getattr(torch.autograd.graph, "_engine_run_bac
 _warn_of_loops: Callable[[bool], None] | None = getattr(
     getattr(torch._C, "_functorch", None), "_set_vmap_fallback_warning_enabled", None
 )
+_queue_callback: Callable[..., None] | None = getattr(
+    getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None
+)
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
 
 
@@ -149,9 +152,8 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking:
 
 def when_backward_ends(callback: Callable[[], None]) -> None:
     """Call `callback` at the end of the backward pass that is running."""
-    engine = getattr(torch.autograd.Variable, "_execution_engine", None)
-    if hasattr(engine, "queue_callback"):
-        engine.queue_callback(callback)  # type: ignore[union-attr]
+    if _queue_callback is not None:
+        _queue_callback(callback)
 
 
 def linear_layer(node: Node) -> tuple[int, Tensor] | None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
+from excessmtl.engine.per_task import per_task_gradients
 from excessmtl.engine.plan import Call, Plan, plan
-from excessmtl.engine.task_gradients import TaskGradients, per_task_gradients
+from excessmtl.engine.task_gradients import TaskGradients
 
 T = TypeVar("T")
 Evaluate = Callable[[TaskGradients], T]

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from excessmtl.engine.per_task import per_task_gradients
 from excessmtl.engine.plan import Call, Losses, at_shared_parameters
-from excessmtl.engine.task_gradients import TaskGradients, per_task_gradients
+from excessmtl.engine.task_gradients import TaskGradients
 from excessmtl.engine.tensors import autocast_disabled, total
 
 Ordered = Callable[[Losses], list[Tensor | None]]

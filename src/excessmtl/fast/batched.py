@@ -3,10 +3,11 @@
 The reference (`excessmtl.engine.task_gradients.PerTask`) does the same task by task.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,56 +19,67 @@ from excessmtl.engine.tensors import index_of, magnitude, zero_unless
 from excessmtl.fast.separate_heads import Pairs
 
 
-class AtRepresentation(Protocol):
-    """The gradients of all m tasks at z, however they are stored. `Stacked`, `LargeMaps` and `Factored` are such."""
+class AtRepresentation(ABC):
+    """The gradients of all m tasks at z: `Stacked`, `LargeMaps` and `Factored` store them in different ways.
 
-    large: bool
+    Subclasses are made of the tensors `stored`, which a CUDA graph replaces by others through `with_stored`.
+    """
 
-    @property
-    def stored(self) -> list[Tensor]:
-        """The tensors it is made of, beside z."""
+    large: bool = False
+    """Whether a copy of all of them takes too much memory."""
+    tensors: Any
+    """[m, ...]: all gradients in one tensor."""
+    stored: Any
+    """The tensors it is made of, apart from z."""
+    layout: Any
+    """Hashable; equal for what is computed by the same operations on tensors of the same shapes."""
 
-    @property
-    def layout(self) -> Any:
-        """Hashable; equal for what is computed by the same operations on tensors of the same shapes."""
-
+    @abstractmethod
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "AtRepresentation":
         """The same made of other tensors."""
 
+    @abstractmethod
     def magnitudes(self) -> Tensor:
         """[m] fp32; not finite where a gradient is not."""
 
+    @abstractmethod
     def zero_unless(self, ok: Tensor) -> None:
         """Set the gradients of the tasks that are not `ok` [m] to zero."""
 
+    @abstractmethod
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum."""
 
-    @property
-    def tensors(self) -> Tensor:
-        """[m, ...]"""
-
     def one_by_one(self) -> Sequence[Tensor]:
         """The gradient of each task."""
+        found: Sequence[Tensor] = self.tensors.unbind()
+        return found
 
     def times(self, matrix: Tensor) -> Tensor:
         """[m, ..., columns]: every gradient times a matrix, in fp32."""
+        found: Tensor = self.tensors.float() @ matrix
+        return found
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """[m, ...]: what the function makes of every gradient."""
+        return torch.stack([function(one) for one in self.one_by_one()])
 
     def over_positions(self) -> Tensor:
         """[m, samples, features] of maps [samples, features, ...]: sums over the other dimensions, in fp32."""
+        found: Tensor = self.tensors.flatten(3).sum(3, dtype=torch.float32)
+        return found
 
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for leaves whose gradients are known from those at z, times `own` [m] (None: 1)."""
+        return []
 
     def statistics(self) -> "AtRepresentation":
         """What rules look at, in memory that nobody else overwrites."""
+        return self
 
 
 @dataclass(frozen=True)
-class Stacked:
+class Stacked(AtRepresentation):
     """Tensors of one shape in one. Memory is laid out as in theirs: channels last stays channels last."""
 
     flat: Tensor
@@ -77,7 +89,6 @@ class Stacked:
     """Dimensions from the outermost to the innermost in memory."""
     filled: set[int] = field(default_factory=set)
     """The rows to which something was added."""
-    large = False
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Stacked":
@@ -135,10 +146,6 @@ class Stacked:
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         return rows.reshape(*rows.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
 
-    def one_by_one(self) -> Sequence[Tensor]:
-        """Each in its original shape."""
-        return self.tensors.unbind()
-
     def magnitudes(self) -> Tensor:
         """[k] norms."""
         return magnitude(self.flat, dim=1)
@@ -150,26 +157,6 @@ class Stacked:
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum, in the original shape."""
         return self.shaped(weights.to(self.flat.dtype) @ self.flat)
-
-    def times(self, matrix: Tensor) -> Tensor:
-        """[k, ..., columns]: every tensor times a matrix, in fp32."""
-        return self.tensors.float() @ matrix
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """[k, ...]: what the function makes of every tensor."""
-        return torch.stack([function(one) for one in self.one_by_one()])
-
-    def over_positions(self) -> Tensor:
-        """[k, samples, features]: sums over the other dimensions, in fp32."""
-        return self.tensors.flatten(3).sum(3, dtype=torch.float32)
-
-    def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
-        """None."""
-        return []
-
-    def statistics(self) -> "Stacked":
-        """The same: the memory is its own."""
-        return self
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from excessmtl.engine import fsdp
+from excessmtl.engine.per_task import ParameterRows, per_task_gradients
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.plan import plan as reference_plan
-from excessmtl.engine.task_gradients import HeadGradients, ParameterRows, TaskGradients, per_task_gradients
+from excessmtl.engine.task_gradients import HeadGradients, TaskGradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
 from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers

@@ -5,7 +5,7 @@ all tasks; large ones cost what reading them costs, so they are not copied, and 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.engine.tensors import index_of, magnitude, zeroed_unless
-from excessmtl.fast.batched import memory_order
+from excessmtl.fast.batched import AtRepresentation, memory_order
 from excessmtl.fast.kernels import kernels_for
 
 
@@ -23,7 +23,7 @@ def is_large(z: Tensor, entries: int) -> bool:
 
 
 @dataclass
-class LargeMaps:
+class LargeMaps(AtRepresentation):
     """The gradients of m tasks; zero where nothing arrived."""
 
     z: Tensor
@@ -31,7 +31,7 @@ class LargeMaps:
     """By task, with z's type and layout in memory. Not overwritten: somebody else may hold them."""
     ok: Tensor
     """[m] bool: which of them count. The others are zero, whatever is in their memory."""
-    large: bool = field(default=True, init=False)
+    large = True
 
     @classmethod
     def empty_like(cls, z: Tensor, tasks: int) -> "LargeMaps":
@@ -122,10 +122,6 @@ class LargeMaps:
     def times(self, matrix: Tensor) -> Tensor:
         """[m, ..., columns]: every gradient times a matrix, in fp32."""
         return self.each(lambda gradient: gradient.float() @ matrix)
-
-    def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
-        """None."""
-        return []
 
     def statistics(self) -> "LargeMaps":
         """In memory of its own: a head recorded as a CUDA graph would write its next gradient over this one."""

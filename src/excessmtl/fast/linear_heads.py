@@ -18,6 +18,7 @@ from torch.autograd.graph import Node
 from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import hooks_disabled, linear_layer, output_edge, release_saved
 from excessmtl.engine.tensors import index_of, zero_unless
+from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
 
 
@@ -128,7 +129,7 @@ def backward_to_outputs(
 
 
 @dataclass
-class Factored:
+class Factored(AtRepresentation):
     """Gradients at z through linear layers, and at the layers' weights and biases."""
 
     z: Tensor
@@ -143,7 +144,6 @@ class Factored:
     """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
     ok: Tensor | None = None
     """[m] bool: which tasks count, once that is known."""
-    large = False
 
     @classmethod
     def of(cls, z: Tensor, layers: Sequence[Linear | None], arrived: Sequence[Tensor | None]) -> "Factored":
@@ -217,21 +217,9 @@ class Factored:
         """[m, samples, features]: the factors multiplied out."""
         return _multiplied(self.left, self.right, self.sizes)
 
-    def one_by_one(self) -> Sequence[Tensor]:
-        """The gradient of each task."""
-        return self.tensors.unbind()
-
     def times(self, matrix: Tensor) -> Tensor:
         """[m, samples, columns]: every gradient times a matrix, in fp32."""
         return _multiplied(self.left.float(), self.right.float() @ matrix, self.sizes)
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """[m, ...]: what the function makes of every gradient."""
-        return torch.stack([function(one) for one in self.one_by_one()])
-
-    def over_positions(self) -> Tensor:
-        """[m, samples, features]: there is one position."""
-        return self.tensors.float()
 
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""

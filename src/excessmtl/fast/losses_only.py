@@ -4,61 +4,37 @@ Applies to steps that need nothing but the weights where no representation is kn
 on the way. Where the result is not finite, one host read tells, and the reference finds out whose fault it is.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Samples
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import hooks_disabled
-from excessmtl.engine.task_gradients import Contribution, Gates
+from excessmtl.engine.task_gradients import Contribution, Gates, PerTask
 from excessmtl.engine.tensors import magnitude, usable
 
 
-class OneBackward:
-    """Stands for gradients that are only computed when their weights are known.
+class OneBackward(PerTask):
+    """Gradients that are only computed when their weights are known: until then there are none.
 
     The graph is kept until the caller drops the losses: the tasks may have to be passed one by one afterwards.
     """
 
     def __init__(self, plan: Plan) -> None:
+        losses = plan.call.losses
+        nothing: list[list[Any]] = [[] for _ in losses]
+        super().__init__(next(loss.device for loss in losses if loss is not None), nothing, nothing)
         self.plan = plan
         self._ok = torch.ones(())
-
-    def magnitudes(self) -> Tensor:
-        """[m] zeros: nothing is known yet."""
-        device = next(loss.device for loss in self.plan.call.losses if loss is not None)
-        return torch.zeros(len(self.plan.call.losses), device=device)
 
     def zero_unless(self, ok: Tensor) -> None:
         """Leave out the tasks that are not `ok` [m]."""
         self._ok = ok
 
-    def rows(self) -> tuple[Tensor, ...]:
-        """None: nobody looks at them."""
-        return ()
-
-    def samples(self, task: int) -> list[tuple[Tensor, Tensor]]:
-        """None: nobody looks at them."""
-        return []
-
-    def samples_of_all(self, masks: Sequence[Tensor | None]) -> Samples | None:
-        """None: nobody looks at them."""
-        return None
-
-    def without_representation(self) -> None:
-        """Nothing to drop."""
-
-    def own(self) -> list[list[tuple[Tensor, Tensor]]]:
-        """None: nobody looks at them."""
-        return [[] for _ in self.plan.call.losses]
-
-    def statistics(self) -> "OneBackward":
-        """The same: there is nothing to keep."""
-        return self
-
-    def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution] | None:
+    def weighted_sum(  # type: ignore[override]  # None is an answer of every HeadGradients
+        self, weights: Tensor, own: Tensor | None, gates: Gates | None
+    ) -> list[Contribution] | None:
         """The combined gradient; None where it is not finite."""
         common: dict[int, Tensor] = {id(parameter): parameter for parameter in self.plan.call.parameters}
         owned: dict[int, Tensor] = {}

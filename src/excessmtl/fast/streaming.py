@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from excessmtl.engine.task_gradients import ParameterRows
+from excessmtl.engine.per_task import ParameterRows
 from excessmtl.engine.tensors import magnitude, usable, zero_unless
 
 _Reduce = Callable[[slice, Tensor, Tensor], Tensor]
