@@ -94,27 +94,46 @@ def accumulators(content: Mapping[str, Any]) -> str:
     return f"{origin(content)}\n\n{as_markdown(header, rows)}"
 
 
-def hosts(content: Mapping[str, Any]) -> str:
-    """The same command on another machine of the kind, beside the table above: what depends on the host."""
-    now = json.loads((RESULTS / "bench_cuda.json").read_text())["results"]
+def rewrite(content: Mapping[str, Any]) -> str:
+    """The engine before and after it was rewritten, on one host in alternation: medians of each run's ratios."""
+    methods = [row["method"] for row in content["before"][0][0]["rows"][1:]]
+    header = ["network", *(f"{method}, {when}" for method in methods for when in ("before", "after"))]
     rows = []
-    for before, after in zip(content["results"], now, strict=True):
-        cells = [before["network"]]
-        for result in (before, after):
-            found = {row["method"]: row for row in result["rows"]}
-            ratios = [f"x{found[method]['ratio'][1]:.2f}" for method in ("uniform", "excess")]
-            cells += [f"{found['plain']['ms'][1]:.2f}", *ratios, f"{found['paper']['ms'][1]:.1f}"]
+    for place, network in enumerate(content["before"][0]):
+        cells = [network["network"]]
+        for method in methods:
+            for when in ("before", "after"):
+                found = [_ratio(run[place], method) for run in content[when]]
+                cells.append(" and ".join(f"x{ratio:.2f}" for ratio in found))
         rows.append(cells)
-    columns = [
-        f"{name}, {when}" for when in ("before", "above") for name in ("plain, ms", "uniform", "excess", "paper, ms")
+    return f"{origin(content)}\n\n{as_markdown(header, rows)}"
+
+
+def _ratio(result: Mapping[str, Any], method: str) -> float:
+    return next(float(row["ratio"][1]) for row in result["rows"] if row["method"] == method)
+
+
+def ablation(content: Mapping[str, Any]) -> str:
+    """What a step costs without a way, over one with all of them."""
+    networks = list(dict.fromkeys(row["network"] for row in content["rows"]))
+    parts = {(row["method"], row["way"]): {} for row in content["rows"]}
+    for row in content["rows"]:
+        parts[row["method"], row["way"]][row["network"]] = f"x{row['ratio'][1]:.2f}"
+    rows = [
+        [method, way, *(found.get(network, "") for network in networks)]
+        for (method, way), found in parts.items()
+        if way != "all ways"
     ]
-    return as_markdown(("network", *columns), rows)
+    return f"{origin(content)}\n\n{as_markdown(('method', 'step', *networks), rows)}"
 
 
 PARTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bench_cpu": bench,
     "bench_cuda": bench,
-    "bench_cuda_before": hosts,
+    "rewrite_cpu": rewrite,
+    "rewrite_cuda": rewrite,
+    "ablation_cpu": ablation,
+    "ablation_cuda": ablation,
     "growth_cpu": growth,
     "growth_cuda": growth,
     "accumulators": accumulators,
