@@ -17,7 +17,7 @@ Axis = tuple[str, str, Sequence[int]]
 
 
 def axes(device: torch.device, quick: bool) -> list[Axis]:
-    """(argument, label, values): less on a CPU, where a walk through 1e8 parameters takes seconds."""
+    """(argument, label, values): less on a CPU, where a backward pass through 1e8 parameters takes seconds."""
     full = device.type == "cuda"
     return [
         ("tasks", "tasks", (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128)),

@@ -108,7 +108,7 @@ def _plain_replayed(problem: Problem) -> Step:
 
 
 def _official(problem: Problem) -> Step:
-    """The recipe of the published code: a walk through the trunk per task, and one more for the weighted sum."""
+    """The recipe of the published code: a backward pass through the trunk per task, and one more for the weighted sum."""
     shared = list(problem.trunk.parameters())
     tasks, size = len(problem.tasks), sum(parameter.numel() for parameter in shared)
     squares = torch.zeros(tasks, size, device=shared[0].device)
@@ -163,7 +163,7 @@ _NAMED = (
     Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", _Ours("excess", _AT_Z)),
     Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
-    Variant("official", "the published recipe: m walks through the trunk and one more", _official),
+    Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
     Variant(REPLAYED_BASELINE, "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
     Variant("uniform-replayed", "our uniform weighting, replayed", _UNIFORM.replayed, replayed=True),
     Variant("excess-replayed", "ExcessMTL, robust (default), replayed", _EXCESS.replayed, replayed=True),
@@ -174,7 +174,7 @@ _NAMED = (
 USUAL = tuple(variant.name for variant in _NAMED)
 _OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
 _EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "paper-1": ("the trunk walked task by task", {"tasks_at_once": 1}),
+    "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
     "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
     "paper-factored": ("accumulators factored", {"accumulators": "factored"}),
     "paper-streaming": ("gradients let go one after the other", {"streaming": True}),

@@ -62,7 +62,7 @@ class Rounded:
 
     With 8 bits a sum of squares stops growing as soon as a square is less than 1/256 of it. So sums are rounded up or
     down by chance, up the more often the closer they are to it, and are right on average. Chance is the last bits of
-    the gradient and a counter, which walks evenly through all values should the gradient stand still: no random
+    the gradient and a counter, which runs evenly through all values should the gradient stand still: no random
     stream is touched, and a resumed run goes on bit for bit.
     """
 
