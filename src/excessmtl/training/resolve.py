@@ -36,7 +36,7 @@ def benchmark_options(config: RunConfig) -> dict[str, Any]:
     for name, value in config.benchmark_options.items():
         if name not in defaults:
             raise ValueError(f"{name} is not an option of {config.benchmark!r}; its options are {[*defaults]}")
-        if not _fits(value, hints[name]):
+        if name in hints and not _fits(value, hints[name]):
             kinds = " or ".join(kind.__name__ for kind in _kinds(hints[name]) if kind is not NoneType)
             raise ValueError(f"{name} of {config.benchmark!r} must be of type {kinds}, found {value!r}")
     return {**defaults, **config.benchmark_options}
