@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 import excessmtl
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.noise import Noise, apply
 
 
@@ -71,7 +72,7 @@ def train(world, method, seed=0, noise=0.0, noisy=("b",), noise_seed=None, exclu
 def summary(world, rows, steps, noisy):
     """What `summary.json` says about scores and weights; the last epoch's, never the best one's."""
     names = [task.name for task in world.tasks]
-    primary = {t.name: "accuracy" if t.kind == "classification" else "nmse" for t in world.tasks}
+    primary = {t.name: "accuracy" if t.kind == classification else "nmse" for t in world.tasks}
     scores = {n: rows[-1][f"test/{n}/{primary[n]}"] for n in names}
     last = steps[len(steps) * (len(rows) - 1) // len(rows) :, 0].astype(np.float64).mean(0)
     weights = None if np.isnan(last).any() else dict(zip(names, last / last.sum(), strict=True))
@@ -87,6 +88,7 @@ def summary(world, rows, steps, noisy):
         "metrics": {key.removeprefix("test/"): rows[-1][key] for key in rows[-1] if key.startswith("test/")},
         "primary_metric": primary,
         "higher_is_better": {n: metric == "accuracy" for n, metric in primary.items()},
+        "units": {n: {"accuracy": "share", "nmse": "ratio"}[metric] for n, metric in primary.items()},
         "weights": weights,
         "clean_weight": None if weights is None else sum(weights[n] for n in groups["clean"]),
         "epochs": len(rows),
@@ -107,7 +109,7 @@ def _networks(world, alone):
 
 
 def _loss(task, output, target):
-    return F.cross_entropy(output, target) if task.kind == "classification" else F.mse_loss(output, target)
+    return F.cross_entropy(output, target) if task.kind == classification else F.mse_loss(output, target)
 
 
 def _hash(*key):
@@ -176,8 +178,9 @@ def _evaluate(world, part, trunks, heads, limit, size):
         output = heads[task.name](trunks[task.name](world.prepare(inputs[seen])))
         target = split.targets[task.name][seen]
         row[f"{part}/{task.name}/loss"] = _loss(task, output, target).item()
-        if task.kind == "classification":
+        if task.kind == classification:
             row[f"{part}/{task.name}/accuracy"] = (output.argmax(1) == target).double().mean().item()
         else:
-            row[f"{part}/{task.name}/nmse"] = ((output - target) ** 2).mean().item()
+            variance = np.var(world.train.targets[task.name].double().numpy())
+            row[f"{part}/{task.name}/nmse"] = ((output - target) ** 2).mean().item() / variance
     return row

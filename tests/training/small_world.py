@@ -3,7 +3,9 @@
 import torch
 from torch import Generator, nn
 
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split
+from excessmtl.benchmarks.kinds import BY_NAME
+from excessmtl.benchmarks.tasks import Task
 
 FEATURES, HIDDEN, CLASSES = 5, 8, 4
 ROWS = {"train": 70, "validation": 30, "test": 50}
@@ -14,7 +16,8 @@ def load(data, seed, *, kinds="classification", separate=False, augmented=False)
     """Three tasks, the second of them noisy. `kinds`: one for all tasks, or "mixed"."""
     chosen = ["classification", "regression", "classification"] if kinds == "mixed" else [kinds] * 3
     tasks = tuple(
-        Task(name, kind, CLASSES if kind == "classification" else 1) for name, kind in zip("abc", chosen, strict=True)
+        Task(name, CLASSES if kind == "classification" else 1, BY_NAME[kind])
+        for name, kind in zip("abc", chosen, strict=True)
     )
     generator = Generator().manual_seed(seed + 1)
     teacher = torch.randn(3, FEATURES, CLASSES, generator=generator)
@@ -26,7 +29,7 @@ def load(data, seed, *, kinds="classification", separate=False, augmented=False)
             own = torch.randn(rows - 7 * number * separate, FEATURES, generator=generator)
             inputs[task.name] = own if separate or number == 0 else inputs["a"]
             values = inputs[task.name] @ teacher[number]
-            targets[task.name] = values.argmax(1) if task.kind == "classification" else 3 * values[:, :1] + 5
+            targets[task.name] = values.argmax(1) if chosen[number] == "classification" else 3 * values[:, :1] + 5
         splits[part] = Split(inputs if separate else inputs["a"], targets)
     return Benchmark(
         name="small-world",

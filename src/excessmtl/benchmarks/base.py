@@ -3,26 +3,18 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from torch import Generator, Tensor, nn
 
-Kind = Literal["classification", "regression", "segmentation", "depth", "normals"]
+from excessmtl.benchmarks.tasks import Task
+
 Targets = dict[str, Tensor]
 Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
 class DataNotFoundError(Exception):
     """The benchmark's data is not at hand; the message says where to get it and which stand-in to use."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task: its name, its kind of target, and how many numbers its head gives (per pixel for maps)."""
-
-    name: str
-    kind: Kind
-    outputs: int
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.base import Benchmark, Split, Targets
+from excessmtl.benchmarks.tasks import labelled
 
 Inputs = Tensor | dict[str, Tensor]
 Orders = dict[str, Tensor]
@@ -34,6 +35,8 @@ class Batches:
         self.inputs: Inputs = _to(split.inputs, device)
         self.targets: Targets = {task: target.to(device) for task, target in split.targets.items()}
         self.device = device
+        self.incomplete = frozenset(task for task, target in split.targets.items() if labelled(target) is not None)
+        """Tasks without a label for some examples."""
 
     @property
     def steps(self) -> int:

@@ -13,8 +13,6 @@ from torch import Generator, Tensor
 
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks.base import Split
-from excessmtl.benchmarks.losses import loss_of
-from excessmtl.benchmarks.metrics import primary_of
 from excessmtl.benchmarks.noise import Noise
 from excessmtl.benchmarks.noise import apply as with_noise
 from excessmtl.create import create
@@ -63,7 +61,7 @@ class Run:
         # The wrapped network is not used: in mixed precision it refuses any backward but Fabric's own single one.
         _, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.tasks = tuple(task.name for task in self.benchmark.tasks)
-        self.losses = {task.name: loss_of(task.kind) for task in self.benchmark.tasks}
+        self.losses = {task.name: task.kind.loss for task in self.benchmark.tasks}
         self.balancer: Balancer | None = self._balancer()
         device, size = self.fabric.device, self.config.batch_size or 1
         self.clean, self.held_out = self.benchmark.train, None
@@ -106,7 +104,7 @@ class Run:
     @property
     def primary(self) -> dict[str, str]:
         """Task -> the metric that stands for it."""
-        return {task.name: primary_of(task.kind)[0] for task in self.benchmark.tasks}
+        return {task.name: task.kind.score for task in self.benchmark.tasks}
 
     def _noisy(self, epoch: int) -> Split:
         config = self.config

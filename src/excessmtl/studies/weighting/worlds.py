@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.benchmarks import registry
-from excessmtl.benchmarks.base import Benchmark, Recipe, Targets, Task
+from excessmtl.benchmarks.base import Benchmark, Recipe, Targets
 from excessmtl.benchmarks.noise import Noise, apply
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.benchmarks.teacher import REGIMES
 
 _TEST = 3_000
