@@ -16,15 +16,33 @@ from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.noise import Noise, apply
 
 
-def train(world, method, seed=0, noise=0.0, noisy=("b",), noise_seed=None, exclude_true=False, redraw=False,
-          epochs=2, size=16, rate=0.02, decay=0.03, limit=None, options=None):  # fmt: skip
+def train(
+    world,
+    method,
+    seed=0,
+    noise=0.0,
+    noisy=("b",),
+    noise_seed=None,
+    exclude_true=False,
+    redraw=False,
+    epochs=2,
+    size=16,
+    optimiser="adam",
+    optimiser_options=(),
+    rate=0.02,
+    decay=0.03,
+    rates=None,
+    limit=None,
+    options=None,
+):
     """Steps, a row per epoch and the numbers of the summary."""
     names = [task.name for task in world.tasks]
     torch.manual_seed(seed)
     alone = method == "single"
 
     trunks, heads, modules = _networks(world, alone)
-    optimiser = torch.optim.Adam(modules.parameters(), lr=rate, weight_decay=decay)
+    makers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    optimiser = makers[optimiser](modules.parameters(), lr=rate, weight_decay=decay, **dict(optimiser_options))
     if not alone:
         options = {"scale": float(len(names)), **(options or {})}
         balancer = excessmtl.create(method, tasks=names, shared=trunks[names[0]], **options)
@@ -49,6 +67,8 @@ def train(world, method, seed=0, noise=0.0, noisy=("b",), noise_seed=None, exclu
             inputs = _prepared(world, inputs)
             if world.augment is not None:
                 inputs, targets = world.augment(inputs, targets, shaken)
+            if rates is not None:
+                optimiser.param_groups[0]["lr"] = rates[len(steps)]
             optimiser.zero_grad()
             found = losses(inputs, targets)
             if alone:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from dataclasses import fields
 from types import SimpleNamespace
 
@@ -63,6 +64,10 @@ def same(found, expected):
         close(found[2][name], value)
 
 
+RATES = [0.01, 0.02, 0.02, 0.01]
+"""Two steps of warm-up, then half a wave over two steps."""
+
+
 @pytest.mark.parametrize(
     ("method", "config", "arguments", "world"),
     [
@@ -73,6 +78,7 @@ def same(found, expected):
         ("excess", {}, {}, {"separate": True}),
         ("single", {}, {}, {"augmented": True}),
         ("single", {}, {}, {"separate": True}),
+        ("uniform", {"schedule": "cosine", "warmup_steps": 2, "epochs": 1}, {"rates": RATES, "epochs": 1}, {}),
         ("dwa", {"epochs": 7}, {"epochs": 7, "options": {"scale": 1.0}}, {}),  # its weights sum to m as published
     ],
 )
@@ -93,6 +99,13 @@ SAME_AS_PLAIN = {
     "redraw_each_epoch": ({"redraw_each_epoch": True}, {"redraw": True}),
     "epochs": ({"epochs": 1}, {"epochs": 1}),
     "batch_size": ({"batch_size": 10}, {"size": 10}),
+    "optimiser": ({"optimiser": "adamw"}, {"optimiser": "adamw"}),
+    "optimiser_options": (
+        {"optimiser": "sgd", "optimiser_options": {"momentum": 0.9}},
+        {"optimiser": "sgd", "optimiser_options": {"momentum": 0.9}},
+    ),
+    "schedule": ({"schedule": "cosine"}, {"rates": [0.01 * (1 + math.cos(math.pi * step / 8)) for step in range(8)]}),
+    "warmup_steps": ({"warmup_steps": 5}, {"rates": [0.004, 0.008, 0.012, 0.016, 0.02, 0.02, 0.02, 0.02]}),
     "learning_rate": ({"learning_rate": 0.1}, {"rate": 0.1}),
     "weight_decay": ({"weight_decay": 0.5}, {"decay": 0.5}),
     "limit_batches": ({"limit_batches": 2, "batch_size": 6}, {"limit": 2, "size": 6}),
@@ -100,8 +113,8 @@ SAME_AS_PLAIN = {
     "benchmark_options": ({"benchmark_options": {"augmented": True}}, {"world": {"augmented": True}}),
 }
 """Field -> (fields of the run, arguments of the plain loop)."""
-ELSEWHERE = {"benchmark", "label", "data", "device", "precision", "replay"}
-"""Fields with a test of their own below."""
+ELSEWHERE = {"benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay"}
+"""Fields with a test of their own below; `devices` and `strategy` in test_several_processes.py."""
 
 
 def test_every_field_of_a_configuration_has_a_test():
@@ -162,6 +175,8 @@ def test_device_and_precision_are_used(tmp_path):
         ({}, {}, True),
         ({}, {"replay": False}, False),
         ({}, {"redraw_each_epoch": True}, False),
+        ({}, {"schedule": "cosine"}, False),
+        ({}, {"warmup_steps": 1}, False),
         ({"augmented": True}, {}, False),
         ({}, {"options": {"every": 2}}, False),
         ({}, {"method": "moml"}, False),

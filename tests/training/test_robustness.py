@@ -17,7 +17,7 @@ from excessmtl.cli.app import app
 from excessmtl.training import loop
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run, train
-from excessmtl.training.resolve import make_fabric
+from excessmtl.training.processes import make_fabric
 from excessmtl.training.run_folder import RunFolder
 
 SMALL = {"epochs": 3, "limit_batches": 2, "batch_size": 32, "device": "cpu"}

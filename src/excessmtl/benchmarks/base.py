@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Generator, Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from excessmtl.benchmarks.tasks import Task
 
@@ -19,13 +20,16 @@ class DataNotFoundError(Exception):
 
 @dataclass(frozen=True)
 class Split:
-    """Examples of one split, as whole tensors.
+    """Examples of one split.
 
-    `inputs` is one tensor when all tasks look at the same inputs (then every target has its length), or a
-    dict task -> tensor when each task has inputs of its own (lengths may differ between tasks).
+    Args:
+        inputs: one tensor when all tasks look at the same inputs (then every target has its length), or a dict
+            task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset` or
+            `DataLoader` is read while training: `split_of` makes such a split.
+        targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
     """
 
-    inputs: Tensor | dict[str, Tensor]
+    inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
     targets: Targets
 
     def length(self, task: str) -> int:
@@ -35,12 +39,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the network is trained unless the command line says otherwise (Adam)."""
+    """How the network is trained unless a run says otherwise."""
 
     learning_rate: float
     weight_decay: float
     batch_size: int
     epochs: int
+    optimiser: str = "adam"
+    optimiser_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the optimiser, by torch's names: `momentum`, `betas`."""
+    schedule: str = "constant"
+    warmup_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class Benchmark:
     """Stored inputs (often uint8) of one batch, already on the device -> what the network takes."""
     augment: Augment | None = None
     """Training only: (prepared inputs, targets, CPU generator) -> the same, augmented."""
+    workers: int = 0
+    """Processes that read a `Dataset`; 0: the training process itself."""
 
 
 class Loader(Protocol):
@@ -78,9 +89,11 @@ class Entry:
     """A row of the registry."""
 
     name: str
-    load: Loader
+    load: Callable[..., Benchmark]
     summary: str
     stand_in: str | None = None
+    data: Path | None = None
+    """Where the data is unless a run says otherwise."""
 
 
 _REGISTRY: dict[str, Entry] = {}

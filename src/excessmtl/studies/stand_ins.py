@@ -27,7 +27,7 @@ from excessmtl.benchmarks.kinds import classification, normals, regression, segm
 from excessmtl.benchmarks.losses import IGNORED
 from excessmtl.benchmarks.tasks import Task
 from excessmtl.files import atomic_write
-from excessmtl.training.batches import Batches, Inputs
+from excessmtl.training.batches import Inputs, make_batches
 from excessmtl.training.config import RunConfig
 from excessmtl.training.evaluate import scores
 from excessmtl.training.loop import train
@@ -84,7 +84,7 @@ def _most_frequent_direction(values: Tensor) -> Tensor:
 
 def trivial_scores(benchmark: Benchmark) -> dict[str, float]:
     """Scores of the trivial predictor on the test split, by `task/metric`."""
-    batches = Batches(benchmark.test, 256, torch.device("cpu"))
+    batches = make_batches(benchmark.test, 256, torch.device("cpu"))
     kept: dict[str, float] = {}
     for rank in range(max(len(metrics(task)) for task in benchmark.tasks)):
         chosen = {task: metrics(task)[min(rank, len(metrics(task)) - 1)] for task in benchmark.tasks}

@@ -14,9 +14,11 @@ import numpy as np
 import yaml
 
 from excessmtl.files import atomic_write, unfinished
-from excessmtl.training.config import RunConfig, read_config
+from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
+_OF_THE_MACHINE = ("device", "devices", "strategy", "data", "label", "replay")
+"""Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """summary.json of a finished run, or None."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def open(self, config: RunConfig, found: Mapping[str, Any], resume: bool) -> None:
+    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
 
         `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
@@ -55,11 +57,10 @@ class RunFolder:
 
     def _check(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         for name, value in new.items():
-            # Where a run is computed may change between its parts; what is computed may not.
-            if name not in ("device", "data", "label", "replay") and name in old and old[name] != value:
+            if name not in _OF_THE_MACHINE and name in old and old[name] != value:
                 raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
 
-    def _write_config(self, config: RunConfig, found: Mapping[str, Any]) -> None:
+    def _write_config(self, config: Resolved, found: Mapping[str, Any]) -> None:
         packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
         versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
         text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)

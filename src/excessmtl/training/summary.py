@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.training.config import RunConfig
+from excessmtl.training.config import Resolved
 from excessmtl.training.run_folder import Row
 
 LAST_K = 5
@@ -15,7 +15,7 @@ LAST_K = 5
 
 
 def summarise(
-    config: RunConfig, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
+    config: Resolved, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
 ) -> dict[str, Any]:
     """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch.
 
@@ -27,7 +27,7 @@ def summarise(
     averages = {
         name: float(np.mean([row[f"test/{name}/{metric.name}"] for row in recent])) for name, metric in primary.items()
     }
-    noisy = list(config.noisy_tasks or ())
+    noisy = list(config.noisy_tasks)
     clean = [name for name in scores if name not in noisy]
     alike = len({(metric.name, metric.unit) for metric in primary.values()}) == 1
     share = None if weights is None else _mean_weights(weights, list(scores))
@@ -35,7 +35,7 @@ def summarise(
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
-        "label": config.name,
+        "label": config.label,
         "options": dict(config.options),
         "noise": config.noise,
         "noisy_tasks": noisy,

@@ -87,7 +87,7 @@ def load(
     )
 
 
-def _flat(benchmark: Benchmark, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+def _flat(benchmark: Benchmark, inputs: object) -> Tensor:
     assert isinstance(inputs, Tensor), f"{benchmark.name} has inputs for each task: its networks cannot be stacked"
     return benchmark.prepare(inputs).reshape(len(inputs), -1).float()
 
