@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,8 +111,11 @@ def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
     )
 
 
-def get(name: str) -> Path:
-    """The data set's folder, after fetching what is missing or damaged from the first source that works."""
+def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
+    """The data set's folder, after fetching what is missing or damaged from the first source that works.
+
+    `report` is given a line before each attempt and after each that failed.
+    """
     dataset = _dataset(name)
     folder = cache_folder() / name
     if not dataset.sources:
@@ -121,12 +124,15 @@ def get(name: str) -> Path:
         return folder
     failures = []
     for source in dataset.sources:
+        report(f"fetching {name} from {source.name} ...")
         try:
             files = source.fetch()
             if wrong := next((file for file in dataset.files if _wrong(file, files.get(file, b""), dataset)), None):
                 raise ValueError(f"{wrong} is damaged, its sha256 is not the known one")
         except _FETCH_ERRORS as error:
-            failures.append(f"{source.name} ({str(error) or type(error).__name__})")
+            reason = str(error) or type(error).__name__
+            report(f"  failed: {reason}")
+            failures.append(f"{source.name} ({reason})")
             continue
         for file in dataset.files:
             with atomic_write(folder / file) as opened:

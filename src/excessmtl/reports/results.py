@@ -40,7 +40,7 @@ def read_commands(path: Path | None) -> Commands:
     if path is None:
         return {}
     try:
-        plain = yaml.safe_load(path.read_text())
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError:
         plain = None
     if not isinstance(plain, dict) or not all(isinstance(text, str) for pair in plain.items() for text in pair):

@@ -30,9 +30,12 @@ def make_balancer(name: str, tasks: Sequence[str], shared: nn.Module, options: M
             return excessmtl.create(name, tasks=tasks, shared=shared, **options)
         parameters = inspect.signature(excessmtl.Balancer.__init__).parameters.values()
         common = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-        rule = import_path(name, "method")(**{key: value for key, value in options.items() if key not in common})
-        if not callable(getattr(rule, "update", None)):
-            raise ValueError(f"method {name!r} must be a Rule (see CONTRIBUTING.md), found {rule!r}")
+        made = import_path(name, "method")
+        if not (isinstance(made, type) and callable(getattr(made, "update", None))):
+            raise ValueError(f"method {name!r} must be a class derived from Rule (see CONTRIBUTING.md), found {made!r}")
+        if not hasattr(made, "name"):  # `@method` gives a rule its name; without it, the path does
+            made.name = name  # type: ignore[attr-defined]
+        rule = made(**{key: value for key, value in options.items() if key not in common})
         return excessmtl.Balancer(rule, tasks, shared, **{key: options[key] for key in options if key in common})
     except TypeError as error:
         raise ValueError(f"options {dict(options)} do not fit method {name!r}: {error}") from error

@@ -88,12 +88,6 @@ class _Ordered:
         self.separate = isinstance(split.inputs, Mapping)
         self.targets: Targets = {task: target.to(device) for task, target in split.targets.items()}
         self.incomplete = _incomplete(split)
-        smallest = min(size, *map(len, self.targets.values()))
-        if size % share.processes or smallest < share.processes:
-            raise ValueError(
-                f"batch_size is {size} and the smallest task has {smallest} examples for {share.processes} processes; "
-                "batches must divide evenly among them"
-            )
 
     @property
     def steps(self) -> int:

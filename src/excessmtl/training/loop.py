@@ -78,14 +78,16 @@ class Run:
         self.network = SingleTaskModels(self.benchmark) if single else MultiTaskModel(self.benchmark)
         self.tasks = tuple(task.name for task in self.benchmark.tasks)
         self.balancer: Balancer | None = self._balancer()
+        self.clean, held_out = self._divided_data()
+        first = self._noisy(0)
         if is_first_process():
             options = {} if self.balancer is None else complete_options(self.balancer)
             self.folder.open(self.config, {"source": self.benchmark.source, "method_options": options}, resume)
         # Only now: a mistake is found before other processes are started.
         self.fabric.launch()
-        self._build()
+        self._build(first, held_out)
 
-    def _build(self) -> None:
+    def _build(self, train: Split, held_out: Split | None) -> None:
         device, rank = self.fabric.device, self.fabric.global_rank
         self.divided = self.fabric.world_size > 1 and self.config.strategy == "fsdp"
         self.network.to(device)
@@ -96,12 +98,9 @@ class Run:
         self.optimiser = made
         self.losses = {task.name: task.kind.loss for task in self.benchmark.tasks}
         self.share = Share(rank, self.fabric.world_size)
-        self.clean, self.held_out = self.benchmark.train, None
-        if self.balancer is not None and "validation_losses" in self.balancer.rule.uses:
-            # The paper gives MOML a fifth of the training data, clean; noise goes into the rest.
-            self.clean, held_out = split_off(self.clean, _CLEAN_SHARE, self.config.seed)
-            self.held_out = self._batches(held_out)
-        self.train = self._batches(self._noisy(0))
+        self.held_out = None if held_out is None else self._batches(held_out)
+        self.train = self._batches(train)
+        self.incomplete = self.train.incomplete | (self.held_out.incomplete if self.held_out else frozenset())
         self.evaluated = {
             name: make_batches(split, _EVALUATED_AT_ONCE * self.config.batch_size, device, None, self.benchmark.workers)
             for name, split in (("validation", self.benchmark.validation), ("test", self.benchmark.test))
@@ -111,6 +110,15 @@ class Run:
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {name: [] for name in LOGGED}
         self.seconds = 0.0
+
+    def _divided_data(self) -> tuple[Split, Split | None]:
+        """Clean data to train on, and what is held out of it for methods that look at validation losses."""
+        if self.balancer is None or "validation_losses" not in self.balancer.rule.uses:
+            return self.benchmark.train, None
+        if self.config.devices > 1:  # its products of gradients are not those of the whole batch
+            raise ValueError(f"devices must be 1 for {self.config.method!r}, found {self.config.devices}")
+        # The paper gives MOML a fifth of the training data, clean; noise goes into the rest.
+        return split_off(self.benchmark.train, _CLEAN_SHARE, self.config.seed)
 
     def _batches(self, split: Split) -> Batches:
         return make_batches(split, self.config.batch_size, self.fabric.device, self.share, self.benchmark.workers)
@@ -134,7 +142,7 @@ class Run:
     def _replayable(self) -> bool:
         """Whether every step of this run is the same kernels on the same places in memory."""
         on_device = self.benchmark.augment is None and self.held_out is None and self._scaler is None
-        on_device = on_device and not self.train.incomplete and self.share.processes == 1
+        on_device = on_device and not self.incomplete and self.share.processes == 1
         same_rate = self.config.schedule == "constant" and not self.config.warmup_steps
         rule = self.balancer is None or (self.balancer.rule.replayable and self.balancer.every == 1)
         wanted = self.config.replay and not self.config.redraw_each_epoch
@@ -158,9 +166,12 @@ class Run:
 
     def execute(self) -> dict[str, Any]:
         """Train what is left to train; the summary."""
-        summary = self.folder.summary
-        if summary is not None:
-            return summary
+        try:
+            return self.folder.summary or self._train()
+        finally:
+            self.folder.close()
+
+    def _train(self) -> dict[str, Any]:
         self._restore()
         # The fastest convolutions on CUDA add up in an order that changes from run to run.
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
@@ -271,7 +282,7 @@ class Run:
         """The losses of all tasks with labels in this batch, and which examples have one where some do not."""
         losses, masks = {}, {}
         for task, target in targets.items():
-            output, present = outputs[task], labelled(target) if task in self.train.incomplete else None
+            output, present = outputs[task], labelled(target) if task in self.incomplete else None
             if present is None:
                 losses[task] = self.losses[task](output, target)
             elif present.any():

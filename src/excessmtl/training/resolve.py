@@ -6,11 +6,14 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch import nn
+from torch.utils.data import DataLoader
 
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark
 from excessmtl.training.config import Resolved, RunConfig
+from excessmtl.training.optimisation import make_optimiser
 from excessmtl.training.presets import method_options
 
 
@@ -34,6 +37,8 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
         raise ValueError(f"noisy_tasks names unknown task {unknown[0]!r}; the tasks are {names}")
     if config.noise and not noisy:
         raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it, of {names}")
+    if isinstance(benchmark.train.inputs, DataLoader):
+        _check_loader(config, benchmark)
     chosen = {
         name: getattr(recipe, name) if getattr(config, name) is None else getattr(config, name)
         for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup_steps")
@@ -41,7 +46,7 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
     optimiser = config.optimiser or recipe.optimiser
     # The recipe's further options are those of its own optimiser.
     default = recipe.optimiser_options if optimiser == recipe.optimiser else {}
-    return Resolved(
+    resolved = Resolved(
         benchmark=config.benchmark,
         method=config.method,
         seed=config.seed,
@@ -64,6 +69,25 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
         precision=config.precision,
         replay=config.replay,
     )
+    make_optimiser(resolved, [nn.Parameter(torch.zeros(1, device=device))], device)  # refuses options that do not fit
+    smallest = min(resolved.batch_size, *(benchmark.train.length(name) for name in names))
+    if resolved.batch_size % config.devices or smallest < config.devices:
+        raise ValueError(
+            f"batch_size is {resolved.batch_size} and devices is {config.devices}; a batch, of {smallest} in the "
+            "smallest task, must divide evenly: choose other numbers"
+        )
+    return resolved
+
+
+def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:
+    """A DataLoader decides itself about its batches."""
+    wanted = {"noise": config.noise > 0, "batch_size": config.batch_size is not None, "devices": config.devices > 1}
+    refused = next((name for name, is_wanted in wanted.items() if is_wanted), None)
+    if refused is not None:
+        raise ValueError(
+            f"{refused} is {getattr(config, refused)}, but {benchmark.name!r} trains from a DataLoader, whose batches "
+            "are taken as they are; give it the Dataset"
+        )
 
 
 def complete_options(balancer: Balancer) -> Mapping[str, Any]:
