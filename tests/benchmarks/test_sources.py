@@ -86,6 +86,13 @@ def test_all_failures_are_listed_and_nothing_is_kept(cache: Path, offer: Callabl
     assert list(cache.iterdir()) == []
 
 
+def test_every_attempt_is_reported_as_it_begins(offer: Callable[..., None]) -> None:
+    offer(unreachable, works)
+    lines: list[str] = []
+    sources.get("toy", lines.append)
+    assert lines == ["fetching toy from unreachable ...", "  failed: timed out", "fetching toy from works ..."]
+
+
 def test_an_interruption_leaves_nothing_behind(cache: Path, offer: Callable[..., None]) -> None:
     offer(interrupted, works)
     with pytest.raises(KeyboardInterrupt):

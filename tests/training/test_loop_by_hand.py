@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from excessmtl.benchmarks import base
+from excessmtl.training import loop
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
 
@@ -162,10 +163,10 @@ def test_device_and_precision_are_used(tmp_path):
     half = Run(RunConfig("small-world", "excess", precision="bf16-mixed", **BASE), tmp_path / "half")
     kinds = []
     for one in (full, half):
-        one.network.trunk[0].register_forward_hook(lambda module, args, output: kinds.append(output.dtype))
-        one.step(next(one.train.shuffled(0, 0)), torch.Generator())
+        one.learner.network.trunk[0].register_forward_hook(lambda module, args, output: kinds.append(output.dtype))
+        one.learner.step(next(one.data.train.shuffled(0, 0)), torch.Generator())
     assert kinds == [torch.float32, torch.bfloat16]
-    assert {parameter.device.type for parameter in full.network.parameters()} == {"cpu"}
+    assert {parameter.device.type for parameter in full.learner.network.parameters()} == {"cpu"}
     assert yaml.safe_load((tmp_path / "full" / "config.yaml").read_text())["device"] == "cpu"
 
 
@@ -182,9 +183,10 @@ def test_device_and_precision_are_used(tmp_path):
         ({}, {"method": "moml"}, False),
     ],
 )
-def test_steps_are_replayed_on_cuda_where_all_are_alike(tmp_path, options, config, expected):
+def test_steps_are_replayed_on_cuda_where_all_are_alike(tmp_path, monkeypatch, options, config, expected):
     made = RunConfig("small-world", **{"method": "excess", **BASE, **config}, benchmark_options=options)
     one = Run(made, tmp_path / "run")
-    assert not one._replayable, "the CPU has nothing to replay"
-    one.fabric = SimpleNamespace(device=torch.device("cuda"), strategy=one.fabric.strategy)
-    assert one._replayable == expected
+    assert one._replay() is None, "the CPU has nothing to replay"
+    monkeypatch.setattr(loop, "ReplayedEpochs", lambda *parts: "replayed")
+    one.learner.fabric = SimpleNamespace(device=torch.device("cuda"), strategy=one.fabric.strategy)
+    assert (one._replay() == "replayed") == expected

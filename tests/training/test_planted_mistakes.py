@@ -10,53 +10,54 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).with_name("test_loop_by_hand.py")
-LOOP, BATCHES, SUMMARY, EVALUATE = (f"training/{name}.py" for name in ("loop", "batches", "summary", "evaluate"))
+LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE = (
+    f"training/{name}.py"
+    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve")
+)
+METRICS = "benchmarks/metrics.py"
 
 MISTAKES = {
-    "evaluated in training mode": (LOOP, "self.network.eval()", "self.network.train()"),
-    "trained in evaluation mode": (LOOP, "self.network.train()", "self.network.eval()"),
-    "exclude_true is ignored": (LOOP, "config.exclude_true,", "False,"),
-    "noise is never redrawn": (LOOP, "Batches(self._noisy(epoch),", "Batches(self._noisy(0),"),
-    "noise is always redrawn": (LOOP, "            config.redraw_each_epoch,", "            True,"),
-    "weight decay is dropped": (LOOP, "weight_decay=decay or 0.0", "weight_decay=0.0"),
-    "the recipe's learning rate is used": (LOOP, "lr=rate or 0.0", "lr=self.benchmark.recipe.learning_rate"),
-    "held-out data is noisy": (LOOP, "split_off(self.clean,", "split_off(self._noisy(0),"),
-    "held-out data is trained on": (LOOP, "self.clean, held_out = split_off", "_, held_out = split_off"),
+    "evaluated in training mode": (LOOP, "learner.network.eval()", "learner.network.train()"),
+    "trained in evaluation mode": (LOOP, "learner.network.train()", "learner.network.eval()"),
+    "exclude_true is ignored": (DATA, "config.exclude_true,", "False,"),
+    "noise is never redrawn": (DATA, "self._batches(self._noisy(epoch))", "self._batches(self._noisy(0))"),
+    "noise is always redrawn": (DATA, "config.exclude_true, config.redraw_each_epoch", "config.exclude_true, True"),
+    "weight decay is dropped": (OPTIMISATION, '"weight_decay": config.weight_decay', '"weight_decay": 0.0'),
+    "the recipe's learning rate is used": (RESOLVE, '"learning_rate", "weight_decay"', '"weight_decay"'),
+    "options of the optimiser are dropped": (OPTIMISATION, "**given, **own)", "**given)"),
+    "every optimiser is Adam": (OPTIMISATION, "_CLASSES[config.optimiser](", '_CLASSES["adam"]('),
+    "the schedule is ignored": (OPTIMISATION, 'if config.schedule == "constant"', "if True"),
+    "the warm-up is ignored": (OPTIMISATION, "if step < config.warmup_steps", "if False"),
+    "the schedule begins anew in every epoch": (LOOP, "(epoch * steps + index,", "(index,"),
+    "held-out data is noisy": (DATA, "split_off(benchmark.train,", "split_off(self._noisy(0),"),
+    "held-out data is trained on": (DATA, "self.clean, self._set_aside = split_off", "_, self._set_aside = split_off"),
     "the same order in every epoch": (
         LOOP,
-        ".shuffled(self.config.seed, epoch, steps)",
-        ".shuffled(self.config.seed, 0, steps)",
+        "shuffled(self.config.seed, epoch, steps)",
+        "shuffled(self.config.seed, 0, steps)",
     ),
-    "the same order for every seed": (LOOP, ".shuffled(self.config.seed, epoch, steps)", ".shuffled(0, epoch, steps)"),
+    "the same order for every seed": (LOOP, "shuffled(self.config.seed, epoch, steps)", "shuffled(0, epoch, steps)"),
     "batches are not shuffled": (
         BATCHES,
         "torch.randperm(length, generator=generator) for",
         "torch.arange(length) for",
     ),
-    "augmentation is never called": (
-        LOOP,
-        "if self.benchmark.augment is not None and isinstance(inputs, Tensor)",
-        "if False",
-    ),
-    "augmentation repeats every epoch": (
-        LOOP,
-        '_seed("augment", self.config.seed, epoch)',
-        '_seed("augment", self.config.seed)',
-    ),
-    "gradients add up over steps": (LOOP, "        self.optimiser.zero_grad()\n", ""),
-    "the balancer does not learn of epochs": (LOOP, "self.balancer.end_epoch()", "pass"),
-    "the seed does not reach the weights": (LOOP, "torch.manual_seed(self.config.seed)", "torch.manual_seed(0)"),
-    "options of the method are dropped": (LOOP, "options = dict(self.config.options)", "options = {}"),
+    "augmentation is never called": (LEARNER, "if self.benchmark.augment is not None:", "if False:"),
+    "augmentation repeats every epoch": (LOOP, '("augment", self.config.seed, epoch,', '("augment", self.config.seed,'),
+    "gradients add up over steps": (LEARNER, "        self.optimiser.zero_grad()\n", ""),
+    "the balancer does not learn of epochs": (LOOP, "balancer.end_epoch()", "pass"),
+    "the seed does not reach the weights": (LEARNER, "torch.manual_seed(config.seed)", "torch.manual_seed(0)"),
+    "options of the method are dropped": (LEARNER, "options = dict(self.config.options)", "options = {}"),
     "inputs are not prepared": (
-        LOOP,
-        "inputs, targets = prepared(batch, self.benchmark), batch.targets",
-        "inputs, targets = batch.inputs, batch.targets",
+        LEARNER,
+        "inputs, targets = prepared(batch, self.benchmark)",
+        "inputs, targets = batch.inputs",
     ),
     "limit_batches is ignored in evaluation": (LOOP, "batches, self.config.limit_batches)", "batches)"),
     "validation scores are those of the test split": (
-        LOOP,
-        '("validation", self.benchmark.validation)',
-        '("validation", self.benchmark.test)',
+        DATA,
+        '"validation": self.benchmark.validation',
+        '"validation": self.benchmark.test',
     ),
     "the last, uneven batch is not evaluated": (
         BATCHES,
@@ -64,8 +65,14 @@ MISTAKES = {
         "range(0, longest - self.size + 1, self.size)",
     ),
     "losses of uneven batches count alike": (EVALUATE, "* len(target)", "* batches.size"),
-    "noise is drawn by the run's seed": (LOOP, "config.noise_seed or 0,", "config.seed,"),
-    "noise goes into the benchmark's own tasks": (LOOP, "config.noisy_tasks or (),", "self.benchmark.noisy_tasks,"),
+    "noise is drawn by the run's seed": (DATA, "config.noise_seed,", "config.seed,"),
+    "noise goes into the benchmark's own tasks": (DATA, "config.noisy_tasks,", "self.benchmark.noisy_tasks,"),
+    "nmse is not normalised": (METRICS, "/ self.examples / self.variance", "/ self.examples"),
+    "nmse is normalised by the evaluated target": (
+        EVALUATE,
+        "train = benchmark.train.targets",
+        "train = batches.targets",
+    ),
     "clean_score is that of the noisy tasks": (
         SUMMARY,
         '"clean_score": _mean(scores, clean)',
@@ -84,7 +91,7 @@ MISTAKES = {
         'scores = {name: rows[-1][f"validation/',
     ),
     "weights of the first epoch": (LOOP, 'self.history["weights"][-1]', 'self.history["weights"][0]'),
-    "weights are logged with their scale": (LOOP, "/= self.balancer.scale", "/= 1.0"),
+    "weights are logged with their scale": (LOOP, "/= balancer.scale", "/= 1.0"),
 }
 """What is wrong -> the file, what stands there, what is planted."""
 
