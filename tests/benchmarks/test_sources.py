@@ -157,7 +157,7 @@ def test_the_named_data_sets() -> None:
 
 
 def test_a_data_set_by_path_says_where_to_get_it(cache: Path) -> None:
-    with pytest.raises(DataNotFoundError, match=r"not at hand: download sarcos_inv\.mat .* or put it at"):
+    with pytest.raises(DataNotFoundError, match=r"not available: download sarcos_inv\.mat .* or put it at"):
         sources.get("sarcos")
     with pytest.raises(DataNotFoundError, match="use the stand-in `simulated-arm`"):
         sources.find("sarcos", None, "simulated-arm")

@@ -116,7 +116,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["scales_of_mine:laod"], "benchmark 'scales_of_mine:laod' cannot be imported: scales_of_mine has no 'laod'"),
+        (["scales_of_mine:laod"], "benchmark 'scales_of_mine:laod' cannot be imported: 'scales_of_mine' has no 'laod'"),
         (["no_such_module:load"], "there is no module no_such_module"),
         (["scales_of_mine:percent"], "is neither a Benchmark nor a function"),
         (["scales_of_mine:load", "--method", "scales_of_mine:Fixd"], "method 'scales_of_mine:Fixd' cannot be imported"),

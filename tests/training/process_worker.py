@@ -19,6 +19,11 @@ CASES = {
     "divided excess": {"method": "excess", "strategy": "fsdp", "noise": 0.4},
     "divided single": {"method": "single", "strategy": "fsdp"},
 }
+MISSING = {
+    "missing": {"method": "excess", "benchmark_options": {"missing": True}},
+    "missing single": {"method": "single", "benchmark_options": {"missing": True}},
+    "missing divided": {"method": "excess", "strategy": "fsdp", "benchmark_options": {"missing": True}},
+}
 COMMON = {"device": "cpu", "epochs": 2, "seed": 3}
 
 
@@ -35,7 +40,7 @@ class Stops:
 
 def main(folder):
     torch.set_num_threads(1)
-    for name, settings in CASES.items():
+    for name, settings in (CASES | MISSING).items():
         arguments = {**COMMON, **settings, "devices": 2}
         if name.endswith("excess"):  # these are interrupted and resumed
             try:

@@ -53,6 +53,15 @@ def test_two_processes_train_as_one(tmp_path, together, case):
     assert not list((together / case).rglob(".*"))
 
 
+@pytest.mark.parametrize("case", process_worker.MISSING)
+def test_a_share_without_labels_does_not_stop_the_others(together, case):
+    with np.load(together / case / "steps.npz") as steps:
+        assert np.isfinite(steps["losses"][:, [0, 2]]).all()
+        assert (steps["losses"][:, 1] != 0).all(), "no label is not a loss of zero"
+    summary = json.loads((together / case / "summary.json").read_text())
+    assert all(np.isfinite(score) for score in summary["scores"].values())
+
+
 def test_the_command_starts_its_processes_itself(tmp_path, together):
     arguments = ["train", "process_world:load", "--noise", "0.4", "--epochs", "2", "--seed", "3", "--device", "cpu"]
     arguments += ["--devices", "2", "--out", str(tmp_path / "run")]

@@ -15,7 +15,7 @@ Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
 class DataNotFoundError(Exception):
-    """The benchmark's data is not at hand; the message says where to get it and which stand-in to use."""
+    """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ _REGISTRY: dict[str, Entry] = {}
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
-    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is not at hand."""
+    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is missing."""
 
     def register(load: Loader) -> Loader:
         _REGISTRY[name] = Entry(name, load, summary, stand_in)

@@ -83,12 +83,14 @@ def import_path(path: str, what: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module) if module else None
     except ModuleNotFoundError as error:
-        reason = f"there is no module {error.name}"
-    except (AttributeError, ValueError):
-        reason = f"{module} has no {attribute!r}"
-    raise ValueError(f"{what} {path!r} cannot be imported: {reason}; write package.module:name")
+        raise ValueError(f"{what} {path!r} cannot be imported: there is no module {error.name}") from error
+    if imported is None or not hasattr(imported, attribute):
+        raise ValueError(
+            f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name"
+        )
+    return getattr(imported, attribute)
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

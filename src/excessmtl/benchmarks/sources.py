@@ -104,7 +104,7 @@ def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
     place = where(name) if data is None else Path(data)
     if place is not None and place.exists():
         return place
-    missing = f"The data of {name} is not at hand" if data is None else f"--data {data} does not exist"
+    missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
     other = f", or use the stand-in `{stand_in}`, which needs no file" if stand_in else ""
     raise DataNotFoundError(
         f"{missing}: {dataset.directions}, then pass --data PATH or put it at {cache_folder() / name}{other}."

@@ -68,10 +68,10 @@ def benchmarks() -> None:
 
 @data_app.command("list")
 def data_list() -> None:
-    """The data sets by name, and whether they are at hand."""
+    """The data sets by name, and whether they are available."""
     from excessmtl.benchmarks import sources
 
-    table = Table("name", "what it is", "at hand", "where to get it")
+    table = Table("name", "what it is", "available", "where to get it")
     for dataset in sources.catalogue():
         table.add_row(dataset.name, dataset.summary, "yes" if sources.where(dataset.name) else "no", dataset.directions)
     console.print(table)
@@ -95,6 +95,6 @@ def data_where(name: Annotated[str, typer.Argument(help="Name of the data set.")
     found = sources.where(name)
     if found is None:
         raise ValueError(
-            f"{name} is not at hand; run `excessmtl data get {name}`, or `excessmtl data list` for directions"
+            f"{name} is not available; run `excessmtl data get {name}`, or `excessmtl data list` for directions"
         )
     console.print(str(found), soft_wrap=True)

@@ -14,7 +14,7 @@ from excessmtl.training.resolve import load_benchmark, resolve
 
 
 def check_runs(runs: Sequence[RunConfig]) -> None:
-    """Raises what the first run of each kind would: data that is not at hand, options that do not fit, no such device.
+    """Raises what the first run of each kind would: data that is missing, options that do not fit, no such device.
 
     Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
     """

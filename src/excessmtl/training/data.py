@@ -5,9 +5,10 @@ import torch
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.noise import Noise
 from excessmtl.benchmarks.noise import apply as with_noise
-from excessmtl.training.batches import Batches, Share, make_batches
+from excessmtl.training.batches import Batches, Share
 from excessmtl.training.config import Resolved
 from excessmtl.training.held_out import split_off
+from excessmtl.training.loading import make_batches
 
 _CLEAN_SHARE = 0.2
 _EVALUATED_AT_ONCE = 4

@@ -77,11 +77,12 @@ class Learner:
         self.optimiser.zero_grad()
         losses, masks = self._losses(self._outputs(self.module, inputs), targets)
         if not losses:  # no label for any task
-            return self._unweighted(losses)
+            return self._unweighted({})
         if self.balancer is None:
+            empty = {task for task, present in masks.items() if not present.any()}
             # Networks without a common parameter: the gradient of the sum is each one's own.
             self.fabric.backward(torch.stack(list(losses.values())).sum())
-            result = self._unweighted(losses)
+            result = self._unweighted({task: losses[task] for task in losses if task not in empty})
         else:
             ahead = None if held_out is None else partial(next, held_out)
             result = self.balancer.backward(losses, mask=masks or None, scaler=self.scaler, validation_losses=ahead)

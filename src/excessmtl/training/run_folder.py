@@ -98,7 +98,13 @@ class RunFolder:
     def _write_config(self, config: Resolved, found: Mapping[str, Any]) -> None:
         packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
         versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
-        text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
+        try:
+            text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"options must be plain values (numbers, texts, lists), or config.yaml cannot hold them: {reason}"
+            ) from error
         self._write("config.yaml", text.encode())
 
     def write_metrics(self, rows: Sequence[Row]) -> None:
