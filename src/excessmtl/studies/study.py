@@ -34,7 +34,9 @@ _KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings")
 _METHOD = ("method", "options", "label")
 _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
-_RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in _VARIED)
+_ALONE = ("devices", "strategy")
+"""A run over several devices starts processes of its own, which a worker of a sweep cannot."""
+_RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (*_VARIED, *_ALONE))
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
 
 Fields = dict[str, Any]
