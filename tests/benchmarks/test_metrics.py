@@ -5,7 +5,8 @@ from torch import Tensor
 
 from excessmtl.benchmarks import registry
 from excessmtl.benchmarks.kinds import BY_NAME, binary, regression
-from excessmtl.benchmarks.metrics import Meters, average
+from excessmtl.benchmarks.meters import Meters
+from excessmtl.benchmarks.metrics import average
 from excessmtl.benchmarks.tasks import Kind, Metric, Task
 
 CPU = torch.device("cpu")

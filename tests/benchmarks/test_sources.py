@@ -198,3 +198,9 @@ def test_the_cache_folder_of_each_platform(
 def test_mnist_really_comes(cache: Path) -> None:
     folder = sources.get("mnist")
     assert sorted(path.name for path in folder.iterdir()) == sorted(sources.catalogue()[0].files)
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there is no such device here")
+def test_a_device_is_not_read() -> None:
+    with pytest.raises(ValueError, match="neither a file nor a folder"):
+        sources.find("sarcos", Path("/dev/null"))

@@ -7,7 +7,7 @@ from learning import learned_outputs
 
 from excessmtl.benchmarks.base import Benchmark, registry
 from excessmtl.benchmarks.kinds import depth, normals, segmentation
-from excessmtl.benchmarks.metrics import Meters
+from excessmtl.benchmarks.meters import Meters
 from excessmtl.benchmarks.room_furniture import CLASSES, Box
 from excessmtl.benchmarks.room_render import View, pixel_rays, render
 from excessmtl.benchmarks.room_scene import Scene, random_scene

@@ -300,6 +300,8 @@ NOTHING = torch.full((20, 1), torch.nan)
         (lambda made: {"tasks": ()}, "has no tasks"),
         (lambda made: {"tasks": (*made.tasks, made.tasks[0])}, "has 2 tasks named 'a'"),
         (lambda made: {"tasks": (lab.Task("type", 1, lab.regression),)}, "rename it"),
+        (lambda made: {"tasks": (lab.Task("training", 1, lab.regression),)}, "rename it"),
+        (lambda made: {"tasks": (lab.Task("a.b", 1, lab.regression),)}, "rename it"),
         (lambda made: {"tasks": (lab.Task("d", 1, lab.regression),), "noisy_tasks": ()}, "has no targets for task 'd'"),
         (lambda made: {"noisy_tasks": ("d",)}, "noisy_tasks of 'pairs' names 'd'"),
         (lambda made: {"tasks": (lab.Task("c", 1, lab.classification),), "noisy_tasks": ()}, "classes from 0 to 1"),

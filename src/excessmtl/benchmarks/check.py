@@ -22,7 +22,8 @@ def check_benchmark(benchmark: Benchmark) -> None:
     if count > 1:
         raise ValueError(f"benchmark {benchmark.name!r} has {count} tasks named {often!r}; names must differ")
     # Heads are kept in a ModuleDict, which does not take these.
-    bad = next((name for name in names if not name or "." in name or "/" in name or hasattr(nn.ModuleDict, name)), None)
+    heads = nn.ModuleDict()
+    bad = next((name for name in names if not name or "." in name or "/" in name or hasattr(heads, name)), None)
     if bad is not None:
         raise ValueError(
             f"task {bad!r} of {benchmark.name!r} has a name with a dot or a slash, or one that torch needs itself "

@@ -58,7 +58,7 @@ def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str,
 def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a benchmark, completed by its defaults; what does not fit is refused."""
     load = find_benchmark(name).load
-    hints = get_type_hints(load)
+    hints = _hints(load)
     defaults = {
         key: parameter.default
         for key, parameter in inspect.signature(load).parameters.items()
@@ -91,6 +91,13 @@ def import_path(path: str, what: str) -> Any:
             f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name"
         )
     return getattr(imported, attribute)
+
+
+def _hints(load: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(load)
+    except (NameError, TypeError):  # names that only type checkers see, or an object that is not a plain function
+        return {}
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

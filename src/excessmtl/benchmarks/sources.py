@@ -103,6 +103,8 @@ def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
     dataset = _dataset(name)
     place = where(name) if data is None else Path(data)
     if place is not None and place.exists():
+        if not (place.is_file() or place.is_dir()):  # reading a pipe or a device may never end
+            raise ValueError(f"{place} is neither a file nor a folder; name one of them")
         return place
     missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
     other = f", or use the stand-in `{stand_in}`, which needs no file" if stand_in else ""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.benchmarks.metrics import Meters
+from excessmtl.benchmarks.meters import Meters
 from excessmtl.benchmarks.tasks import labelled
 from excessmtl.training.batches import Batches, Inputs, prepared
 from excessmtl.training.run_folder import Row

@@ -37,6 +37,7 @@ class Run:
         resume: go on with the run in the folder, if there is one.
         watcher: told about every step and epoch.
         benchmark: an object to train on; None: the one that the configuration names.
+        wait: seconds to wait for another process that is still training in the folder.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Run:
         resume: bool = False,
         watcher: Watcher | None = None,
         benchmark: Benchmark | None = None,
+        wait: float = 0.0,
     ) -> None:
         self.folder = RunFolder(folder)
         self.watcher: Watcher = watcher or Silent()
@@ -56,7 +58,7 @@ class Run:
         self.data = RunData(self.config, self.benchmark, self.learner.holds_out)
         if is_first_process():
             options = {} if self.learner.balancer is None else complete_options(self.learner.balancer)
-            self.folder.open(self.config, {"source": self.benchmark.source, "method_options": options}, resume)
+            self.folder.open(self.config, {"source": self.benchmark.source, "method_options": options}, resume, wait)
         # Only now: a mistake is found before other processes are started.
         self.fabric.launch()
         self.share = Share(self.fabric.global_rank, self.fabric.world_size)
@@ -217,9 +219,11 @@ class Run:
             self._write_tables()
 
 
-def train(config: RunConfig, out: Path, resume: bool = False, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Run (or go on with) one training run in folder `out`; its summary."""
-    return Run(config, out, resume, watcher).execute()
+def train(
+    config: RunConfig, out: Path, resume: bool = False, watcher: Watcher | None = None, wait: float = 0.0
+) -> dict[str, Any]:
+    """Run (or go on with) one training run in folder `out`; its summary. `Run` says what the arguments mean."""
+    return Run(config, out, resume, watcher, wait=wait).execute()
 
 
 def _mean_of_known(values: np.ndarray) -> np.ndarray:

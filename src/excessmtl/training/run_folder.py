@@ -30,7 +30,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lock = FileLock(path / _LOCK)
+        self.lock = FileLock(path / _LOCK, thread_local=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -43,15 +43,16 @@ class RunFolder:
         path = self.path / "summary.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
+    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0) -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
 
         `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
+        `wait`: seconds to wait for a process that is still training in it.
         """
         self._refuse_others(resume)
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self.lock.acquire(timeout=0)
+            self.lock.acquire(timeout=wait)
         except Timeout:
             raise ValueError(
                 f"another process is training in {self.path}; wait for it, or choose another --out"
