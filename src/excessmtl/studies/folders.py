@@ -12,7 +12,7 @@ from excessmtl.training.config import RunConfig
 
 _LONGEST = 60
 _OF_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
-_OF_THE_MACHINE = ("device", "devices", "strategy", "replay")
+_OF_THE_MACHINE = ("device", "devices", "replay")
 
 
 def folder_of(config: RunConfig) -> Path:

@@ -107,6 +107,8 @@ class RunConfig(_Plain):
             raise ValueError(f"learning_rate must be positive and finite, found {self.learning_rate}")
         if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0 and finite, found {self.weight_decay}")
+        if self.strategy == "fsdp" and self.devices == 1:
+            raise ValueError("strategy 'fsdp' divides parameters among several devices, found devices 1; raise devices")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
 

@@ -44,7 +44,7 @@ class Learner:
     def move(self, incomplete: frozenset[str]) -> None:
         """To the device, now that the processes are there. `incomplete`: tasks that lack labels."""
         self.incomplete = incomplete
-        self.divided = self.fabric.world_size > 1 and self.config.strategy == "fsdp"
+        self.divided = self.config.strategy == "fsdp"
         self.network.to(self.fabric.device)
         self.module = parallel(self.network, self.config.strategy, self.fabric)
         made = self.fabric.setup_optimizers(make_optimiser(self.config, self.network.parameters(), self.fabric.device))

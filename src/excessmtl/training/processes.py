@@ -7,13 +7,6 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -22,8 +15,6 @@ from excessmtl.training.config import RunConfig
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 
 __all__ = ["is_first_process", "load_state", "make_fabric", "mean_over_processes", "parallel", "state_of"]
-
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -70,7 +61,7 @@ def mean_over_processes(log: Tensor) -> Tensor:
     """Numbers that every process has of its own share of the batches; NaN counts nowhere."""
     if not (dist.is_available() and dist.is_initialized()):
         return log
-    both = torch.stack([log.nan_to_num(0.0), (~log.isnan()).to(log)])
+    both = torch.stack([torch.where(log.isnan(), 0, log), (~log.isnan()).to(log)])
     dist.all_reduce(both)
     return both[0] / both[1]  # 0 / 0 where no process has a number: NaN again
 
@@ -79,9 +70,13 @@ def state_of(network: nn.Module, optimiser: Optimizer, divided: bool) -> dict[st
     """The states of network and optimiser, whole."""
     if not divided:
         return {"model": network.state_dict(), "optimiser": optimiser.state_dict()}
+    # Imported where it is used: it takes a second, and most runs have one process.
+    from torch.distributed.checkpoint import state_dict as divided_states
+
+    whole = divided_states.StateDictOptions(full_state_dict=True, cpu_offload=True)
     return {
-        "model": get_model_state_dict(network, options=_WHOLE),
-        "optimiser": get_optimizer_state_dict(network, optimiser, options=_WHOLE),
+        "model": divided_states.get_model_state_dict(network, options=whole),
+        "optimiser": divided_states.get_optimizer_state_dict(network, optimiser, options=whole),
     }
 
 
@@ -91,5 +86,8 @@ def load_state(network: nn.Module, optimiser: Optimizer, state: dict[str, Any], 
         network.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         return
-    set_model_state_dict(network, state["model"], options=_WHOLE)
-    set_optimizer_state_dict(network, optimiser, state["optimiser"], options=_WHOLE)
+    from torch.distributed.checkpoint import state_dict as divided_states
+
+    whole = divided_states.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    divided_states.set_model_state_dict(network, state["model"], options=whole)
+    divided_states.set_optimizer_state_dict(network, optimiser, state["optimiser"], options=whole)

@@ -18,7 +18,7 @@ from excessmtl.files import atomic_write, unfinished
 from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
-_OF_THE_MACHINE = ("device", "devices", "strategy", "data", "label", "replay")
+_OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 
 
