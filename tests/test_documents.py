@@ -60,6 +60,8 @@ def test_every_method_is_in_the_readme_table():
         "docs/performance.md",
         "perf/README.md",
         "docs/estimators.md",
+        "docs/own-data.md",
+        "docs/benchmarks.md",
     ],
 )
 def test_links_between_files_hold(name):

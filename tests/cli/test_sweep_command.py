@@ -59,7 +59,7 @@ def test_a_dry_run_writes_nothing(tiny, tmp_path, monkeypatch):
     ("text", "message"),
     [
         (STUDY + "epochs: 3\n", "epochs is not a key of a study"),
-        (STUDY.replace("simulated-arm", "school"), "The data of school is not at hand"),
+        (STUDY.replace("simulated-arm", "school"), "The data of school is not available"),
         (STUDY.replace("excess, uniform", "{method: excess, options: {size: 1}}"), "size is not an option of"),
         (STUDY.replace("excess, uniform", "{method: mgda, options: {size: 1}}"), "size"),
         (STUDY.replace("simulated-arm", "{benchmark: simulated-arm, noisy_tasks: [elbow]}"), "unknown task 'elbow'"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from excessmtl.benchmarks import registry
-from excessmtl.benchmarks.base import Task
+from excessmtl.benchmarks import kinds, registry
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.studies.stand_ins import BENCHMARKS, SEEDS, constant_output, markdown, trivial_scores
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -19,24 +19,24 @@ def rows():
 
 
 def test_constant_outputs():
-    classes = constant_output(Task("a", "classification", 3), torch.tensor([2, 0, 2, 1]), "accuracy")
+    classes = constant_output(Task("a", 3, kinds.classification), torch.tensor([2, 0, 2, 1]), "accuracy")
     assert classes.tolist() == [0, 0, 1]
-    number = constant_output(Task("a", "regression", 1), torch.tensor([[1.0], [2.0], [6.0]]), "nmse")
+    number = constant_output(Task("a", 1, kinds.regression), torch.tensor([[1.0], [2.0], [6.0]]), "nmse")
     assert number.tolist() == [3.0]
     labels = torch.tensor([[[-1, -1, -1], [1, 1, 0]]], dtype=torch.int8)
-    output = constant_output(Task("a", "segmentation", 2), labels, "pixel_accuracy")
+    output = constant_output(Task("a", 2, kinds.segmentation), labels, "pixel_accuracy")
     assert output.argmax(0).tolist() == [[1, 1, 1], [1, 1, 1]]
     normals = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).T.reshape(1, 3, 2, 2)
-    mean = constant_output(Task("a", "normals", 3), normals, "angle_mean")
+    mean = constant_output(Task("a", 3, kinds.normals), normals, "angle_mean")
     assert mean[:, 0, 0].tolist() == pytest.approx([0, 1 / 3, 2 / 3])
-    assert constant_output(Task("a", "normals", 3), normals, "within_11.25")[:, 1, 1].tolist() == [0, 0, 1]
+    assert constant_output(Task("a", 3, kinds.normals), normals, "within_11.25")[:, 1, 1].tolist() == [0, 0, 1]
 
 
 def test_no_constant_depth_has_a_smaller_relative_error():
     depths = torch.rand(4, 1, 5, 6) * 9 + 1
     depths[0, 0, 0] = 0
     valid = depths[depths != 0]
-    best = constant_output(Task("a", "depth", 1), depths, "rel_error")[0, 0, 0]
+    best = constant_output(Task("a", 1, kinds.depth), depths, "rel_error")[0, 0, 0]
     errors = [float(((valid - c).abs() / valid).mean()) for c in (best, *valid)]
     assert errors[0] == pytest.approx(min(errors))
 

@@ -95,6 +95,10 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path):
         ({"seeds": True}, "seeds must be a list"),
         ({"settings": {"data": "x"}}, "data is not a key of settings"),
         ({"settings": {"epochs": "3"}}, "epochs must be a whole number, found '3'"),
+        ({"settings": {"devices": 2}}, "devices is not a key of settings"),
+        ({"settings": {"optimiser": "lion"}}, "optimiser must be one of"),
+        ({"benchmarks": ["no_such_module:load"]}, "there is no module no_such_module"),
+        ({"methods": ["no_such_module:Rule"]}, "there is no module no_such_module"),
         ({"settings": {"epochs": 0}}, "epochs must be at least 1, found 0"),
         ({"settings": {"exclude_true": 1}}, "exclude_true must be true or false, found 1"),
         ({"settings": {"noisy_tasks": "joint_1"}}, "noisy_tasks must be a list of names, found 'joint_1'"),
@@ -199,3 +203,12 @@ def test_the_no_regret_study_asks_what_it_should():
     assert {run.name for run in runs} == methods
     assert {run.noise for run in runs} == {0, 0.2, 0.4, 0.6, 0.8, 1}
     assert len(runs) == 7 * 7 * 6 * 5
+
+
+def test_files_and_import_paths_make_plain_folder_names():
+    names = ["a/houses.csv", "b/houses.csv", "../../houses.csv", "my_package.data:load", "my_package.data:other"]
+    folders = [folder_of(RunConfig(name, "my_package.rules:Mine")) for name in names]
+    assert len(set(folders)) == len(names)
+    for folder in folders:
+        assert len(folder.parts) == 4
+        assert all(part == part.strip(".") and ":" not in part for part in folder.parts)

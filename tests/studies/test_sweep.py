@@ -162,7 +162,8 @@ def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatc
     """It must not go on writing in a folder that the next sweep works in."""
     steps = []
 
-    def train(config, folder, resume, watcher):
+    def train(config, folder, resume, watcher, wait):
+        assert wait > 0, "the worker of a killed sweep may hold the folder for a moment"
         for step in range(3):
             watcher.on_step(0, step, 3, None)
             steps.append(step)

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from excessmtl.cli.terminal import console
 
 if TYPE_CHECKING:
     from excessmtl.studies.reproduction import Made
-
-console = Console(highlight=False)
 
 
 def reproduce(

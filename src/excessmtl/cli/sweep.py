@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from excessmtl.cli.terminal import console
 
 if TYPE_CHECKING:
     from excessmtl.studies.study import Study
 
 FAILED = 1
-console = Console(highlight=False)
 
 
 def sweep(

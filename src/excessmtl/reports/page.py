@@ -148,7 +148,7 @@ def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict
 
 
 def _template(name: str) -> str:
-    return files("excessmtl.reports").joinpath("templates", name).read_text()
+    return files("excessmtl.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from excessmtl.benchmarks.metrics import higher_is_better
+from excessmtl.benchmarks.kinds import metric_named
 from excessmtl.files import atomic_write
 from excessmtl.studies.claims import Verdict, judge_all
 from excessmtl.studies.collect import write_table
@@ -40,7 +40,7 @@ def read_commands(path: Path | None) -> Commands:
     if path is None:
         return {}
     try:
-        plain = yaml.safe_load(path.read_text())
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError:
         plain = None
     if not isinstance(plain, dict) or not all(isinstance(text, str) for pair in plain.items() for text in pair):
@@ -116,12 +116,13 @@ def _column(name: str) -> Value:
 
 
 def _scale(metric: str) -> tuple[bool, float, int]:
-    higher = higher_is_better(metric)
+    higher = metric_named(metric).higher_is_better
     return higher, 100 if higher else 1, 1 if higher else 4
 
 
 def _named(metric: str) -> str:
-    return f"{metric.replace('_', ' ')}, {'percent, higher' if higher_is_better(metric) else 'lower'} is better"
+    direction = "percent, higher" if metric_named(metric).higher_is_better else "lower"
+    return f"{metric.replace('_', ' ')}, {direction} is better"
 
 
 def _table(subject: Subject, value: Value, higher: bool | None, factor: float, digits: int) -> str:

@@ -25,7 +25,7 @@ def run_versions(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     for place in frame["folder"]:
         path = folder / str(place) / "config.yaml"
         if path.is_file():
-            recorded = yaml.load(path.read_text(), Loader=_Loader).get("versions") or {}
+            recorded = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader).get("versions") or {}
             for package, number in recorded.items():
                 found.setdefault(package, set()).add(str(number))
     return {package: " and ".join(sorted(numbers)) for package, numbers in found.items()}

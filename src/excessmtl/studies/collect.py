@@ -41,7 +41,7 @@ def collect(folder: Path) -> pd.DataFrame:
         if not tables:
             raise ValueError(f"{folder} holds no finished run; pass the folder of a sweep, or of one run")
         return pd.concat([read_table(table) for table in tables], ignore_index=True)
-    rows = [_row(json.loads(path.read_text()), path.parent.relative_to(folder)) for path in paths]
+    rows = [_row(json.loads(path.read_text(encoding="utf-8")), path.parent.relative_to(folder)) for path in paths]
     frame = pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
     return frame.sort_values(["benchmark", "label", "noise", "seed"], ignore_index=True)
 

@@ -12,7 +12,7 @@ from excessmtl.training.config import RunConfig
 
 _LONGEST = 60
 _OF_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
-_OF_THE_MACHINE = ("device", "replay")
+_OF_THE_MACHINE = ("device", "devices", "replay")
 
 
 def folder_of(config: RunConfig) -> Path:
@@ -30,7 +30,10 @@ def _benchmark(config: RunConfig) -> str:
     bare = RunConfig(config.benchmark, config.method).to_dict()
     names = [field.name for field in fields(config) if field.name not in (*_OF_THE_PATH, *_OF_THE_MACHINE)]
     chosen = {name: plain[name] for name in names if plain[name] != bare[name]}
-    return f"{config.benchmark}-{_digest(chosen)}" if chosen else config.benchmark
+    # A file or an import path has characters that do not belong into the name of a folder.
+    words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", config.benchmark)[-_LONGEST:].strip("-.")
+    told = chosen if words == config.benchmark else {**chosen, "benchmark": config.benchmark}
+    return f"{words}-{_digest(told)}" if told else words
 
 
 def _method(config: RunConfig) -> str:

@@ -6,14 +6,15 @@ import torch
 from torch import nn
 
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError
-from excessmtl.create import create
 from excessmtl.studies.folders import folder_of
+from excessmtl.training.balancers import make_balancer
 from excessmtl.training.config import SINGLE, RunConfig
-from excessmtl.training.resolve import load_benchmark, make_fabric, resolve
+from excessmtl.training.processes import make_fabric
+from excessmtl.training.resolve import load_benchmark, resolve
 
 
 def check_runs(runs: Sequence[RunConfig]) -> None:
-    """Raises what the first run of each kind would: data that is not at hand, options that do not fit, no such device.
+    """Raises what the first run of each kind would: data that is missing, options that do not fit, no such device.
 
     Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
     """
@@ -40,8 +41,4 @@ def _check(config: RunConfig, benchmark: Benchmark) -> None:
     resolved = resolve(config, benchmark, torch.device("cpu"))
     if config.method == SINGLE:
         return
-    tasks = [task.name for task in benchmark.tasks]
-    try:
-        create(config.method, tasks=tasks, shared=nn.Linear(1, 1), **dict(resolved.options))
-    except TypeError as error:
-        raise ValueError(f"options {dict(config.options)} do not fit method {config.method!r}: {error}") from error
+    make_balancer(config.method, [task.name for task in benchmark.tasks], nn.Linear(1, 1), resolved.options)

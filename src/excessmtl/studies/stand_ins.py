@@ -22,13 +22,15 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.base import Benchmark, Task
+from excessmtl.benchmarks.base import Benchmark
+from excessmtl.benchmarks.kinds import classification, normals, regression, segmentation
 from excessmtl.benchmarks.losses import IGNORED
-from excessmtl.benchmarks.metrics import higher_is_better, primary_of
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.files import atomic_write
-from excessmtl.training.batches import Batches, Inputs
+from excessmtl.training.batches import Inputs
 from excessmtl.training.config import RunConfig
 from excessmtl.training.evaluate import scores
+from excessmtl.training.loading import make_batches
 from excessmtl.training.loop import train
 from excessmtl.training.resolve import load_benchmark
 
@@ -36,28 +38,28 @@ BENCHMARKS = ("multimnist", "digit-domains", "simulated-arm", "synthetic-rooms")
 SEEDS = (0, 1)
 # Of normals also the mean angle: it tells more than the share within 11.25 degrees, which a constant that points up
 # gets for the floor.
-FURTHER = {"normals": ("angle_mean",)}
+FURTHER = {normals: ("angle_mean",)}
 _CANDIDATES, _SAMPLE = 2_000, 50_000
 COLUMNS = ("benchmark", "task", "metric", "better", "epochs", "seed", "trivial", "trained")
 
 
 def metrics(task: Task) -> tuple[str, ...]:
     """What is compared for a task of this kind."""
-    return (primary_of(task.kind)[0], *FURTHER.get(task.kind, ()))
+    return (task.kind.score, *FURTHER.get(task.kind, ()))
 
 
 def constant_output(task: Task, target: Tensor, metric: str) -> Tensor:
     """What the trivial predictor says about one example, from all training targets of a task."""
-    if task.kind in ("classification", "segmentation"):
+    if task.kind in (classification, segmentation):
         counts = target[target != IGNORED].long().bincount(minlength=task.outputs)
         answer = F.one_hot(counts.argmax(), task.outputs).float()
-    elif task.kind == "regression":
+    elif task.kind == regression:
         answer = target.reshape(len(target), -1).mean(dim=0)
     else:
         values = target.transpose(0, 1).flatten(1)
         values = values[:, (values != 0).any(dim=0)]
         answer = {"rel_error": _weighted_median, "within_11.25": _most_frequent_direction}.get(metric, _mean)(values)
-    pixels = target.shape[1:] if task.kind == "segmentation" else target.shape[2:]
+    pixels = target.shape[1:] if task.kind == segmentation else target.shape[2:]
     return answer.reshape(-1, *[1] * len(pixels)).expand(-1, *pixels)
 
 
@@ -83,7 +85,7 @@ def _most_frequent_direction(values: Tensor) -> Tensor:
 
 def trivial_scores(benchmark: Benchmark) -> dict[str, float]:
     """Scores of the trivial predictor on the test split, by `task/metric`."""
-    batches = Batches(benchmark.test, 256, torch.device("cpu"))
+    batches = make_batches(benchmark.test, 256, torch.device("cpu"))
     kept: dict[str, float] = {}
     for rank in range(max(len(metrics(task)) for task in benchmark.tasks)):
         chosen = {task: metrics(task)[min(rank, len(metrics(task)) - 1)] for task in benchmark.tasks}
@@ -108,12 +110,13 @@ def one_cell(name: str, seed: int, epochs: int | None, out: Path) -> list[dict[s
     summary = train(config, out / f"{name}-seed-{seed}", resume=True)
     benchmark = load_benchmark(config)
     trivial = trivial_scores(benchmark)
+    directions = {(task.name, own.name): own.higher_is_better for task in benchmark.tasks for own in task.kind.metrics}
     return [
         {
             "benchmark": name,
             "task": task.name,
             "metric": metric,
-            "better": "higher" if higher_is_better(metric) else "lower",
+            "better": "higher" if directions[task.name, metric] else "lower",
             "epochs": summary["epochs"],
             "seed": seed,
             "trivial": round(trivial[f"{task.name}/{metric}"], 4),

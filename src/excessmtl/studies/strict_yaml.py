@@ -25,7 +25,7 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file as plain values; what cannot be read is one sentence that names the file."""
     try:
-        return yaml.load(path.read_text(), _Loader)  # a SafeLoader: plain values only
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: plain values only
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{line} is not YAML: {error.problem}; texts with brackets need quotes") from error

@@ -21,9 +21,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from excessmtl.benchmarks.find import find_benchmark
 from excessmtl.studies.folders import folder_of
 from excessmtl.studies.plain_checks import FIELDS, each_once, known_keys, mapping, nonempty_list
 from excessmtl.studies.strict_yaml import read_yaml
+from excessmtl.training.balancers import check_method
 from excessmtl.training.config import RunConfig
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]
@@ -32,7 +34,9 @@ _KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings")
 _METHOD = ("method", "options", "label")
 _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
-_RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in _VARIED)
+_ALONE = ("devices", "strategy")
+"""A run over several devices starts processes of its own, which a worker of a sweep cannot."""
+_RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (*_VARIED, *_ALONE))
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
 
 Fields = dict[str, Any]
@@ -63,7 +67,11 @@ def expand(plain: Any, name: str) -> Study:
     benchmarks = [_benchmark(entry) for entry in nonempty_list(content, "benchmarks")]
     # Tables know a benchmark by its name and a method by its label: two of the same would be mixed up.
     each_once([entry["benchmark"] for entry in benchmarks], "benchmarks", "put the second into a study of its own")
+    for entry in benchmarks:
+        find_benchmark(entry["benchmark"])
     methods = [method for entry in nonempty_list(content, "methods") for method in _methods(entry)]
+    for method in methods:
+        check_method(method["method"])
     labels = [RunConfig(benchmarks[0]["benchmark"], **method).name for method in methods]
     each_once(labels, "methods", "give one of them another `label`")
     levels = [FIELDS["noise"].checked(level, "noise") for level in nonempty_list(content, "noise", [0.0])]

@@ -17,6 +17,9 @@ from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import train
 from excessmtl.training.progress import Silent
 
+_PATIENCE = 60.0
+"""Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -57,7 +60,7 @@ def run(number: int, config: RunConfig, folder: Path, note: Path) -> Result:
     note.touch()
     start = time.monotonic()
     try:
-        summary = train(config, folder, resume=True, watcher=_EndsWithSweep(note))
+        summary = train(config, folder, resume=True, watcher=_EndsWithSweep(note), wait=_PATIENCE)
         return Result(number, time.monotonic() - start, summary)
     except Exception as error:
         message = " ".join(str(error).split())

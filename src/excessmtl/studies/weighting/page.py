@@ -51,7 +51,7 @@ def filled(page: str, folder: Path) -> str:
 
 def main(path: Annotated[Path, typer.Argument(metavar="PAGE.md", help="The document.")]) -> None:
     """Fill the tables of a document from the files that it names."""
-    text = filled(path.read_text(), path.parent)
+    text = filled(path.read_text(encoding="utf-8"), path.parent)
     with atomic_write(path) as file:
         file.write(text.encode())
 

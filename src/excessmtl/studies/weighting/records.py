@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.files import atomic_write
 from excessmtl.studies.regret import MEASURES, difference, unit
 from excessmtl.studies.scores import is_mixed, mean_score
@@ -55,7 +56,7 @@ class Run:
 def runs_of(cases: Cases, candidates: Sequence[Candidate], outcome: Outcome) -> Iterable[Run]:
     """The runs of one world, one by one."""
     names = [task.name for task in cases.tasks]
-    kinds = {task.name: str(task.kind) for task in cases.tasks}
+    kinds = {task.name: "classification" if task.kind == classification else "regression" for task in cases.tasks}
     scores, weights = outcome.scores.tolist(), outcome.weights.tolist()
     for place, candidate in enumerate(candidates):
         for case, (level, seed) in enumerate(cases.cases):

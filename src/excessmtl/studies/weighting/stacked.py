@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.base import Task
+from excessmtl.benchmarks.kinds import classification
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.studies.weighting.candidates import Candidate, Weighing
 from excessmtl.studies.weighting.networks import Perceptrons, apply_head
 from excessmtl.studies.weighting.statistics import Statistics, look
@@ -105,7 +106,7 @@ class StackedTraining:
         for head, task in zip(self.networks.heads, self.cases.tasks, strict=True):
             outputs = apply_head(head, representation)
             targets = _repeat(self.cases.test_targets[task.name].to(self.device), self.copies)
-            if task.kind == "classification":
+            if task.kind == classification:
                 scores.append((outputs.argmax(-1) == targets).float().mean(1))
             else:
                 scores.append(((outputs - targets) ** 2).mean((1, 2)))
@@ -135,7 +136,7 @@ def _repeat(values: Tensor, copies: int) -> Tensor:
 def _losses(outputs: Tensor, targets: Tensor, task: Task) -> Tensor:
     """The mean loss of every run."""
     runs, samples = outputs.shape[:2]
-    if task.kind == "classification":
+    if task.kind == classification:
         each = F.cross_entropy(outputs.reshape(runs * samples, -1), targets.reshape(-1), reduction="none")
         return each.view(runs, samples).mean(1)
     return ((outputs - targets) ** 2).mean((1, 2))

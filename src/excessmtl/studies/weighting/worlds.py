@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.benchmarks import registry
-from excessmtl.benchmarks.base import Benchmark, Recipe, Targets, Task
+from excessmtl.benchmarks.base import Benchmark, Recipe, Targets
 from excessmtl.benchmarks.noise import Noise, apply
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.benchmarks.teacher import REGIMES
 
 _TEST = 3_000
@@ -86,7 +87,7 @@ def load(
     )
 
 
-def _flat(benchmark: Benchmark, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+def _flat(benchmark: Benchmark, inputs: object) -> Tensor:
     assert isinstance(inputs, Tensor), f"{benchmark.name} has inputs for each task: its networks cannot be stacked"
     return benchmark.prepare(inputs).reshape(len(inputs), -1).float()
 
