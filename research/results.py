@@ -1,6 +1,6 @@
 """The results page: tables, figures and verdicts from finished runs, every number computed from them.
 
-`python -m excessmtl.reports.results DIR... -o docs/results.md` reads folders of runs (or of a `runs.csv`) and writes
+`python -m research.results DIR... -o docs/results.md` reads folders of runs (or of a `runs.csv`) and writes
 the page, beside it `figures/*.png`, and under `data/study/` the numbers of each figure and `runs.csv` with every run.
 """
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from excessmtl.analysis.collect import write_table
+from excessmtl.analysis.regret import regret_table
+from excessmtl.analysis.regret_summary import verdict as regret_verdict
+from excessmtl.analysis.regret_summary import worst_regrets, write_regrets
 from excessmtl.benchmarks.metrics import higher_is_better
 from excessmtl.files import atomic_write
-from excessmtl.studies.claims import Verdict, judge_all
-from excessmtl.studies.collect import write_table
-from excessmtl.studies.figures import RunsFigure, registry
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.style import ORDER
-from excessmtl.studies.paper.subjects import TITLES, Subject
-from excessmtl.studies.regret import regret_table
-from excessmtl.studies.regret_summary import verdict as regret_verdict
-from excessmtl.studies.regret_summary import worst_regrets, write_regrets
+from excessmtl.paper.claims.verdicts import Verdict, judge_all
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.registry import RunsFigure, registry
+from excessmtl.paper.style import ORDER
+from excessmtl.paper.subjects import TITLES, Subject
 
 Commands = Mapping[str, str]
 """Benchmark (or `page`) -> the command that made its runs."""

@@ -98,7 +98,7 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
 def test_the_studies_page_shows_a_study_that_works(capsys):
     import yaml
 
-    from excessmtl.studies.study import expand
+    from excessmtl.sweeps.study import expand
 
     (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/studies.md").read_text(), flags=re.DOTALL)
     # Two benchmarks; two methods, one with a label and a grid of two; three levels; five seeds.

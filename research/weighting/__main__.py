@@ -1,4 +1,4 @@
-"""`python -m excessmtl.studies.weighting`: try weighting rules over worlds, noise levels and seeds."""
+"""`python -m research.weighting`: try weighting rules over worlds, noise levels and seeds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ from rich.console import Console
 
 from excessmtl.benchmarks.base import DataNotFoundError
 from excessmtl.cli.errors import plain_errors
-from excessmtl.studies.weighting.records import Run, runs_of, table, write
-from excessmtl.studies.weighting.regrets import by_noise
-from excessmtl.studies.weighting.stacked import StackedTraining
-from excessmtl.studies.weighting.tried import GROUPS, choose
-from excessmtl.studies.weighting.worlds import QUICK, SARCOS, WORLDS, Cases, load
+from research.weighting.records import Run, runs_of, table, write
+from research.weighting.regrets import by_noise
+from research.weighting.stacked import StackedTraining
+from research.weighting.tried import GROUPS, choose
+from research.weighting.worlds import QUICK, SARCOS, WORLDS, Cases, load
 
 _FILE = "weighting.csv"
 _QUICK_SEEDS = 3
@@ -107,4 +107,4 @@ def app() -> typer.Typer:
 
 
 if __name__ == "__main__":
-    app()(prog_name="python -m excessmtl.studies.weighting")
+    app()(prog_name="python -m research.weighting")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from excessmtl.studies.weighting.statistics import CAPS, Seen
+from research.weighting.statistics import CAPS, Seen
 
 SYMBOLS = ("E", "E0", "T", "n", *CAPS, "r", "r_fast", "r0", "n0", "A", "F")
 _OFFSET = 0.3

@@ -1,4 +1,4 @@
-"""Tables of a document from the bench's CSV files: `python -m excessmtl.studies.weighting.page docs/estimators.md`.
+"""Tables of a document from the bench's CSV files: `python -m research.weighting.page docs/estimators.md`.
 
 A table stands between two comments; the first says what it shows, of which file and, if not of all, of which worlds,
 then names its rows, if not all:
@@ -19,10 +19,10 @@ from typing import Annotated
 import pandas as pd
 import typer
 
+from excessmtl.analysis.table import TextTable
 from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
-from excessmtl.studies.text_table import TextTable
-from excessmtl.studies.weighting import regrets
+from research.weighting import regrets
 
 _VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], TextTable]] = {
     "by_noise": lambda frame, rows: regrets.by_noise(frame, rows or None),

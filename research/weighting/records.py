@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis.regret import MEASURES, difference, unit
+from excessmtl.analysis.scores import is_mixed, mean_score
 from excessmtl.files import atomic_write
-from excessmtl.studies.regret import MEASURES, difference, unit
-from excessmtl.studies.scores import is_mixed, mean_score
-from excessmtl.studies.weighting.candidates import Candidate
-from excessmtl.studies.weighting.stacked import Outcome
-from excessmtl.studies.weighting.tried import RIVALS
-from excessmtl.studies.weighting.worlds import Cases
+from research.weighting.candidates import Candidate
+from research.weighting.stacked import Outcome
+from research.weighting.tried import RIVALS
+from research.weighting.worlds import Cases
 
 RIVAL_NAMES = tuple(rival.name for rival in RIVALS)
 COLUMNS = (
@@ -43,7 +43,7 @@ class Run:
     noisy_tasks: tuple[str, ...]
 
     def as_row(self) -> dict[str, Any]:
-        """In the form that `excessmtl.studies.scores` reads."""
+        """In the form that `excessmtl.analysis.scores` reads."""
         return {
             "scores": self.scores,
             "primary_metric": self.kinds,

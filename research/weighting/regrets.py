@@ -1,15 +1,15 @@
 """How much worse a candidate is than the better of uniform weighting and IMTL, in units of what is tolerated.
 
-The tolerances are those of `excessmtl.studies.regret`. A value of 1 is just tolerated, a negative one a gain.
+The tolerances are those of `excessmtl.analysis.regret`. A value of 1 is just tolerated, a negative one a gain.
 """
 
 from collections.abc import Sequence
 
 import pandas as pd
 
-from excessmtl.studies.regret import MEASURES
-from excessmtl.studies.text_table import TextTable
-from excessmtl.studies.weighting.records import RIVAL_NAMES
+from excessmtl.analysis.regret import MEASURES
+from excessmtl.analysis.table import TextTable
+from research.weighting.records import RIVAL_NAMES
 
 _CELL = ["candidate", "world", "noise"]
 

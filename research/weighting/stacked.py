@@ -8,10 +8,10 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from excessmtl.benchmarks.base import Task
-from excessmtl.studies.weighting.candidates import Candidate, Weighing
-from excessmtl.studies.weighting.networks import Perceptrons, apply_head
-from excessmtl.studies.weighting.statistics import Statistics, look
-from excessmtl.studies.weighting.worlds import Cases
+from research.weighting.candidates import Candidate, Weighing
+from research.weighting.networks import Perceptrons, apply_head
+from research.weighting.statistics import Statistics, look
+from research.weighting.worlds import Cases
 
 _WIDTH = 32
 """Of the adapter: a wider representation is projected to it."""

@@ -1,6 +1,6 @@
 """Every candidate that was tried, by the question it was to answer. docs/estimators.md has the answers."""
 
-from excessmtl.studies.weighting.candidates import Candidate
+from research.weighting.candidates import Candidate
 
 
 def _rule(

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from excessmtl.studies.collect import NESTED, collect, read_table, write_table
+from excessmtl.analysis.collect import NESTED, collect, read_table, write_table
 
 SUMMARY = {
     "benchmark": "multimnist",

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from collected import ACCURACY, ERROR, frame, run
 
-from excessmtl.studies.regret import ITSELF, can_compare, interval, regret_table
-from excessmtl.studies.regret_summary import verdict, worst_regrets, write_regrets
+from excessmtl.analysis.regret import ITSELF, can_compare, interval, regret_table
+from excessmtl.analysis.regret_summary import verdict, worst_regrets, write_regrets
 
 
 def only(regrets, **wanted):

@@ -2,7 +2,7 @@
 
 from collected import ACCURACY, ERROR, frame, run
 
-from excessmtl.studies.score_tables import score_tables
+from excessmtl.analysis.score_tables import score_tables
 
 
 def test_accuracies_are_in_percent_with_their_spread():

@@ -5,9 +5,9 @@ import math
 import pytest
 from report_data import made_up, table
 
-from excessmtl.reports.measures import measures_of
-from excessmtl.reports.settings import settings
-from excessmtl.reports.tables import rows_of
+from excessmtl.analysis.measures import measures_of
+from excessmtl.analysis.settings import settings
+from excessmtl.analysis.summary import rows_of
 
 MIXED = {"a": ("pixel_accuracy", True), "b": ("rel_error", False)}
 

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from excessmtl.analysis.collect import read_table
 from excessmtl.cli.app import app
-from excessmtl.studies.collect import read_table
 
 STUDY = """
 benchmarks: [simulated-arm]
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_a_run_that_fails_is_exit_code_1_and_the_others_are_shown(tiny, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    from excessmtl.studies.study import folder_of, read_study
+    from excessmtl.sweeps.study import folder_of, read_study
 
     # One run cannot be started: something that is no run lies in its place.
     first = out / folder_of(read_study(tiny).runs[0])

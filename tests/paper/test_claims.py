@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from excessmtl.studies.claimed.measures import Difference, Lacking
-from excessmtl.studies.claims import verdicts
-from excessmtl.studies.paper.methods import (
+from excessmtl.paper.claims.measures import Difference, Lacking
+from excessmtl.paper.claims.verdicts import verdicts
+from excessmtl.paper.methods import (
     GRADNORM,
     GROUPDRO,
     IMTL,

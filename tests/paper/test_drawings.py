@@ -3,19 +3,19 @@
 import pandas as pd
 import pytest
 
-from excessmtl.studies import figures
-from excessmtl.studies.collect import read_table, write_table
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
-from excessmtl.studies.paper.style import heading
-from excessmtl.studies.paper.subjects import subjects
-from excessmtl.studies.reproduction import draw_from
+from excessmtl.analysis.collect import read_table, write_table
+from excessmtl.paper import registry
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
+from excessmtl.paper.reproduction import draw_from
+from excessmtl.paper.style import heading
+from excessmtl.paper.subjects import subjects
 from made_up_runs import as_frame, made_up_run, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 
 
 def drawn(name, frame, out, root=None):
-    return {path.name for path in figures.registry()[name].draw(Runs.of(frame, root), out)}
+    return {path.name for path in registry.registry()[name].draw(Runs.of(frame, root), out)}
 
 
 def svg_text(path):
@@ -165,7 +165,7 @@ def test_the_dynamics_of_weights_and_accuracy(tmp_path):
 
 def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):
     write_table(world(RIGHT), tmp_path / "study" / "runs.csv")
-    made = {entry.name: paths for entry, paths in draw_from(list(figures.registry().values()), tmp_path, tmp_path)}
+    made = {entry.name: paths for entry, paths in draw_from(list(registry.registry().values()), tmp_path, tmp_path)}
     assert {name for name, paths in made.items() if paths} == {
         "loss-profile",
         "clean-validation",
@@ -197,7 +197,7 @@ def test_methods_are_known_by_their_options_not_by_their_labels(method, options,
 
 
 def test_a_heading_wider_than_its_picture_takes_two_lines():
-    picture = figures.canvas(8, 3)
+    picture = registry.canvas(8, 3)
     heading(picture, "short; 5 epochs")
     assert picture.get_suptitle() == "short; 5 epochs"
     heading(picture, f"{'long' * 30}; 5 epochs; bands")

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from excessmtl.analysis.collect import write_table
 from excessmtl.cli.app import app
-from excessmtl.studies import figures, reproduction
-from excessmtl.studies.collect import write_table
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.outcome import Failure, Outcome
-from excessmtl.studies.paper.plans import PLANS
+from excessmtl.paper import registry, reproduction
+from excessmtl.paper.plans import PLANS
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.outcome import Failure, Outcome
 from made_up_runs import as_frame, made_up_run, write_course
 from worlds import RIGHT, sarcos
 
@@ -23,14 +23,14 @@ def cli(*arguments):
 
 @pytest.fixture
 def _toy(monkeypatch):
-    figures.registry()
-    monkeypatch.setattr(figures, "_FIGURES", {})
+    registry.registry()
+    monkeypatch.setattr(registry, "_FIGURES", {})
 
-    @figures.figure("toy", "a line")
+    @registry.figure("toy", "a line")
     def draw(scale, out):
-        picture = figures.canvas(2, 2)
+        picture = registry.canvas(2, 2)
         picture.subplots().plot([0, 1], [0, 1])
-        return figures.save_picture(picture, out, "toy") + figures.save_table(
+        return registry.save_picture(picture, out, "toy") + registry.save_table(
             [{"scale": scale, "x": 1 / 3}], out, "toy"
         )
 

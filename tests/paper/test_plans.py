@@ -5,15 +5,15 @@ from collections import Counter
 import pytest
 import torch
 
-from excessmtl.studies import figures
-from excessmtl.studies.figures import RunsFigure
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.paper.methods import COMPARED, METHODS, PAPER, ROBUST, shown_name
-from excessmtl.studies.paper.plans import PLANS, benchmark_for, grid
-from excessmtl.studies.reproduction import needed_runs
+from excessmtl.paper import registry
+from excessmtl.paper.methods import COMPARED, METHODS, PAPER, ROBUST, shown_name
+from excessmtl.paper.plans import PLANS, benchmark_for, grid
+from excessmtl.paper.registry import RunsFigure
+from excessmtl.paper.reproduction import needed_runs
+from excessmtl.sweeps.folders import folder_of
 from excessmtl.training.resolve import load_benchmark, resolve
 
-RUNS_FIGURES = [entry for entry in figures.registry().values() if isinstance(entry, RunsFigure)]
+RUNS_FIGURES = [entry for entry in registry.registry().values() if isinstance(entry, RunsFigure)]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_every_figure_of_the_paper_with_runs_is_there():
     }
 
 
-@pytest.mark.parametrize("scale", figures.SCALES)
+@pytest.mark.parametrize("scale", registry.SCALES)
 @pytest.mark.parametrize("entry", RUNS_FIGURES, ids=lambda entry: entry.name)
 def test_no_figure_asks_for_a_run_twice(entry, scale):
     folders = [folder_of(run) for run in entry.runs(scale, {})]
@@ -112,4 +112,4 @@ def test_quick_runs_are_bounded_whatever_lies_in_the_cache():
 )
 def test_mistakes_in_data_paths_are_named(pair, message):
     with pytest.raises(ValueError, match=message):
-        figures.data_paths([pair])
+        registry.data_paths([pair])

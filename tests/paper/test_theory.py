@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from excessmtl.paper.theory import dominated, formulation, front, stationarity
+from excessmtl.paper.theory.convergence import LEAST_RATE, broken, gaps, measure, rate
+from excessmtl.paper.theory.descent import ALGORITHM, PROOF, bound, descend, step_sizes
+from excessmtl.paper.theory.optimum import balance, solve, weighted_minimum
+from excessmtl.paper.theory.problems import KINDS, make
 from excessmtl.pareto import dominates, pareto_front
-from excessmtl.studies.theory import dominated, formulation, front, stationarity
-from excessmtl.studies.theory.convergence import LEAST_RATE, broken, gaps, measure, rate
-from excessmtl.studies.theory.descent import ALGORITHM, PROOF, bound, descend, step_sizes
-from excessmtl.studies.theory.optimum import balance, solve, weighted_minimum
-from excessmtl.studies.theory.problems import KINDS, make
 
 HORIZONS = [1024, 8192, 32768]
 

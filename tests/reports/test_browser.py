@@ -4,8 +4,8 @@ import pytest
 from browser import ARGUMENTS, executable, opened
 from report_data import copied, made_up, table
 
+from excessmtl.analysis.collect import write_table
 from excessmtl.reports.page import write_report
-from excessmtl.studies.collect import write_table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium on this machine")

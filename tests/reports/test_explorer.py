@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from report_data import made_up, table
 
+from excessmtl.analysis.settings import settings
 from excessmtl.reports import explorer
 from excessmtl.reports.explorer import explorable, thinned
-from excessmtl.reports.settings import settings
 
 
 def test_a_short_curve_is_kept_as_it_is():

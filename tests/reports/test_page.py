@@ -8,10 +8,10 @@ import pytest
 from report_data import copied, made_up, table, without_score
 from typer.testing import CliRunner
 
+from excessmtl.analysis.collect import collect, write_table
 from excessmtl.cli.app import app
 from excessmtl.files import atomic_write
 from excessmtl.reports.page import listed, render, write_report
-from excessmtl.studies.collect import collect, write_table
 
 
 def command(*arguments):

@@ -2,8 +2,8 @@
 
 from report_data import made_up, table
 
+from excessmtl.analysis.settings import settings
 from excessmtl.reports.regrets import regrets_of
-from excessmtl.reports.settings import settings
 
 
 def shown(*runs):

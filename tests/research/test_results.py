@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from excessmtl.reports.results import main, read_commands
-from excessmtl.studies.claims import verdicts
-from excessmtl.studies.collect import read_table, write_table
+from excessmtl.analysis.collect import read_table, write_table
+from excessmtl.paper.claims.verdicts import verdicts
 from made_up_runs import as_frame
+from research.results import main, read_commands
 from worlds import RIGHT, WRONG, multimnist, sarcos, world
 
 

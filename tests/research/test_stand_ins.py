@@ -8,7 +8,7 @@ import torch
 
 from excessmtl.benchmarks import registry
 from excessmtl.benchmarks.base import Task
-from excessmtl.studies.stand_ins import BENCHMARKS, SEEDS, constant_output, markdown, trivial_scores
+from research.stand_ins import BENCHMARKS, SEEDS, constant_output, markdown, trivial_scores
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from excessmtl.studies.worker import Result
+from excessmtl.sweeps.worker import Result
 
 
 def _log(folder):

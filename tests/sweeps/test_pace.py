@@ -2,7 +2,7 @@
 
 import pytest
 
-from excessmtl.studies.pace import Pace, in_words
+from excessmtl.sweeps.pace import Pace, in_words
 from excessmtl.training.config import RunConfig
 
 

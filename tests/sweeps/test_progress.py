@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from excessmtl.studies.outcome import Failure
-from excessmtl.studies.sweep_progress import SweepProgress
+from excessmtl.sweeps.outcome import Failure
+from excessmtl.sweeps.progress import SweepProgress
 from excessmtl.training.config import RunConfig
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from excessmtl.studies.plain_checks import FIELDS
-from excessmtl.studies.study import expand, folder_of, read_study
+from excessmtl.sweeps.fields import FIELDS
+from excessmtl.sweeps.study import expand, folder_of, read_study
 from excessmtl.training.config import RunConfig
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import stub_workers
 
-from excessmtl.studies.collect import collect, read_table
-from excessmtl.studies.lock import only_one
-from excessmtl.studies.study import expand, folder_of
-from excessmtl.studies.sweep import SilentSweep, sweep
-from excessmtl.studies.worker import run
+from excessmtl.analysis.collect import collect, read_table
+from excessmtl.sweeps.lock import only_one
+from excessmtl.sweeps.study import expand, folder_of
+from excessmtl.sweeps.sweep import SilentSweep, sweep
+from excessmtl.sweeps.worker import run
 from excessmtl.training.config import RunConfig
 
 TINY = {"epochs": 1, "limit_batches": 1, "batch_size": 8, "device": "cpu"}
@@ -87,14 +87,14 @@ def test_a_run_that_fails_leaves_the_others_and_is_tried_again(tmp_path):
 
 
 def test_low_seeds_go_first_one_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.finishes)
+    monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.finishes)
     witness = Witness()
     sweep(study([2, 0, 1]), tmp_path, jobs=1, watcher=witness)
     assert [config.seed for config in witness.ended] == [0, 0, 1, 1, 2, 2]
 
 
 def test_an_error_of_the_watcher_is_no_death_of_a_worker(tmp_path, monkeypatch):
-    monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.finishes)
+    monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.finishes)
     witness = Witness()
     monkeypatch.setattr(witness, "on_finished", lambda *args: (_ for _ in ()).throw(BrokenPipeError("no reader")))
     with pytest.raises(BrokenPipeError):
@@ -104,7 +104,7 @@ def test_an_error_of_the_watcher_is_no_death_of_a_worker(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_that_kills_its_worker_is_given_up_and_the_others_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.dies_at_seed_1)
+    monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.dies_at_seed_1)
     runs = study(4, ["uniform"])
     outcome = sweep(runs, tmp_path, jobs=2)
     assert {config.seed for config in outcome.finished} == {0, 2, 3}
@@ -116,7 +116,7 @@ def test_a_run_that_kills_its_worker_is_given_up_and_the_others_end(tmp_path, mo
 
 @pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_death_is_no_fault_of_the_run(tmp_path, monkeypatch, jobs):
-    monkeypatch.setattr("excessmtl.studies.sweep.run", stub_workers.dies_once_at_seed_1)
+    monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.dies_once_at_seed_1)
     witness = Witness()
     outcome = sweep(study(4, ["uniform"]), tmp_path, jobs=jobs, watcher=witness)
     assert len(outcome.finished) == len(witness.ended) == 4
@@ -173,7 +173,7 @@ def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatc
 
     monkeypatch.setattr(signal, "signal", lambda *args: None)
     monkeypatch.setattr(os, "_exit", ended)
-    monkeypatch.setattr("excessmtl.studies.worker.train", train)
+    monkeypatch.setattr("excessmtl.sweeps.worker.train", train)
     (tmp_path / "notes").mkdir()
     with pytest.raises(Ended):
         run(0, study(1)[0], tmp_path, tmp_path / "notes" / "0")
@@ -194,7 +194,7 @@ def test_what_a_run_raises_is_sent_back_in_one_line(tmp_path, monkeypatch):
     def broken(*args, **kwargs):
         raise MemoryError("no\nroom")
 
-    monkeypatch.setattr("excessmtl.studies.worker.train", broken)
+    monkeypatch.setattr("excessmtl.sweeps.worker.train", broken)
     result = run(3, study(1)[0], tmp_path, tmp_path / "note")
     assert (result.number, result.summary, result.reason) == (3, None, "MemoryError: no room")
     assert "Traceback" in result.details
@@ -236,8 +236,8 @@ def test_a_cluster_runs_a_sweep(tmp_path, backend, package):
     # In a process of its own: clusters leave threads and warnings behind that are not ours.
     script = f"""
 from pathlib import Path
-from excessmtl.studies.study import expand
-from excessmtl.studies.sweep import sweep
+from excessmtl.sweeps.study import expand
+from excessmtl.sweeps.sweep import sweep
 
 if __name__ == "__main__":
     plain = {{"benchmarks": ["simulated-arm"], "methods": ["uniform", "rlw"], "seeds": 2, "settings": {TINY!r}}}

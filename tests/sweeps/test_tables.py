@@ -4,8 +4,8 @@ import json
 
 from collected import run
 
-from excessmtl.studies.study import expand, folder_of
-from excessmtl.studies.study_tables import study_runs, write_tables
+from excessmtl.sweeps.study import expand, folder_of
+from excessmtl.sweeps.tables import study_runs, write_tables
 
 
 def finished(study, out, score=0.5):

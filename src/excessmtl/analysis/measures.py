@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from excessmtl.analysis.settings import Metric, Setting
 from excessmtl.benchmarks.comparison import delta_m, mean_rank
-from excessmtl.reports.settings import Metric, Setting
 from excessmtl.training.config import SINGLE
 
 Scores = dict[str, float]

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from excessmtl.studies.scores import (
+from excessmtl.analysis.scores import (
     Row,
     all_tasks,
     clean_tasks,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from excessmtl.analysis.regret import CONFIDENCE, MEASURES
+from excessmtl.analysis.table import TextTable
 from excessmtl.files import atomic_write
-from excessmtl.studies.regret import CONFIDENCE, MEASURES
-from excessmtl.studies.text_table import TextTable
 
 BEYOND = "✗"
 """Marks a regret that the seeds prove to be beyond the tolerance."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.studies.scores import (
+from excessmtl.analysis.scores import (
     Row,
     all_tasks,
     clean_tasks,
@@ -17,7 +17,7 @@ from excessmtl.studies.scores import (
     noisy_tasks,
     task_score,
 )
-from excessmtl.studies.text_table import TextTable
+from excessmtl.analysis.table import TextTable
 
 Column = tuple[str, Callable[[Row], float | None], float, int]
 """Its head, its value for one run (None: there is none), a factor and how many decimals are shown."""

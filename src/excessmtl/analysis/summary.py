@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from excessmtl.reports.measures import Measure, measured, measures_of
-from excessmtl.reports.settings import Setting
+from excessmtl.analysis.measures import Measure, measured, measures_of
+from excessmtl.analysis.settings import Setting
 from excessmtl.training.config import SINGLE
 
 DIVERGED, NOTHING = "diverged", "–"

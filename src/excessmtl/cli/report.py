@@ -25,10 +25,10 @@ def report(
 
 
 def _print_regrets(folder: Path) -> None:
-    from excessmtl.studies.collect import collect
-    from excessmtl.studies.regret import can_compare, regret_table
-    from excessmtl.studies.regret_summary import verdict, worst_regrets
-    from excessmtl.studies.study_tables import JUDGED
+    from excessmtl.analysis.collect import collect
+    from excessmtl.analysis.regret import can_compare, regret_table
+    from excessmtl.analysis.regret_summary import verdict, worst_regrets
+    from excessmtl.sweeps.tables import JUDGED
 
     frame = collect(folder)
     regrets = regret_table(frame, JUDGED) if can_compare(frame, JUDGED) else None

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from excessmtl.studies.study import Study
+    from excessmtl.sweeps.study import Study
 
 FAILED = 1
 console = Console(highlight=False)
@@ -25,11 +25,11 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
-    from excessmtl.studies.preflight import check_runs
-    from excessmtl.studies.study import read_study
-    from excessmtl.studies.sweep import is_finished
-    from excessmtl.studies.sweep import sweep as run_sweep
-    from excessmtl.studies.sweep_progress import SweepProgress, described
+    from excessmtl.sweeps.preflight import check_runs
+    from excessmtl.sweeps.progress import SweepProgress, described
+    from excessmtl.sweeps.study import read_study
+    from excessmtl.sweeps.sweep import is_finished
+    from excessmtl.sweeps.sweep import sweep as run_sweep
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     found = read_study(study)
@@ -55,7 +55,7 @@ def sweep(
 
 
 def _print_tables(study: "Study", place: Path) -> None:
-    from excessmtl.studies.study_tables import write_tables
+    from excessmtl.sweeps.tables import write_tables
 
     written = write_tables(study, place)
     for table in written.tables:

@@ -1,1 +1,1 @@
-"""The experiments of the paper: which runs each figure needs, and how it is drawn from them."""
+"""The ExcessMTL paper: its figures, its claims and its theory."""

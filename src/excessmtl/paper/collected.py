@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from excessmtl.studies.collect import collect
-from excessmtl.studies.paper.methods import with_shown_names
-from excessmtl.studies.paper.subjects import Subject, subjects
+from excessmtl.analysis.collect import collect
+from excessmtl.paper.methods import with_shown_names
+from excessmtl.paper.subjects import Subject, subjects
 
 _IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
 

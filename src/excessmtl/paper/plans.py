@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from excessmtl.benchmarks import sources
-from excessmtl.studies.figures import Data, RunConfigs, Scale
-from excessmtl.studies.paper.methods import METHODS, PAPER
-from excessmtl.studies.paper.subjects import stand_in
+from excessmtl.paper.methods import METHODS, PAPER
+from excessmtl.paper.registry import Data, RunConfigs, Scale
+from excessmtl.paper.subjects import stand_in
 from excessmtl.training.config import RunConfig
 
 

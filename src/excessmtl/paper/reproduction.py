@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from excessmtl.studies.collect import collect
-from excessmtl.studies.figures import Data, Figure, RunsFigure, Scale
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.outcome import SweepWatcher
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.preflight import check_runs
-from excessmtl.studies.sweep import is_finished, sweep
+from excessmtl.analysis.collect import collect
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.registry import Data, Figure, RunsFigure, Scale
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.outcome import SweepWatcher
+from excessmtl.sweeps.preflight import check_runs
+from excessmtl.sweeps.sweep import is_finished, sweep
 from excessmtl.training.config import RunConfig
 
 POOL = "runs"

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from excessmtl.studies.paper.methods import (
+from excessmtl.paper.methods import (
     GRADNORM,
     GROUPDRO,
     IMTL,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from excessmtl.reports.measures import CLEAN_WEIGHT, DELTA_M, Measure, measures_of, task_key
-from excessmtl.reports.settings import Setting
-from excessmtl.reports.tables import Row
+from excessmtl.analysis.measures import CLEAN_WEIGHT, DELTA_M, Measure, measures_of, task_key
+from excessmtl.analysis.settings import Setting
+from excessmtl.analysis.summary import Row
 
 
 def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from excessmtl.reports.settings import Setting
+from excessmtl.analysis.settings import Setting
 
 QUANTITIES = ("weights", "losses", "excess_risks")
 MOST_POINTS, FEWEST_POINTS = 240, 24

@@ -12,19 +12,19 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from excessmtl.analysis.collect import collect
+from excessmtl.analysis.measures import Measure, measures_of
+from excessmtl.analysis.settings import Setting, settings
+from excessmtl.analysis.summary import Row, rows_of
 from excessmtl.files import atomic_write
+from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.reports.curves import figures_of
 from excessmtl.reports.explorer import explorable
-from excessmtl.reports.measures import Measure, measures_of
 from excessmtl.reports.packing import packed, packed_json
 from excessmtl.reports.palette import Look, looks_of
 from excessmtl.reports.pictures import pictures_in
 from excessmtl.reports.regrets import regrets_of
-from excessmtl.reports.settings import Setting, settings
-from excessmtl.reports.tables import Row, rows_of
 from excessmtl.reports.versions import page_versions, run_versions
-from excessmtl.studies.claims import verdicts
-from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
 MANY_ROWS = 30

@@ -6,8 +6,8 @@ from itertools import cycle
 
 import pandas as pd
 
-from excessmtl.reports.settings import method_order
-from excessmtl.studies.paper.methods import (
+from excessmtl.analysis.settings import method_order
+from excessmtl.paper.methods import (
     GRADNORM,
     GROUPDRO,
     IMTL,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from excessmtl.reports.settings import Setting
-from excessmtl.studies.paper.methods import ROBUST, with_shown_names
-from excessmtl.studies.regret import can_compare, regret_table
-from excessmtl.studies.regret_summary import verdict
+from excessmtl.analysis.regret import can_compare, regret_table
+from excessmtl.analysis.regret_summary import verdict
+from excessmtl.analysis.settings import Setting
+from excessmtl.paper.methods import ROBUST, with_shown_names
 
 NAME = "ExcessMTL"
 

@@ -1,1 +1,1 @@
-"""Studies: many runs that answer one question."""
+"""Studies in YAML and their runs: many at a time, on one machine or a cluster, resumable."""

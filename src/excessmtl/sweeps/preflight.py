@@ -7,7 +7,7 @@ from torch import nn
 
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError
 from excessmtl.create import create
-from excessmtl.studies.folders import folder_of
+from excessmtl.sweeps.folders import folder_of
 from excessmtl.training.config import SINGLE, RunConfig
 from excessmtl.training.resolve import load_benchmark, make_fabric, resolve
 

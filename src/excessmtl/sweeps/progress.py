@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from excessmtl.studies.outcome import Failure
-from excessmtl.studies.pace import Pace, in_words
+from excessmtl.sweeps.outcome import Failure
+from excessmtl.sweeps.pace import Pace, in_words
 from excessmtl.training.config import RunConfig
 
 _SHOWN = 4

@@ -21,9 +21,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.plain_checks import FIELDS, each_once, known_keys, mapping, nonempty_list
-from excessmtl.studies.strict_yaml import read_yaml
+from excessmtl.sweeps.fields import FIELDS, each_once, known_keys, mapping, nonempty_list
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.strict_yaml import read_yaml
 from excessmtl.training.config import RunConfig
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]

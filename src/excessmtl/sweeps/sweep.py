@@ -14,13 +14,13 @@ from pathlib import Path
 
 from joblib import Parallel, delayed, effective_n_jobs
 
+from excessmtl.analysis.collect import collect, write_table
 from excessmtl.files import atomic_write
-from excessmtl.studies.backends import using_backend
-from excessmtl.studies.collect import collect, write_table
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.lock import only_one
-from excessmtl.studies.outcome import Failure, Outcome, SilentSweep, SweepWatcher
-from excessmtl.studies.worker import Result, run
+from excessmtl.sweeps.backends import using_backend
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.lock import only_one
+from excessmtl.sweeps.outcome import Failure, Outcome, SilentSweep, SweepWatcher
+from excessmtl.sweeps.worker import Result, run
 from excessmtl.training.config import RunConfig
 from excessmtl.training.run_folder import RunFolder
 

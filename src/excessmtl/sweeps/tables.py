@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from excessmtl.analysis.collect import collect
+from excessmtl.analysis.regret import can_compare, regret_table
+from excessmtl.analysis.regret_summary import verdict, worst_regrets, write_regrets
+from excessmtl.analysis.score_tables import score_tables
+from excessmtl.analysis.table import TextTable
 from excessmtl.files import atomic_write
-from excessmtl.studies.collect import collect
-from excessmtl.studies.folders import folder_of
-from excessmtl.studies.regret import can_compare, regret_table
-from excessmtl.studies.regret_summary import verdict, worst_regrets, write_regrets
-from excessmtl.studies.score_tables import score_tables
-from excessmtl.studies.study import Study
-from excessmtl.studies.text_table import TextTable
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.study import Study
 
 JUDGED = "excess"
 """The method whose regret is of interest: the default of the library."""

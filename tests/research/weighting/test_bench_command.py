@@ -1,12 +1,12 @@
-"""`python -m excessmtl.studies.weighting` as a user meets it."""
+"""`python -m research.weighting` as a user meets it."""
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from excessmtl.studies.weighting.__main__ import app
-from excessmtl.studies.weighting.records import COLUMNS
-from excessmtl.studies.weighting.regrets import beyond, by_noise, by_world, in_tolerances
+from research.weighting.__main__ import app
+from research.weighting.records import COLUMNS
+from research.weighting.regrets import beyond, by_noise, by_world, in_tolerances
 
 
 def invoke(*arguments):

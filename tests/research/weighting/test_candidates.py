@@ -8,9 +8,9 @@ import torch
 from excessmtl.estimation.adapter import Moments
 from excessmtl.estimation.robust import fisher, pair_signal
 from excessmtl.methods.excess import RobustExcess
-from excessmtl.studies.weighting.candidates import SYMBOLS, Candidate, Weighing
-from excessmtl.studies.weighting.statistics import Seen, Statistics, look
-from excessmtl.studies.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM, choose
+from research.weighting.candidates import SYMBOLS, Candidate, Weighing
+from research.weighting.statistics import Seen, Statistics, look
+from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM, choose
 
 KNOWN = {symbol: torch.ones(1, 2) for symbol in SYMBOLS}
 

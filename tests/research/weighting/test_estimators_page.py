@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from excessmtl.studies.weighting.page import filled, main
-from excessmtl.studies.weighting.records import COLUMNS, runs_of, table
-from excessmtl.studies.weighting.stacked import StackedTraining
-from excessmtl.studies.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM
-from excessmtl.studies.weighting.worlds import WORLDS, load
+from research.weighting.page import filled, main
+from research.weighting.records import COLUMNS, runs_of, table
+from research.weighting.stacked import StackedTraining
+from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM
+from research.weighting.worlds import WORLDS, load
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "estimators.md"

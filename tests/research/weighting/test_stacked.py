@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.studies.weighting import worlds
-from excessmtl.studies.weighting.stacked import StackedTraining
-from excessmtl.studies.weighting.tried import IMTL, SHIPPED, UNIFORM
+from research.weighting import worlds
+from research.weighting.stacked import StackedTraining
+from research.weighting.tried import IMTL, SHIPPED, UNIFORM
 
 EPOCHS = 4
 CASE = 1

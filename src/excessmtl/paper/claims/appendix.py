@@ -1,12 +1,12 @@
 """Appendix C: the implementation's remarks, and SARCOS over noise levels (Figure 9)."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, both, every, excess, on
-from excessmtl.studies.claimed.measures import CLEAN, OVERALL, advantage, high_noise
-from excessmtl.studies.claimed.rules import beats_all, best_rival, declines, favours_noisy, stays_flat
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.measures import CLEAN, OVERALL, advantage, high_noise
+from excessmtl.paper.claims.rules import beats_all, best_rival, declines, favours_noisy, stays_flat
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 _SEEDS_FOR_SPREAD = 3
 

@@ -1,11 +1,11 @@
 """Section 4.3, Figure 5: does a clean validation set help? MOML and MGDA on Office-Home."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, every, excess, on
-from excessmtl.studies.claimed.measures import CLEAN, OVERALL, Lacking, advantage, clean_weight, high_noise, levels
-from excessmtl.studies.claimed.rules import beats_all, declines, favours_clean, opposite
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.methods import MGDA, MOML
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, every, excess, on
+from excessmtl.paper.claims.measures import CLEAN, OVERALL, Lacking, advantage, clean_weight, high_noise, levels
+from excessmtl.paper.claims.rules import beats_all, declines, favours_clean, opposite
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.methods import MGDA, MOML
+from excessmtl.paper.subjects import Subject
 
 _LOW, _HIGH = 0.4, 0.6
 

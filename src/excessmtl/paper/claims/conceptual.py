@@ -1,12 +1,12 @@
 """Section 3.3: what each rival does with a noisy task. The paper refers to its MultiMNIST runs for it."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, every, on
-from excessmtl.studies.claimed.measures import OVERALL, Lacking, advantage, high_noise
-from excessmtl.studies.claimed.rules import declines, favours_noisy
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.methods import GRADNORM, GROUPDRO, IMTL, MGDA, PAPER, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, every, on
+from excessmtl.paper.claims.measures import OVERALL, Lacking, advantage, high_noise
+from excessmtl.paper.claims.rules import declines, favours_noisy
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.methods import GRADNORM, GROUPDRO, IMTL, MGDA, PAPER, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 _MANY, _PROHIBITIVE = 100, 10
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from excessmtl.studies.claimed.judging import Check, Finding, every, excess, on
-from excessmtl.studies.claimed.measures import CLEAN, NOISY, OVERALL, WEIGHT, Lacking, advantage, clean_weight, spread
-from excessmtl.studies.claimed.rules import beats_all, declines
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import has_course, steps_of
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, IMTL, MGDA, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, every, excess, on
+from excessmtl.paper.claims.measures import CLEAN, NOISY, OVERALL, WEIGHT, Lacking, advantage, clean_weight, spread
+from excessmtl.paper.claims.rules import beats_all, declines
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import has_course, steps_of
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, IMTL, MGDA, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 NOISE = 0.8
 _SUBSTANTIAL, _NEARLY = 0.6, 0.1

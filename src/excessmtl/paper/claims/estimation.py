@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from excessmtl.studies.claimed.judging import Check, Finding, excess, on
-from excessmtl.studies.claimed.measures import Lacking
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import has_course
-from excessmtl.studies.paper.excess_risk import NOISE, agreement, course
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, excess, on
+from excessmtl.paper.claims.measures import Lacking
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import has_course
+from excessmtl.paper.figures.excess_risk import NOISE, agreement, course
+from excessmtl.paper.subjects import Subject
 
 _EARLY = 0.1
 _MATCH = 0.9

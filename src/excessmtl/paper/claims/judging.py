@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 
-from excessmtl.studies.claimed.measures import Lacking
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.methods import PAPER_EXCESS, ROBUST
-from excessmtl.studies.paper.subjects import TITLES, Subject
+from excessmtl.paper.claims.measures import Lacking
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.methods import PAPER_EXCESS, ROBUST
+from excessmtl.paper.subjects import TITLES, Subject
 
 
 @dataclass(frozen=True)

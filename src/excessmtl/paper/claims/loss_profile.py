@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from excessmtl.studies.claimed.judging import Check, Finding, both, every, excess, on
-from excessmtl.studies.claimed.measures import Lacking, advantage, mean, task_loss
-from excessmtl.studies.claimed.rules import declines, opposite
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import epochs_of, has_course
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, SINGLE_TASK, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.measures import Lacking, advantage, mean, task_loss
+from excessmtl.paper.claims.rules import declines, opposite
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import epochs_of, has_course
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, SINGLE_TASK, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 NOISE = 0.8
 _RELATIVE, _ABSOLUTE = 1.1, 0.02

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.subjects import Subject
 
 POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
 """A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,

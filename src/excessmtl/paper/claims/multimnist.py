@@ -1,11 +1,11 @@
 """Section 4.4, Figure 6: MultiMNIST over noise levels."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, both, every, excess, on, some
-from excessmtl.studies.claimed.measures import advantage, clean_weight, high_noise
-from excessmtl.studies.claimed.rules import declines_monotonically, favours_clean, favours_noisy, opposite, stays_flat
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, SINGLE_TASK, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on, some
+from excessmtl.paper.claims.measures import advantage, clean_weight, high_noise
+from excessmtl.paper.claims.rules import declines_monotonically, favours_clean, favours_noisy, opposite, stays_flat
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, SINGLE_TASK, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 _NOTHING = 0.01
 

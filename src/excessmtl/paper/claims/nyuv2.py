@@ -1,11 +1,11 @@
 """Section 4.4, Figure 8: NYUv2 over noise levels in the segmentation labels."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, every, excess, on
-from excessmtl.studies.claimed.measures import advantage, harm, high_noise, levels, task_score
-from excessmtl.studies.claimed.rules import beats_all, declines_monotonically, favours_noisy
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, GROUPDRO, SINGLE_TASK, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, every, excess, on
+from excessmtl.paper.claims.measures import advantage, harm, high_noise, levels, task_score
+from excessmtl.paper.claims.rules import beats_all, declines_monotonically, favours_noisy
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, GROUPDRO, SINGLE_TASK, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 SEGMENTATION, DEPTH, NORMALS = "segmentation", "depth", "normals"
 _DRAMATIC = 5

@@ -1,11 +1,11 @@
 """Section 4.4, Figure 7: Office-Home over noise levels."""
 
-from excessmtl.studies.claimed.judging import Check, Finding, both, every, excess, on
-from excessmtl.studies.claimed.measures import CLEAN, Lacking, harm, high_noise, mean, spread
-from excessmtl.studies.claimed.rules import favours_clean, opposite
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, PAPER_EXCESS, UNIFORM
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.measures import CLEAN, Lacking, harm, high_noise, mean, spread
+from excessmtl.paper.claims.rules import favours_clean, opposite
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, PAPER_EXCESS, UNIFORM
+from excessmtl.paper.subjects import Subject
 
 
 @claim("4.4, Fig. 7", "ExcessMTL's clean tasks are least affected by noise.")

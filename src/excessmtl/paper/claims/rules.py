@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
-from excessmtl.studies.claimed.judging import Check
-from excessmtl.studies.claimed.measures import (
+from excessmtl.paper.claims.judging import Check
+from excessmtl.paper.claims.measures import (
     CLEAN,
     WEIGHT,
     Measure,
@@ -18,7 +18,7 @@ from excessmtl.studies.claimed.measures import (
     spread,
     weight_shift,
 )
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.subjects import Subject
 
 
 def favours_noisy(subject: Subject, shown: str) -> Check:

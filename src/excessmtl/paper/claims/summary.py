@@ -6,13 +6,13 @@ out, since its tasks have no common score.
 
 from collections.abc import Callable
 
-from excessmtl.studies.claimed.judging import Check, Finding, excess, in_words
-from excessmtl.studies.claimed.measures import OVERALL, Lacking, advantage, high_noise
-from excessmtl.studies.claimed.rules import beats_all, best_rival, declines, stays_flat
-from excessmtl.studies.claims import claim
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.methods import ADAPTIVE_RIVALS, UNIFORM
-from excessmtl.studies.paper.subjects import TITLES, Subject
+from excessmtl.paper.claims.judging import Check, Finding, excess, in_words
+from excessmtl.paper.claims.measures import OVERALL, Lacking, advantage, high_noise
+from excessmtl.paper.claims.rules import beats_all, best_rival, declines, stays_flat
+from excessmtl.paper.claims.verdicts import claim
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.methods import ADAPTIVE_RIVALS, UNIFORM
+from excessmtl.paper.subjects import TITLES, Subject
 
 _WITH_COMMON_SCORE = ("multimnist", "office-home", "sarcos")
 

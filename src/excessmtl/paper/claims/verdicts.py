@@ -1,6 +1,6 @@
 """Every empirical claim of the paper (Secs. 3.3, 4.3, 4.4, appendix C), judged by collected runs.
 
-Each claim stands in `studies.claimed` beside the rule it is judged by. The rules were fixed before any result was seen;
+Each claim stands in `paper.claims` beside the rule it is judged by. The rules were fixed before any result was seen;
 a verdict is what the rule gives, whichever way it goes.
 """
 
@@ -12,8 +12,8 @@ from typing import Literal
 
 import pandas as pd
 
-from excessmtl.studies.claimed.judging import Finding
-from excessmtl.studies.paper.collected import Runs
+from excessmtl.paper.claims.judging import Finding
+from excessmtl.paper.collected import Runs
 
 Judgement = Literal["holds", "does not hold", "not tried"]
 Judge = Callable[[Runs], Finding]
@@ -72,7 +72,7 @@ def verdicts(frame: pd.DataFrame, root: Path | None = None) -> list[Verdict]:
     """A verdict on each claim, in the order of the paper.
 
     Args:
-        frame: runs as `studies.collect.collect` gives them, of any benchmarks.
+        frame: runs as `analysis.collect.collect` gives them, of any benchmarks.
         root: the folder they were collected from. Claims about what happens during training need the run folders and
             are "not tried" without.
     """
@@ -82,7 +82,7 @@ def verdicts(frame: pd.DataFrame, root: Path | None = None) -> list[Verdict]:
 def judge_all(runs: Runs) -> list[Verdict]:
     """The same for runs that know where their folders are."""
     for module in _MODULES:  # imported here: they register themselves with this module
-        importlib.import_module(f"excessmtl.studies.claimed.{module}")
+        importlib.import_module(f"excessmtl.paper.claims.{module}")
     ordered = sorted(_CLAIMS, key=lambda entry: _MODULES.index(entry.judge.__module__.rpartition(".")[2]))
     return [_verdict(number, entry, runs) for number, entry in enumerate(ordered, start=1)]
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from excessmtl.studies.theory.convergence import Row, measure
-from excessmtl.studies.theory.descent import ALGORITHM, PROOF, step_sizes
-from excessmtl.studies.theory.library import train
-from excessmtl.studies.theory.optimum import Solved
+from excessmtl.paper.theory.convergence import Row, measure
+from excessmtl.paper.theory.descent import ALGORITHM, PROOF, step_sizes
+from excessmtl.paper.theory.library import train
+from excessmtl.paper.theory.optimum import Solved
 
 VARIANTS = {
     "the proof: one task a step": PROOF,

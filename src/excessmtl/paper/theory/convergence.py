@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from excessmtl.studies.theory.descent import PROOF, Iterates, Variant, bound, descend
-from excessmtl.studies.theory.optimum import Solved
-from excessmtl.studies.theory.problems import Array
+from excessmtl.paper.theory.descent import PROOF, Iterates, Variant, bound, descend
+from excessmtl.paper.theory.optimum import Solved
+from excessmtl.paper.theory.problems import Array
 
 Row = dict[str, Any]
 

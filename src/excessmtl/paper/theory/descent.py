@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from excessmtl.estimation.paper import accumulate_and_estimate
-from excessmtl.studies.theory.optimum import Solved
-from excessmtl.studies.theory.problems import Array
+from excessmtl.paper.theory.optimum import Solved
+from excessmtl.paper.theory.problems import Array
 
 _CHUNK = 1024
 """Random numbers are drawn for so many steps at a time."""

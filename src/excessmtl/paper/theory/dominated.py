@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from excessmtl.paper.theory.convergence import Row
+from excessmtl.paper.theory.library import train
+from excessmtl.paper.theory.problems import Array, Problem
 from excessmtl.pareto import dominates
-from excessmtl.studies.theory.convergence import Row
-from excessmtl.studies.theory.library import train
-from excessmtl.studies.theory.problems import Array, Problem
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "uniform": ("uniform", {}),

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from scipy.optimize import linprog, minimize
 
+from excessmtl.paper.theory.convergence import Row
+from excessmtl.paper.theory.problems import Array
 from excessmtl.pareto import hypervolume, pareto_front
 from excessmtl.solvers.multiplicative import ascend
-from excessmtl.studies.theory.convergence import Row
-from excessmtl.studies.theory.problems import Array
 
 
 def identities(trials: int = 50, seed: int = 0) -> list[Row]:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from excessmtl.paper.theory.convergence import Row, gaps
+from excessmtl.paper.theory.descent import ALGORITHM, PROOF, descend
+from excessmtl.paper.theory.optimum import Solved, weighted_minimum
+from excessmtl.paper.theory.problems import Array
 from excessmtl.pareto import hypervolume
-from excessmtl.studies.theory.convergence import Row, gaps
-from excessmtl.studies.theory.descent import ALGORITHM, PROOF, descend
-from excessmtl.studies.theory.optimum import Solved, weighted_minimum
-from excessmtl.studies.theory.problems import Array
 
 
 def exact_front(solved: Solved, points: int = 1001) -> Array:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import excessmtl
-from excessmtl.studies.theory.problems import Array, Problem
+from excessmtl.paper.theory.problems import Array, Problem
 
 _VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logistic": lambda s, y: nn.functional.softplus(-y * s),

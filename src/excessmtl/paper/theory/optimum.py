@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize as scipy_minimize
 from scipy.optimize import nnls
 
-from excessmtl.studies.theory.problems import Array, Problem
+from excessmtl.paper.theory.problems import Array, Problem
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import canvas
-from excessmtl.studies.theory.convergence import Row
-from excessmtl.studies.theory.dominated import BEST
-from excessmtl.studies.theory.problems import KINDS, Array
+from excessmtl.paper.registry import canvas
+from excessmtl.paper.theory.convergence import Row
+from excessmtl.paper.theory.dominated import BEST
+from excessmtl.paper.theory.problems import KINDS, Array
 
 
 def _pick(rows: Sequence[Row], **wanted: object) -> list[Row]:

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from excessmtl.paper.theory.convergence import Row
 from excessmtl.pareto import pareto_stationarity
-from excessmtl.studies.theory.convergence import Row
 
 _INPUTS, _HIDDEN, _TASKS, _BATCH = 2, 5, 2, 8
 _SIZE = _HIDDEN * (_INPUTS + 1) + _TASKS * (_HIDDEN + 1)

@@ -1,12 +1,13 @@
 """What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
 
 A figure is a function that writes files into a folder: one that computes what it shows (`figure`), or one that is drawn
-from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, decorate it and name its module in
-`_MODULES`; the command finds it by name.
+from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated one into
+`paper/figures/`; the command finds it by name.
 """
 
 import importlib
 import io
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from excessmtl.files import atomic_write
-from excessmtl.studies.paper.collected import Runs
-from excessmtl.studies.paper.subjects import TITLES, Subject
+from excessmtl.paper import figures
+from excessmtl.paper.collected import Runs
+from excessmtl.paper.subjects import TITLES, Subject
 from excessmtl.training.config import RunConfig
 
 Scale = Literal["quick", "paper"]
@@ -30,15 +32,6 @@ RunConfigs = list[RunConfig]
 Needs = Callable[[Scale, Data], RunConfigs]
 DrawSubject = Callable[[Subject, str, Path], list[Path]]
 """(runs on the same data, how to name the files, folder) -> the files; none where these runs do not show it."""
-_MODULES = (
-    "theory.report",
-    "theory.conceptual",
-    "paper.excess_risk",
-    "paper.dynamics",
-    "paper.loss_profile",
-    "paper.trends",
-    "paper.dense",
-)
 
 
 @dataclass(frozen=True)
@@ -96,20 +89,20 @@ def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callabl
 
 def registry() -> Mapping[str, Figure | RunsFigure]:
     """The figures by name."""
-    for module in _MODULES:  # imported when asked for: they bring matplotlib and scipy
-        importlib.import_module(f"excessmtl.studies.{module}")
+    for module in pkgutil.iter_modules(figures.__path__):  # imported when asked for: they bring scipy and joblib
+        importlib.import_module(f"{figures.__name__}.{module.name}")
     return dict(sorted(_FIGURES.items()))
 
 
 def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
     """The figures that `name` stands for ("all": every one), both arguments checked."""
-    figures = registry()
-    if name != "all" and name not in figures:
-        raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(figures)} and all")
+    known = registry()
+    if name != "all" and name not in known:
+        raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(known)} and all")
     if scale not in SCALES:
         raise ValueError(f"--scale must be quick or paper, found {scale!r}")
     checked: Scale = "paper" if scale == "paper" else "quick"
-    return list(figures.values()) if name == "all" else [figures[name]], checked
+    return list(known.values()) if name == "all" else [known[name]], checked
 
 
 def data_paths(pairs: Sequence[str]) -> Data:

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 
-from excessmtl.studies.collect import NESTED, PLAIN
+from excessmtl.analysis.collect import NESTED, PLAIN
 
 
 def made_up(label="excess", noise=0.8, seed=0, scores=None, **changes):

@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.methods import COMPARED, NORMALISED, SINGLE_TASK
-from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, heading, legend_below, tidy
-from excessmtl.studies.paper.subjects import Subject
-from excessmtl.studies.paper.trends import plot_band
+from excessmtl.analysis.statistics import summary_rows
+from excessmtl.paper.figures.trends import plot_band
+from excessmtl.paper.methods import COMPARED, NORMALISED, SINGLE_TASK
+from excessmtl.paper.plans import grid
+from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.style import ORDER, heading, legend_below, tidy
+from excessmtl.paper.subjects import Subject
 
 SHOWN = tuple(name for name in COMPARED if name != NORMALISED)
 """Tasks with losses of different kinds: the paper's form is normalised here already."""

@@ -7,13 +7,13 @@ import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure as Canvas
 
+from excessmtl.paper.registry import Scale, canvas, figure, save_picture, save_table
+from excessmtl.paper.theory.convergence import Row
+from excessmtl.paper.theory.descent import ALGORITHM, descend
+from excessmtl.paper.theory.library import train
+from excessmtl.paper.theory.optimum import Solved, balance, solve, weighted_minimum
+from excessmtl.paper.theory.problems import Array, Problem
 from excessmtl.pareto import pareto_front
-from excessmtl.studies.figures import Scale, canvas, figure, save_picture, save_table
-from excessmtl.studies.theory.convergence import Row
-from excessmtl.studies.theory.descent import ALGORITHM, descend
-from excessmtl.studies.theory.library import train
-from excessmtl.studies.theory.optimum import Solved, balance, solve, weighted_minimum
-from excessmtl.studies.theory.problems import Array, Problem
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "uniform": ("uniform", {}),

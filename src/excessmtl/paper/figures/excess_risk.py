@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import has_course, steps_of
-from excessmtl.studies.paper.methods import PAPER, ROBUST, SINGLE_TASK
-from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.style import SMALL, heading, tidy
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.collected import has_course, steps_of
+from excessmtl.paper.methods import PAPER, ROBUST, SINGLE_TASK
+from excessmtl.paper.plans import grid
+from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.style import SMALL, heading, tidy
+from excessmtl.paper.subjects import Subject
 
 NOISE = 0.6
 ESTIMATORS = (PAPER, ROBUST)

@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.methods import COMPARED, SINGLE_TASK
-from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, heading, legend_below, look, tidy
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.analysis.statistics import summary_rows
+from excessmtl.paper.methods import COMPARED, SINGLE_TASK
+from excessmtl.paper.plans import grid
+from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.style import ORDER, heading, legend_below, look, tidy
+from excessmtl.paper.subjects import Subject
 
 NOISE = (0.0, 0.8)
 _CLEAN, _NOISY = "clean_loss", "noisy_loss"

@@ -8,12 +8,12 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from excessmtl.studies.figures import Scale, figure, save_picture, save_table
-from excessmtl.studies.theory import assumptions, dominated, formulation, front, plots, stationarity
-from excessmtl.studies.theory.convergence import Row, measure, rate
-from excessmtl.studies.theory.descent import ALGORITHM, PROOF, Variant
-from excessmtl.studies.theory.optimum import solve
-from excessmtl.studies.theory.problems import KINDS, make
+from excessmtl.paper.registry import Scale, figure, save_picture, save_table
+from excessmtl.paper.theory import assumptions, dominated, formulation, front, plots, stationarity
+from excessmtl.paper.theory.convergence import Row, measure, rate
+from excessmtl.paper.theory.descent import ALGORITHM, PROOF, Variant
+from excessmtl.paper.theory.optimum import solve
+from excessmtl.paper.theory.problems import KINDS, make
 
 _QUARTERS = [1024, 4096, 16384, 65536]
 

@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
-from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.statistics import summary_rows
-from excessmtl.studies.paper.style import ORDER, heading, legend_below, log_scale, look, tidy
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.analysis.statistics import summary_rows
+from excessmtl.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
+from excessmtl.paper.plans import grid
+from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.style import ORDER, heading, legend_below, log_scale, look, tidy
+from excessmtl.paper.subjects import Subject
 
 _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""

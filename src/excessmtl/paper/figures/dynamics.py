@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.studies.figures import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.studies.paper.collected import epochs_of, has_course, steps_of
-from excessmtl.studies.paper.methods import COMPARED
-from excessmtl.studies.paper.plans import grid
-from excessmtl.studies.paper.style import ORDER, heading, legend_below, look, tidy
-from excessmtl.studies.paper.subjects import Subject
+from excessmtl.paper.collected import epochs_of, has_course, steps_of
+from excessmtl.paper.methods import COMPARED
+from excessmtl.paper.plans import grid
+from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.style import ORDER, heading, legend_below, look, tidy
+from excessmtl.paper.subjects import Subject
 
 NOISE = 0.8
 _POINTS = 100
