@@ -1,4 +1,4 @@
-"""Runs for the tests of the report: made-up rows of a table, and copies of real run folders with other numbers."""
+"""Made-up rows of a table of runs, and copies of real run folders with other numbers."""
 
 import json
 import shutil
@@ -8,14 +8,23 @@ import pandas as pd
 
 from excessmtl.analysis.collect import NESTED, PLAIN
 
+SHARES = ("accuracy", "pixel_accuracy")
+ACCURACY, ERROR = ("accuracy", True), ("nmse", False)
 
-def made_up(label="excess", noise=0.8, seed=0, scores=None, **changes):
-    """A row of `collect`: two tasks, the second noisy, scored by accuracy unless told otherwise."""
+
+def made_up(label="excess", noise=0.8, seed=0, scores=None, kinds=None, noisy_tasks=("b",), **changes):
+    """A row of `collect`: two tasks, the second noisy, scored by accuracy unless told otherwise.
+
+    `kinds`: task -> (metric, whether higher is better).
+    """
     scores = {"a": 0.9, "b": 0.5} if scores is None else scores
-    kinds = changes.pop("kinds", dict.fromkeys(scores, ("accuracy", True)))
-    known = [value for value in scores.values() if value is not None]
-    diverged = len(known) < len(scores)
+    kinds = dict.fromkeys(scores, ACCURACY) if kinds is None else kinds
     alike = len(set(kinds.values())) == 1
+
+    def mean(tasks):
+        values = [scores[task] for task in tasks]
+        return sum(values) / len(values) if alike and values and None not in values else None
+
     row = {
         "folder": f"{label}/{noise}/{seed}",
         "benchmark": "digits",
@@ -26,20 +35,28 @@ def made_up(label="excess", noise=0.8, seed=0, scores=None, **changes):
         "noise": noise,
         "seed": seed,
         "epochs": 3,
-        "noisy_tasks": ["b"],
+        "noisy_tasks": list(noisy_tasks),
         "primary_metric": {task: kind for task, (kind, _) in kinds.items()},
         "higher_is_better": {task: higher for task, (_, higher) in kinds.items()},
+        "units": {task: "share" if kind in SHARES else "" for task, (kind, _) in kinds.items()},
         "scores": scores,
         "mean_scores": scores,
         "metrics": {},
-        "clean_score": scores["a"] if alike else None,
-        "noisy_score": scores["b"] if alike else None,
-        "overall_score": sum(known) / len(known) if alike and not diverged else None,
+        "clean_score": mean([task for task in scores if task not in noisy_tasks]),
+        "noisy_score": mean([task for task in scores if task in noisy_tasks]),
+        "overall_score": mean(scores),
         "weights": dict.fromkeys(scores, 1 / len(scores)),
         "clean_weight": 0.5,
         "seconds_per_step": 0.01,
     }
     return {**row, **changes}
+
+
+def run(label, noise, seed, scores, metrics=ACCURACY, *, benchmark="toy", noisy=("noisy",), **changes):
+    """The same with the tasks of `scores`; `metrics`: one (name, higher is better), or task -> that."""
+    kinds = metrics if isinstance(metrics, dict) else dict.fromkeys(scores, metrics)
+    noisy = [task for task in noisy if task in scores]
+    return made_up(label, noise, seed, scores, kinds, noisy, benchmark=benchmark, **changes)
 
 
 def table(*rows):

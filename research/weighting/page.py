@@ -19,12 +19,12 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from excessmtl.analysis.table import TextTable
+from excessmtl.analysis.table import Table
 from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
 from research.weighting import regrets
 
-_VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], TextTable]] = {
+_VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], Table]] = {
     "by_noise": lambda frame, rows: regrets.by_noise(frame, rows or None),
     "by_world": regrets.by_world,
     "scores": lambda frame, rows: regrets.scores(frame, rows or None),
@@ -51,7 +51,7 @@ def filled(page: str, folder: Path) -> str:
 
 def main(path: Annotated[Path, typer.Argument(metavar="PAGE.md", help="The document.")]) -> None:
     """Fill the tables of a document from the files that it names."""
-    text = filled(path.read_text(), path.parent)
+    text = filled(path.read_text(encoding="utf-8"), path.parent)
     with atomic_write(path) as file:
         file.write(text.encode())
 

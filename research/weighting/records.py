@@ -1,5 +1,6 @@
 """The bench's table: one row per world, noise level, candidate and seed."""
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.analysis.regret import MEASURES, difference, unit
-from excessmtl.analysis.scores import is_mixed, mean_score
+from excessmtl.analysis.collect import SHARE
+from excessmtl.analysis.regret import GROUPS, difference, unit
 from excessmtl.files import atomic_write
 from research.weighting.candidates import Candidate
 from research.weighting.stacked import Outcome
@@ -22,8 +23,8 @@ COLUMNS = (
     "candidate",
     "seed",
     "unit",
-    *(measure.name for measure in MEASURES),
-    *(f"{measure.name}_against_{rival}" for measure in MEASURES for rival in RIVAL_NAMES),
+    *(group.name for group in GROUPS),
+    *(f"{group.name}_against_{rival}" for group in GROUPS for rival in RIVAL_NAMES),
     "clean_weight",
     "smallest_weight",
 )
@@ -43,11 +44,13 @@ class Run:
     noisy_tasks: tuple[str, ...]
 
     def as_row(self) -> dict[str, Any]:
-        """In the form that `excessmtl.analysis.scores` reads."""
+        """In the form that `excessmtl.analysis.regret` reads."""
+        accuracy = {task: kind == "classification" for task, kind in self.kinds.items()}
         return {
             "scores": self.scores,
             "primary_metric": self.kinds,
-            "higher_is_better": {task: kind == "classification" for task, kind in self.kinds.items()},
+            "higher_is_better": accuracy,
+            "units": {task: SHARE if higher else "" for task, higher in accuracy.items()},
             "noisy_tasks": self.noisy_tasks,
         }
 
@@ -80,15 +83,15 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
     known = {(run.world, run.noise, run.candidate, run.seed): run for run in runs}
     rows = []
     for (world, noise, candidate, seed), run in known.items():
-        ours = run.as_row()
+        ours, mixed = run.as_row(), len(set(run.kinds.values())) > 1
         row: dict[str, Any] = {"world": world, "noise": noise, "candidate": candidate, "seed": seed, "unit": unit(ours)}
-        for measure in MEASURES:
-            tasks = measure.tasks(ours)
-            row[measure.name] = None if is_mixed(ours) else mean_score(ours, tasks)
+        for group in GROUPS:
+            tasks = group.tasks(ours)
+            row[group.name] = None if mixed else statistics.fmean(run.scores[task] for task in tasks)
             for rival in RIVAL_NAMES:
                 theirs = known.get((world, noise, rival, seed))
                 regret = None if theirs is None else difference(ours, theirs.as_row(), tasks)
-                row[f"{measure.name}_against_{rival}"] = regret
+                row[f"{group.name}_against_{rival}"] = regret
         row["clean_weight"] = sum(weight for task, weight in run.weights.items() if task not in run.noisy_tasks)
         row["smallest_weight"] = min(run.weights.values())
         rows.append(row)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from excessmtl.analysis.regret import MEASURES
-from excessmtl.analysis.table import TextTable
+from excessmtl.analysis.regret import GROUPS
+from excessmtl.analysis.table import Table
 from research.weighting.records import RIVAL_NAMES
 
 _CELL = ["candidate", "world", "noise"]
@@ -22,12 +22,12 @@ def in_tolerances(frame: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     cells = frame.groupby(_CELL, sort=False)
     units = cells["unit"].first()
     regrets = {}
-    for measure in MEASURES:
-        columns = [f"{measure.name}_against_{rival}" for rival in RIVAL_NAMES]
+    for group in GROUPS:
+        columns = [f"{group.name}_against_{rival}" for rival in RIVAL_NAMES]
         worst = cells[columns].mean().idxmax(axis=1)
         values = cells[columns].agg(statistic)
         chosen = pd.Series([values[column][cell] for cell, column in worst.items()], index=worst.index)
-        regrets[measure.name] = chosen / units.map({"points": measure.points, "percent": measure.percent})
+        regrets[group.name] = chosen / units.map({"points": group.points, "percent": group.percent})
     return pd.DataFrame(regrets)
 
 
@@ -36,7 +36,7 @@ def beyond(regrets: pd.DataFrame) -> pd.Series:
     return (regrets - 1).clip(lower=0).sum(axis=1).groupby(level="candidate", sort=False).sum()
 
 
-def by_noise(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> TextTable:
+def by_noise(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Table:
     """A row per candidate: its largest regret over the worlds at each noise level; None: all, the best first."""
     regrets = in_tolerances(frame)
     sums = beyond(regrets)
@@ -44,16 +44,16 @@ def by_noise(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Te
     levels = _levels(frame)
     rows = []
     for name in sums.sort_values(kind="stable").index if candidates is None else candidates:
-        cells = [f"{largest[measure.name][name, level]:.1f}" for measure in MEASURES for level in levels]
+        cells = [f"{largest[group.name][name, level]:.1f}" for group in GROUPS for level in levels]
         rows.append([name, *cells, f"{sums[name]:.1f}"])
     title = (
         "Largest regret over the worlds, by noise, against the better of uniform and IMTL, in tolerances; "
         "what is beyond 1, summed over worlds and levels"
     )
-    return TextTable(title, ["method", *_heads(levels), "beyond"], rows)
+    return Table.of_texts(title, ["method", *_heads(levels), "beyond"], rows)
 
 
-def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
+def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> Table:
     """A row per candidate and world: mean regret and, of several seeds, its standard error."""
     means, errors = in_tolerances(frame), in_tolerances(frame, "sem")
     levels = _levels(frame)
@@ -63,25 +63,25 @@ def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
         return f"{means[measure][place]:.1f}" + ("" if pd.isna(error) else f" ± {error:.1f}")
 
     rows = [
-        [name, world, *(cell(measure.name, (name, world, level)) for measure in MEASURES for level in levels)]
+        [name, world, *(cell(group.name, (name, world, level)) for group in GROUPS for level in levels)]
         for name in candidates
         for world in dict.fromkeys(frame["world"])
     ]
-    return TextTable("Regret in tolerances, world by world", ["method", "benchmark", *_heads(levels)], rows)
+    return Table.of_texts("Regret in tolerances, world by world", ["method", "benchmark", *_heads(levels)], rows)
 
 
-def scores(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> TextTable:
+def scores(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Table:
     """A row per candidate: its mean scores at each noise level, of a table with one world."""
-    means = frame.groupby(["candidate", "noise"], sort=False)[[measure.name for measure in MEASURES]].mean()
+    means = frame.groupby(["candidate", "noise"], sort=False)[[group.name for group in GROUPS]].mean()
     levels = _levels(frame)
     rows = [
-        [name, *(f"{means[measure.name][name, level]:.4f}" for measure in MEASURES for level in levels)]
+        [name, *(f"{means[group.name][name, level]:.4f}" for group in GROUPS for level in levels)]
         for name in candidates or dict.fromkeys(frame["candidate"])
     ]
-    return TextTable("Scores", ["method", *_heads(levels)], rows)
+    return Table.of_texts("Scores", ["method", *_heads(levels)], rows)
 
 
-def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
+def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> Table:
     """A row per candidate and world: the clean tasks' share of the weight at each noise level.
 
     And at the lowest level the smallest weight of a task, its mean over the seeds and its least.
@@ -100,7 +100,7 @@ def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> TextTable:
         for world in dict.fromkeys(frame["world"])
     ]
     heads = [*(f"clean share {level:g}" for level in levels), f"smallest {levels[0]:g}", "in the worst seed"]
-    return TextTable("Weights", ["method", "benchmark", *heads], rows)
+    return Table.of_texts("Weights", ["method", "benchmark", *heads], rows)
 
 
 def _levels(frame: pd.DataFrame) -> list[float]:
@@ -108,4 +108,4 @@ def _levels(frame: pd.DataFrame) -> list[float]:
 
 
 def _heads(levels: Sequence[float]) -> list[str]:
-    return [f"{measure.name} {level:g}" for measure in MEASURES for level in levels]
+    return [f"{group.name} {level:g}" for group in GROUPS for level in levels]

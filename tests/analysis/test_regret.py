@@ -4,10 +4,12 @@ import math
 
 import pandas as pd
 import pytest
-from collected import ACCURACY, ERROR, frame, run
 
-from excessmtl.analysis.regret import ITSELF, can_compare, interval, regret_table
-from excessmtl.analysis.regret_summary import verdict, worst_regrets, write_regrets
+from excessmtl.analysis.regret import ITSELF, regret_table, regrets_of
+from excessmtl.analysis.regret_tables import every_regret, verdict, worst_regrets, write_regrets
+from excessmtl.analysis.statistics import interval
+from report_data import ACCURACY, ERROR, made_up, run
+from report_data import table as frame
 
 
 def only(regrets, **wanted):
@@ -58,7 +60,7 @@ def test_errors_are_compared_in_percent_of_the_rival():
 
 
 def test_metrics_of_different_kinds_are_compared_task_by_task():
-    metrics = {"noisy": ACCURACY, "depth": ("rel_error", False), "normals": ("within", True)}
+    metrics = {"noisy": ACCURACY, "depth": ("rel_error", False), "normals": ("within_30", True)}
     ours = run("excess", 0.4, 0, {"noisy": 0.45, "depth": 0.20, "normals": 0.30}, metrics)
     theirs = run("uniform", 0.4, 0, {"noisy": 0.50, "depth": 0.25, "normals": 0.40}, metrics)
     regrets = regret_table(frame(ours, theirs))
@@ -117,14 +119,15 @@ def test_a_loss_without_bound_outweighs_any_gain():
 
 def test_rivals_are_the_other_weighting_methods_unless_named():
     rows = [run(label, 0, 0, {"clean": 0.5}) for label in ("excess", "uniform", "excess (paper)", "single")]
+    rows[2] |= {"options": {"estimator": "paper"}}
     assert set(regret_table(frame(*rows))["rival"]) == {"uniform", "excess (paper)"}
     assert set(regret_table(frame(*rows), rivals=["single"])["rival"]) == {"single"}
     assert set(regret_table(frame(*rows), "uniform")["rival"]) == {"excess", "excess (paper)"}
     with pytest.raises(ValueError, match="no run of 'mgda'; the methods of these runs are excess, uniform"):
         regret_table(frame(*rows), rivals=["mgda"])
-    assert can_compare(frame(*rows))
-    assert not can_compare(frame(rows[0], rows[3]))
-    assert not can_compare(frame(rows[1], rows[2]))
+    assert regrets_of(frame(*rows)).method == "excess"
+    assert regrets_of(frame(rows[0], rows[3])) is None
+    assert regrets_of(frame(rows[1], rows[2])) is None
 
 
 def test_two_runs_of_a_kind_are_not_mixed_up():
@@ -146,9 +149,83 @@ def test_the_matrix_shows_the_worst_rival_and_marks_what_is_beyond_the_tolerance
     regrets = regret_table(frame(*rows))
     clean, overall = worst_regrets(regrets, "excess")
     assert clean.columns == ["benchmark", "noise 0", "noise 0.8"]
-    (row,) = clean.rows
+    (row,) = clean.texts
     assert row == ["toy, points (up to 0.3)", "+0.10 [+0.10] mgda", f"✗ +10.00 [+10.00] {ITSELF}"]
-    assert overall.rows[0][2] == "✗ +5.00 [+5.00] uniform"
+    assert overall.texts[0][2] == "✗ +5.00 [+5.00] uniform"
     assert verdict(regrets, "excess").startswith("excess is beyond the tolerance in 3 of 9 comparisons")
     write_regrets(regrets, tmp_path / "regret.csv")
     assert len(pd.read_csv(tmp_path / "regret.csv")) == 9
+
+
+def test_one_benchmark_on_two_data_sets_is_two_settings():
+    rows = [
+        run(label, 0.4, 0, {"clean": score}, source=source)
+        for source, ours in (("bundled digits", 0.8), ("full MNIST", 0.9))
+        for label, score in (("excess", ours), ("uniform", 0.85))
+    ]
+    regrets = regret_table(frame(*rows))
+    clean = regrets[regrets["measure"] == "clean"]
+    assert clean.set_index("source")["regret"].round(6).to_dict() == {"bundled digits": 5.0, "full MNIST": -5.0}
+    (matrix, _) = worst_regrets(regrets, "excess")
+    assert [row[0].partition(",")[0] for row in matrix.texts] == [
+        "toy (bundled digits; 3 epochs)",
+        "toy (full MNIST; 3 epochs)",
+    ]
+
+
+def test_the_regret_of_any_method():
+    rows = [run(label, 0.4, 0, {"clean": score}) for label, score in (("mine", 0.8), ("uniform", 0.85))]
+    assert regrets_of(frame(*rows)) is None
+    found = regrets_of(frame(*rows), "mine")
+    assert (found.method, found.table["regret"].max()) == ("mine", pytest.approx(5))
+    with pytest.raises(ValueError, match="no run of 'yours'; the methods of these runs are mine, uniform"):
+        regrets_of(frame(*rows), "yours")
+
+
+def test_the_default_estimator_is_found_by_what_it_is_and_not_by_its_label():
+    ours = made_up("ExcessMTL (ours)", method="excess", options={"estimator": "robust"})
+    paper = made_up("excess", method="excess", options={"estimator": "paper"})
+    assert set(regrets_of(frame(paper, ours)).table["rival"]) == {"excess"}
+    assert regrets_of(frame(paper, made_up("mgda"))) is None
+
+
+def test_a_setting_with_the_same_run_twice_is_left_out_and_the_others_stay():
+    rows = [run(label, 0.4, 0, {"clean": 0.5}, source=source) for label in ("excess", "mgda") for source in "xy"]
+    found = regrets_of(frame(*rows, rows[0]))
+    assert set(found.table["source"]) == {"y"}
+    assert found.left_out == (
+        "toy (x): there are two runs of toy, excess, noise 0.4, seed 0; compare runs of one study at a time",
+    )
+
+
+def test_a_score_that_is_no_share_is_compared_in_percent_whatever_its_direction():
+    rows = [run(label, 0.4, 0, {"clean": score}, ("psnr", True)) for label, score in (("excess", 27.0), ("mgda", 30.0))]
+    clean = only(regret_table(frame(*rows)), measure="clean")
+    assert (clean["regret"], clean["unit"]) == (pytest.approx(10), "percent")
+    below = [run(label, 0, 0, {"clean": score}, ("r2", True)) for label, score in (("excess", -0.6), ("mgda", -0.5))]
+    assert only(regret_table(frame(*below)), measure="clean")["regret"] == pytest.approx(20)
+
+
+def test_the_worst_comes_first_in_units_of_its_tolerance():
+    errors = dict.fromkeys("ab", ERROR)
+    found = every_regret(
+        regret_table(
+            frame(
+                made_up("excess", scores={"a": 0.90, "b": 0.5}),
+                made_up("mgda", scores={"a": 0.91, "b": 0.5}),
+                made_up("excess", benchmark="arm", kinds=errors, scores={"a": 1.2, "b": 1.0}),
+                made_up("mgda", benchmark="arm", kinds=errors, scores={"a": 1.0, "b": 1.0}),
+            )
+        )
+    )
+    assert found.texts[0][:5] == ["mgda", "arm", "0.8", "clean", "+20.00 %"]
+    assert found.rows[0].flagged
+    assert found.texts[1][:5] == ["mgda", "digits", "0.8", "clean", "+1.00"]
+
+
+def test_a_diverged_run_is_a_word_that_sorts_as_infinite():
+    gone = {"a": None, "b": 0.5}
+    found = every_regret(regret_table(frame(made_up("excess", scores=gone), made_up("mgda"))))
+    assert (found.rows[0].cells[4].text, found.rows[0].cells[4].order) == ("diverged", "Infinity")
+    found = every_regret(regret_table(frame(made_up("excess"), made_up("mgda", scores=gone))))
+    assert found.texts[-1][4] == "rival diverged"

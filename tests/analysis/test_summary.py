@@ -3,11 +3,11 @@
 import math
 
 import pytest
-from report_data import made_up, table
 
 from excessmtl.analysis.measures import measures_of
 from excessmtl.analysis.settings import settings
-from excessmtl.analysis.summary import rows_of
+from excessmtl.analysis.summary import noise_table, rows_of, summary_table
+from report_data import ERROR, made_up, run, table
 
 MIXED = {"a": ("pixel_accuracy", True), "b": ("rel_error", False)}
 
@@ -96,7 +96,7 @@ def test_a_diverged_run_is_named_and_never_averaged():
     assert both["overall_score"].note == "1 of 2 diverged"
     assert cells(gone)["overall_score"].text == "diverged"
     assert cells(gone)["noisy_score"].text == "50.0"
-    assert cells(gone)["overall_score"].order == ""
+    assert cells(gone)["overall_score"].shown.order == ""
 
 
 def test_a_method_with_a_diverged_run_is_not_the_best():
@@ -115,7 +115,8 @@ def test_nothing_is_the_best_where_all_are_alike():
 
 
 def test_a_setting_without_noisy_tasks_has_no_noisy_score():
-    assert cells(made_up(noisy_tasks=[], noisy_score=None))["noisy_score"].text == "–"
+    assert "noisy_score" not in cells(made_up(noisy_tasks=[]))
+    assert "clean_score" not in cells(made_up(noisy_tasks=["a", "b"]))
 
 
 def test_runs_on_other_data_are_not_averaged_together():
@@ -144,3 +145,81 @@ def test_rows_come_by_noise_with_excess_first_and_single_last():
 @pytest.mark.parametrize("missing", [None, math.nan])
 def test_values_read_from_a_csv_are_the_same(missing):
     assert cells(made_up(clean_weight=missing))["clean_weight"].text == "–"
+
+
+# ---------------------------------------------------------------------- units
+
+
+def test_a_score_that_is_no_share_is_shown_in_its_own_unit():
+    kinds = dict.fromkeys("ab", ("psnr", True))
+    runs = [
+        made_up(label, scores={"a": value, "b": value}, kinds=kinds, units=dict.fromkeys("ab", "dB"))
+        for label, value in (("excess", 31.2), ("mgda", 30.0))
+    ]
+    found = cells(*runs)["clean_score"]
+    assert (found.text, found.measure.heading, found.best) == ("31.20", "clean, dB ↑", True)
+    assert not cells(*runs, label="mgda")["clean_score"].best
+
+
+def test_a_share_of_which_less_is_better_is_in_percent_too():
+    kinds, units = dict.fromkeys("ab", ("error_rate", False)), dict.fromkeys("ab", "share")
+    found = cells(made_up(scores={"a": 0.031, "b": 0.5}, kinds=kinds, units=units))["clean_score"]
+    assert (found.text, found.measure.heading) == ("3.1", "clean, % ↓")
+
+
+def test_equal_metrics_in_different_units_are_not_averaged():
+    kinds = dict.fromkeys("ab", ("error", False))
+    (setting,) = settings(table(made_up(kinds=kinds, units={"a": "m", "b": "kg"})))
+    assert setting.common_metric is None
+    assert [measure.heading for measure in measures_of(setting)[:2]] == ["a\nerror, m ↓", "b\nerror, kg ↓"]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def shown(*runs, order=None):
+    (setting,) = settings(table(*runs))
+    return summary_table(setting, order)
+
+
+def test_the_table_has_a_row_for_each_level_and_method_in_the_order_of_the_study():
+    rows = [run(label, noise, 0, {"clean": 0.5}) for label in "ba" for noise in (0.8, 0)]
+    found = shown(*rows, order=["b", "a"])
+    assert [row[:2] for row in found.texts] == [["b", "0"], ["a", "0"], ["b", "0.8"], ["a", "0.8"]]
+    assert found.title == "toy: made up; accuracy; noise in no task"
+
+
+def test_what_diverged_is_told_and_what_is_not_there_is_a_dash():
+    rows = [run("excess", 0, seed, {"clean": score}) for seed, score in enumerate([0.5, 0.7, None])]
+    rows += [run("single", 0, 0, {"clean": None}, clean_weight=None)]
+    found = shown(*rows)
+    excess, single = (dict(zip(found.columns, row, strict=True)) for row in found.texts)
+    assert excess["clean, % ↑"] == "60.0 ± 14.1 (1 of 3 diverged)"
+    assert (single["clean, % ↑"], single["clean\nweight"]) == ("diverged", "–")
+
+
+def test_markdown_escapes_bars_and_marks_the_best():
+    found = shown(run("a | b", 0, 0, {"clean": 0.5}), run("c", 0, 0, {"clean": 0.6}))
+    head, ruler, first, second = found.as_markdown().splitlines()
+    assert head.startswith("| method | noise | clean, % ↑ |")
+    assert ruler.startswith("| --- | ---: |")
+    assert first.startswith("| a \\| b | 0 | 50.0 |")
+    assert second.startswith("| c | 0 | **60.0** |")
+
+
+def test_methods_by_noise_leave_out_who_has_no_value():
+    rows = [run(label, noise, 0, {"x": 0.1 + noise, "noisy": 1.0}, ERROR) for label in ("a", "b") for noise in (0, 1)]
+    rows += [run("c", 0, 0, {"x": 0.2, "noisy": 1.0}, ERROR, clean_score=None)]
+    (setting,) = settings(table(*rows))
+    clean = next(measure for measure in measures_of(setting) if measure.key == "clean_score")
+    found = noise_table(setting, clean, ["b", "a", "c"])
+    assert found.columns == ["method", "noise 0", "noise 1"]
+    assert found.texts == [["b", "0.1000", "1.1000"], ["a", "0.1000", "1.1000"]]
+
+
+def test_a_new_measure_is_a_column_of_every_table(monkeypatch):
+    from excessmtl.analysis import measures
+
+    spent = measures.Measure("epochs", "epochs", "epochs", lambda setting: setting.runs["epochs"], "lower", digits=0)
+    monkeypatch.setattr(measures, "OTHERS", (*measures.OTHERS, spent))
+    assert "epochs ↓" in shown(made_up()).columns

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from excessmtl.paper.claims.measures import Difference, Lacking
+from excessmtl.paper.claims.measures import Difference
 from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.paper.methods import (
     GRADNORM,
@@ -15,7 +15,7 @@ from excessmtl.paper.methods import (
     SINGLE_TASK,
     UNIFORM,
 )
-from made_up_runs import as_frame, made_up_run, write_course
+from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, WRONG, office_home, sarcos, world
 
 NEVER_TRIED = (
@@ -85,7 +85,8 @@ def test_stand_ins_are_evidence_and_no_verdict():
 
 def test_pictures_of_another_tree_are_not_office_home():
     frame = as_frame(office_home(True))
-    frame["source"] = "pacs64.tar.xz: 9,991 pictures, 4 domains, 7 classes, 64 px"
+    # What a source says about itself proves nothing.
+    frame = with_tasks_called(frame, PACS).assign(source="pacs64.tar.xz: 9,991 pictures, 4 domains, 65 classes, 64 px")
     one = matching(verdicts(frame), "clean tasks are least affected")
     assert one.verdict == "not tried"
     assert "Pacs64.tar.xz" in one.evidence
@@ -163,7 +164,12 @@ def test_the_cost_of_many_tasks(factor, verdict):
     rows = []
     for shown, seconds in ((MGDA, 0.01 * factor), (PAPER, 0.01)):
         row = made_up_run("multimnist", shown, 0.0, 0, clean=0.9, noisy=0.9, weight=0.5)
-        rows.append(row | {"benchmark": "school", "scores": scores, "seconds_per_step": seconds})
+        kinds = {
+            "primary_metric": dict.fromkeys(scores, "accuracy"),
+            "higher_is_better": dict.fromkeys(scores, True),
+            "units": dict.fromkeys(scores, "share"),
+        }
+        rows.append(row | {"benchmark": "school", "scores": scores, "seconds_per_step": seconds, **kinds})
     assert matching(verdicts(as_frame(rows)), "prohibitive for many tasks").verdict == verdict
 
 
@@ -184,7 +190,6 @@ def test_runs_that_diverged_are_no_numbers():
     one = matching(verdicts(frame), "Uniform weighting withstands the noise as well")
     assert one.verdict == "not tried"
     assert "only diverged runs of Uniform" in one.evidence
-    assert issubclass(Lacking, Exception)
 
 
 # ---------------------------------------------------------------------- what happens during training

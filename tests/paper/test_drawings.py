@@ -10,7 +10,7 @@ from excessmtl.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, 
 from excessmtl.paper.reproduction import draw_from
 from excessmtl.paper.style import heading
 from excessmtl.paper.subjects import subjects
-from made_up_runs import as_frame, made_up_run, write_course
+from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 
 
@@ -77,7 +77,7 @@ def test_the_data_itself_and_its_stand_in_side_by_side(tmp_path):
 
 
 def test_other_pictures_are_not_called_office_home(tmp_path):
-    frame = as_frame(office_home(RIGHT))
+    frame = with_tasks_called(as_frame(office_home(RIGHT)), PACS)
     frame["source"] = "pacs64.tar.xz: 9,991 pictures, 4 domains, 7 classes, 64 px"
     assert "office-home_pacs64.png" in drawn("office-home", frame, tmp_path)
     assert "stand-in for Office-Home" in svg_text(tmp_path / "office-home_pacs64.svg")

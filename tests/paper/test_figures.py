@@ -136,7 +136,7 @@ def test_a_figure_shows_the_runs_it_asked_for_and_no_others_in_the_pool(tmp_path
     assert len(list(tmp_path.rglob("summary.json"))) == 12
     assert not (tmp_path / "excess-risk_2.png").exists()
     course = pd.read_csv(tmp_path / "excess-risk_course.csv")
-    assert course.groupby(["method", "seed"]).step.max().eq(course.step.max()).all()
+    assert course.groupby(["method", "seed"]).epoch.max().eq(course.epoch.max()).all()
 
 
 def test_failed_runs_are_told_and_nothing_is_drawn(tmp_path, monkeypatch):

@@ -5,17 +5,24 @@ import shutil
 import sys
 
 import pytest
-from report_data import copied, made_up, table, without_score
 from typer.testing import CliRunner
 
 from excessmtl.analysis.collect import collect, write_table
+from excessmtl.analysis.regret import regrets_of
 from excessmtl.cli.app import app
 from excessmtl.files import atomic_write
-from excessmtl.reports.page import listed, render, write_report
+from excessmtl.reports import page as reports_page
+from excessmtl.reports.page import listed, write_report
+from report_data import copied, made_up, table, without_score
 
 
 def command(*arguments):
     return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def render(folder, command):
+    frame = collect(folder)
+    return reports_page.render(folder, frame, regrets_of(frame), command)
 
 
 def readable(page):
@@ -115,10 +122,13 @@ def test_a_single_run_is_a_report_too(runs):
         (lambda folder: None, "is not a folder"),
         (lambda folder: folder.mkdir(), "holds no finished run"),
         (lambda folder: folder.write_text(""), "is not a folder"),
-        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")), "that no run wrote"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "summary.json is not JSON"),
+        (
+            lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")),
+            "json: benchmark must be",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, prepare, message):

@@ -2,10 +2,9 @@
 
 import json
 
-from collected import run
-
 from excessmtl.sweeps.study import expand, folder_of
 from excessmtl.sweeps.tables import study_runs, write_tables
+from report_data import run
 
 
 def finished(study, out, score=0.5):
@@ -27,7 +26,7 @@ def test_runs_of_another_study_in_the_same_folder_do_not_count(tmp_path):
     finished(other, tmp_path, 0.9)
     assert len(study_runs(mine, tmp_path)) == 4
     (scores, *_) = write_tables(mine, tmp_path).tables
-    assert [row[2] for row in scores.rows] == ["50.0 ± 0.0", "50.0 ± 0.0"]
+    assert [row[2] for row in scores.texts] == ["50.0 ± 0.0", "50.0 ± 0.0"]
     assert (tmp_path / "regret.csv").exists()
 
 

@@ -1,35 +1,53 @@
-"""Mean and spread over seeds, as rows of a table."""
+"""Mean, spread and interval of a few numbers, usually one per seed."""
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from scipy.stats import t as student
 
-_CONFIDENCE = 0.90
+CONFIDENCE = 0.9
 
 
-def over_seeds(values: pd.Series, name: str) -> dict[str, float]:
-    """`name` (the mean), `name_sd`, and the bounds of the 90 % interval of the mean; nan where one seed is all."""
-    numbers = pd.to_numeric(values).dropna()
-    count = len(numbers)
-    mean, deviation = numbers.mean(), numbers.std(ddof=1) if count > 1 else np.nan
-    half = student.ppf((1 + _CONFIDENCE) / 2, max(count - 1, 1)) * deviation / np.sqrt(max(count, 1))
-    return {name: mean, f"{name}_sd": deviation, f"{name}_low": mean - half, f"{name}_high": mean + half}
+@dataclass(frozen=True)
+class Spread:
+    """Numbers that are finite, summarised."""
+
+    mean: float
+    """NaN where there is no number."""
+    deviation: float
+    """Of the sample (n - 1); NaN where there are fewer than two numbers."""
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Leaves out what is not finite."""
+        finite = np.array([value for value in values if math.isfinite(value)], float)
+        mean = float(finite.mean()) if len(finite) else math.nan
+        return cls(mean, float(finite.std(ddof=1)) if len(finite) > 1 else math.nan, len(finite))
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 90 % t-interval of the mean; NaN where there are fewer than two numbers."""
+        if self.count < 2:
+            return math.nan
+        return float(student.ppf((1 + CONFIDENCE) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
+
+    def text(self, digits: int) -> str:
+        """`mean ± deviation`, the latter from two numbers on."""
+        spread = f" ± {self.deviation:.{digits}f}" if self.count > 1 else ""
+        return f"{self.mean:z.{digits}f}{spread}"
 
 
-def summary_rows(runs: pd.DataFrame, columns: Mapping[str, pd.Series]) -> list[dict[str, Any]]:
-    """One row per method and noise level: each column over the seeds, and how many runs there were.
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of paired differences and the ends of its t-interval; one difference has an interval of no width.
 
-    Args:
-        runs: with the columns `shown`, `noise` and `seed`.
-        columns: what to summarise, aligned with `runs`; a run that diverged has no number there.
+    An infinite difference makes all three infinite; a loss without bound outweighs any gain.
     """
-    rows = []
-    for (shown, noise), group in runs.groupby(["shown", "noise"], sort=True):
-        row: dict[str, Any] = {"method": shown, "noise": noise, "seeds": group.seed.nunique()}
-        for name, values in columns.items():
-            row |= over_seeds(values.loc[group.index], name)
-        rows.append(row)
-    return rows
+    for extreme in (math.inf, -math.inf):
+        if extreme in differences:
+            return extreme, extreme, extreme
+    found = Spread.of(differences)
+    half = found.half_width if found.count > 1 else 0.0
+    return found.mean, found.mean - half, found.mean + half

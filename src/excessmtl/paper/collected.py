@@ -1,13 +1,13 @@
-"""Collected runs, and what their folders say about the course of training where the folders are at hand."""
+"""Collected runs as the paper's figures and claims see them, and the course of their training where it is known."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from excessmtl.analysis.collect import collect
+from excessmtl.analysis.courses import Steps, file_in, read_epochs, read_steps
 from excessmtl.paper.methods import with_shown_names
 from excessmtl.paper.subjects import Subject, subjects
 
@@ -15,29 +15,26 @@ _IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Step by step: one row per step, one column per task."""
-
-    weights: pd.DataFrame
-    losses: pd.DataFrame
-    excess_risks: pd.DataFrame
-
-
-@dataclass(frozen=True)
 class Runs:
     """A table of runs: what `collect` gives, the paper's name of each method (`shown`), and where its files lie.
 
-    `path` is None where nobody said, and the files may be missing where somebody did.
+    `steps_path` and `metrics_path` are the paths of steps.npz and metrics.csv, None where there are none.
     """
 
     frame: pd.DataFrame
+    _subjects: dict[str, list[Subject]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
         """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
-        paths = pd.Series([None if root is None else root / folder for folder in frame.folder], frame.index, object)
-        named = with_shown_names(frame.assign(path=paths))
-        return cls(named.drop_duplicates(_IDENTITY, ignore_index=True))
+        files = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
+        paths = {
+            column: pd.Series(
+                [None if root is None else file_in(root, folder, name) for folder in frame.folder], frame.index, object
+            )
+            for column, name in files.items()
+        }
+        return cls(with_shown_names(frame.assign(**paths)).drop_duplicates(_IDENTITY, ignore_index=True))
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
@@ -48,22 +45,26 @@ class Runs:
 
     def subjects(self, wanted: str) -> list[Subject]:
         """What the runs say about one data set of the paper."""
-        return subjects(self.frame, wanted)
+        if wanted not in self._subjects:  # every claim asks
+            self._subjects[wanted] = subjects(self.frame, wanted)
+        return self._subjects[wanted]
 
 
-def has_course(run: pd.Series) -> bool:
-    """Whether the course of this run can be read."""
-    return run.path is not None and (run.path / "steps.npz").is_file()
+def has_steps(run: pd.Series) -> bool:
+    """Whether it is known what happened step by step."""
+    return run.steps_path is not None
+
+
+def has_epochs(run: pd.Series) -> bool:
+    """Whether it is known what every epoch ended with."""
+    return run.metrics_path is not None
 
 
 def epochs_of(run: pd.Series) -> pd.DataFrame:
     """metrics.csv: one row per epoch."""
-    return pd.read_csv(run.path / "metrics.csv")
+    return read_epochs(run.metrics_path)
 
 
 def steps_of(run: pd.Series) -> Steps:
-    """steps.npz."""
-    with np.load(run.path / "steps.npz") as file:
-        tasks = [str(task) for task in file["tasks"]]
-        tables = {name: pd.DataFrame(file[name], columns=tasks) for name in ("weights", "losses", "excess_risks")}
-    return Steps(**tables)
+    """steps.npz: one row per step, or per stretch of steps where the course was thinned."""
+    return read_steps(run.steps_path)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis.palette import Look
 from excessmtl.training.config import SINGLE
 
 ROBUST = "ExcessMTL (ours, robust)"
@@ -24,24 +25,26 @@ COMPARED = (ROBUST, PAPER, NORMALISED, UNIFORM, *ADAPTIVE_RIVALS)
 
 @dataclass(frozen=True)
 class Method:
-    """A method as it is configured: the arguments of a run."""
+    """A method as it is configured: the arguments of a run, and its look in pictures."""
 
     name: str
+    look: Look
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 METHODS = {
-    ROBUST: Method("excess"),
-    PAPER: Method("excess", {"estimator": "paper"}),
-    NORMALISED: Method("excess", {"estimator": "paper", "normalize": "initial"}),
-    UNIFORM: Method("uniform"),
-    GRADNORM: Method("gradnorm"),
-    MGDA: Method("mgda"),
-    GROUPDRO: Method("groupdro"),
-    IMTL: Method("imtl"),
-    MOML: Method("moml"),
-    SINGLE_TASK: Method(SINGLE),
+    ROBUST: Method("excess", Look(0, "circle")),
+    PAPER: Method("excess", Look(1, "square"), {"estimator": "paper"}),
+    NORMALISED: Method("excess", Look(1, "diamond", "dash"), {"estimator": "paper", "normalize": "initial"}),
+    UNIFORM: Method("uniform", Look(2, "x")),
+    GRADNORM: Method("gradnorm", Look(3, "triangle-up")),
+    MGDA: Method("mgda", Look(4, "triangle-down")),
+    GROUPDRO: Method("groupdro", Look(5, "cross")),
+    IMTL: Method("imtl", Look(6, "star")),
+    MOML: Method("moml", Look(7, "star-diamond")),
+    SINGLE_TASK: Method(SINGLE, Look(8, "circle-open", "dot")),
 }
+"""In the order in which figures and tables list them."""
 _DEFAULTS = {"excess": {"estimator": "robust", "normalize": "none", "warmup_steps": 0}}
 
 

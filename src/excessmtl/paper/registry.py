@@ -1,8 +1,8 @@
 """What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
 
 A figure is a function that writes files into a folder: one that computes what it shows (`figure`), or one that is drawn
-from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated one into
-`paper/figures/`; the command finds it by name.
+from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
+function into `paper/figures/`: the command finds it by name.
 """
 
 import importlib

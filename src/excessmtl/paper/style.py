@@ -7,42 +7,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from excessmtl.paper.methods import (
-    GRADNORM,
-    GROUPDRO,
-    IMTL,
-    MGDA,
-    MOML,
-    NORMALISED,
-    PAPER,
-    ROBUST,
-    SINGLE_TASK,
-    UNIFORM,
-)
+from excessmtl.paper.methods import METHODS, ROBUST
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito); markers tell the same once more.
-_LOOKS = {
-    ROBUST: ("#0072b2", "o", "-"),
-    PAPER: ("#d55e00", "s", "-"),
-    NORMALISED: ("#d55e00", "D", "--"),
-    UNIFORM: ("#000000", "x", "-"),
-    GRADNORM: ("#009e73", "^", "-"),
-    MGDA: ("#cc79a7", "v", "-"),
-    GROUPDRO: ("#e69f00", "P", "-"),
-    IMTL: ("#56b4e9", "X", "-"),
-    MOML: ("#7f5f00", "*", "-"),
-    SINGLE_TASK: ("#888888", "", ":"),
-}
-ORDER = tuple(_LOOKS)
+ORDER = tuple(METHODS)
 SMALL = 8
 _CHARACTERS_PER_INCH = 14
 
 
 def look(shown: str) -> dict[str, Any]:
     """Colour, marker and line of a method."""
-    colour, marker, line = _LOOKS[shown]
     emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown == ROBUST else {"lw": 1.4, "ms": 5}
-    return {"color": colour, "marker": marker, "ls": line, **emphasis}
+    return {**METHODS[shown].look.in_matplotlib, **emphasis}
 
 
 def heading(picture: Figure, text: str) -> None:

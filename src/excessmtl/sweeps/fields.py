@@ -1,93 +1,29 @@
-"""Checks of plain values from a file: each mistake is one sentence with the key, what was found and what to do."""
+"""The fields of a run as a study may state them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-
-@dataclass(frozen=True)
-class Kind:
-    """What a value must be, in words and as a test."""
-
-    words: str
-    fits: Callable[[Any], bool]
-
-    def checked(self, value: Any, key: str) -> Any:
-        """The value, or a ValueError that names the key."""
-        if not self.fits(value):
-            raise ValueError(f"{key} must be {self.words}, found {value!r}")
-        return value
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-_TEXT = Kind("a word or a text in quotes", _is_text)
-_WHOLE = Kind("a whole number", _is_whole)
-_NUMBER = Kind("a number", lambda value: _is_whole(value) or isinstance(value, float))
-_FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-_OPTIONS = Kind(
-    "a mapping of options (name: value)",
-    lambda value: isinstance(value, Mapping) and all(_is_text(name) for name in value),
-)
-_NAMES = Kind("a list of names", lambda value: isinstance(value, list) and all(_is_text(name) for name in value))
+from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, TEXT, WHOLE, Kind
 
 FIELDS: Mapping[str, Kind] = {
-    "benchmark": _TEXT,
-    "method": _TEXT,
-    "seed": _WHOLE,
-    "noise": _NUMBER,
-    "noisy_tasks": _NAMES,
-    "noise_seed": _WHOLE,
-    "exclude_true": _FLAG,
-    "redraw_each_epoch": _FLAG,
-    "epochs": _WHOLE,
-    "batch_size": _WHOLE,
-    "learning_rate": _NUMBER,
-    "weight_decay": _NUMBER,
-    "limit_batches": _WHOLE,
-    "options": _OPTIONS,
-    "label": _TEXT,
-    "benchmark_options": _OPTIONS,
-    "data": _TEXT,
-    "device": _TEXT,
-    "precision": _TEXT,
-    "replay": _FLAG,
+    "benchmark": TEXT,
+    "method": TEXT,
+    "seed": WHOLE,
+    "noise": NUMBER,
+    "noisy_tasks": NAMES,
+    "noise_seed": WHOLE,
+    "exclude_true": FLAG,
+    "redraw_each_epoch": FLAG,
+    "epochs": WHOLE,
+    "batch_size": WHOLE,
+    "learning_rate": NUMBER,
+    "weight_decay": NUMBER,
+    "limit_batches": WHOLE,
+    "options": OPTIONS,
+    "label": TEXT,
+    "benchmark_options": OPTIONS,
+    "data": TEXT,
+    "device": TEXT,
+    "precision": TEXT,
+    "replay": FLAG,
 }
 """The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
-
-
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """`value`, if it is a mapping."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{where} must be a mapping (key: value), found {value!r}")
-    return value
-
-
-def known_keys(content: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
-    """Refuses a key that nobody would read."""
-    unknown = next((key for key in content if key not in allowed), None)
-    if unknown is not None:
-        raise ValueError(f"{unknown} is not a key of {where}; the keys are {', '.join(allowed)}")
-
-
-def nonempty_list(content: Mapping[str, Any], key: str, default: list[Any] | None = None) -> list[Any]:
-    """The list under a key of `content`; without a default the key must be there."""
-    if key not in content and default is None:
-        raise ValueError(f"{key} is missing; give a list of them")
-    value = content.get(key, default)
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{key} must be a list with at least one entry, found {value!r}")
-    return value
-
-
-def each_once(values: Sequence[Any], key: str, advice: str) -> None:
-    """Refuses a value that is listed twice."""
-    twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
-    if twice is not None:
-        raise ValueError(f"{key} has {twice!r} twice; {advice}")

@@ -21,7 +21,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from excessmtl.sweeps.fields import FIELDS, each_once, known_keys, mapping, nonempty_list
+from excessmtl.plain import each_once, known_keys, mapping, nonempty_list
+from excessmtl.sweeps.fields import FIELDS
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.strict_yaml import read_yaml
 from excessmtl.training.config import RunConfig

@@ -79,9 +79,7 @@ def excess_is_better(subject: Subject) -> Finding:
 
     def test(shown: str) -> Check:
         noise = high_noise(subject, shown)
-        found = [
-            beats_all(subject, shown, ADAPTIVE_RIVALS, noise, measure, clearly=True) for measure in (CLEAN, OVERALL)
-        ]
+        found = [beats_all(subject, shown, ADAPTIVE_RIVALS, noise, pick, clearly=True) for pick in (CLEAN, OVERALL)]
         return Check(all(check.ok for check in found), "; ".join(check.text for check in found))
 
     return excess(test)

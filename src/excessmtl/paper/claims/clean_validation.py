@@ -27,7 +27,7 @@ def moml_suffers(subject: Subject) -> Finding:
     """
 
     def test(shown: str) -> Check:
-        overall, clean = (declines(subject, shown, measure=measure) for measure in (OVERALL, CLEAN))
+        overall, clean = (declines(subject, shown, pick=pick) for pick in (OVERALL, CLEAN))
         return Check(overall.ok and clean.ok, f"{overall.text}; {clean.text}")
 
     return every([MOML], test)

@@ -8,7 +8,7 @@ from excessmtl.paper.claims.judging import Check, Finding, every, excess, on
 from excessmtl.paper.claims.measures import CLEAN, NOISY, OVERALL, WEIGHT, Lacking, advantage, clean_weight, spread
 from excessmtl.paper.claims.rules import beats_all, declines
 from excessmtl.paper.claims.verdicts import claim
-from excessmtl.paper.collected import has_course, steps_of
+from excessmtl.paper.collected import has_steps, steps_of
 from excessmtl.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, IMTL, MGDA, UNIFORM
 from excessmtl.paper.subjects import Subject
 
@@ -18,7 +18,7 @@ _SUBSTANTIAL, _NEARLY = 0.6, 0.1
 
 def _noisy_weight(subject: Subject, shown: str) -> Callable[[float, float], float]:
     """The noisy tasks' mean weight between two shares of training, over all seeds."""
-    runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_course(run)]
+    runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_steps(run)]
     if not runs:
         raise Lacking(f"run folders of {shown} at noise {NOISE:g}")
     shares = []
@@ -104,7 +104,7 @@ def superior(subject: Subject) -> Finding:
     """At noise 0.8 its mean accuracy is above that of all four rivals, both on the clean task and overall."""
 
     def test(shown: str) -> Check:
-        found = [beats_all(subject, shown, ADAPTIVE_RIVALS, NOISE, measure) for measure in (CLEAN, OVERALL)]
+        found = [beats_all(subject, shown, ADAPTIVE_RIVALS, NOISE, pick) for pick in (CLEAN, OVERALL)]
         return Check(all(check.ok for check in found), "; ".join(check.text for check in found))
 
     return excess(test)

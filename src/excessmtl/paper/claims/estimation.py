@@ -7,7 +7,7 @@ import pandas as pd
 from excessmtl.paper.claims.judging import Check, Finding, excess, on
 from excessmtl.paper.claims.measures import Lacking
 from excessmtl.paper.claims.verdicts import claim
-from excessmtl.paper.collected import has_course
+from excessmtl.paper.collected import has_steps
 from excessmtl.paper.figures.excess_risk import NOISE, agreement, course
 from excessmtl.paper.subjects import Subject
 
@@ -19,11 +19,11 @@ def _on_courses(subject: Subject, ask: Callable[[pd.DataFrame], Check]) -> Findi
     """Ask about the seeds' mean course of the excess risks."""
 
     def test(shown: str) -> Check:
-        runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_course(run)]
+        runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_steps(run)]
         if not runs:
             raise Lacking(f"run folders of {shown} at noise {NOISE:g}")
         # Runs of different lengths are not mixed: a subject has one number of epochs.
-        return ask(pd.concat([course(run) for run in runs]).groupby(["task", "noisy", "step"], as_index=False).mean())
+        return ask(pd.concat([course(run) for run in runs]).groupby(["task", "noisy", "epoch"], as_index=False).mean())
 
     return excess(test)
 
@@ -42,7 +42,7 @@ def lower_at_first(subject: Subject) -> Finding:
     """
 
     def ask(table: pd.DataFrame) -> Check:
-        early = table[table.step <= _EARLY * table.step.max()]
+        early = table[table.epoch <= _EARLY * table.epoch.max()]
         true, estimated = _means(early, "true"), _means(early, "estimated")
         text = (
             f"true {true[True]:.2f} (noisy) and {true[False]:.2f} (clean), "
@@ -61,7 +61,7 @@ def approach_zero(subject: Subject) -> Finding:
     """
 
     def ask(table: pd.DataFrame) -> Check:
-        late = table[table.step > (1 - _EARLY) * table.step.max()]
+        late = table[table.epoch > (1 - _EARLY) * table.epoch.max()]
         rest = (late.groupby("task").estimated.mean() / table.groupby("task").estimated.max()).to_dict()
         text = ", ".join(f"{task} at {100 * share:.0f} % of its largest" for task, share in rest.items())
         return Check(all(share < _EARLY for share in rest.values()), text)

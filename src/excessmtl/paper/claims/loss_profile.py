@@ -6,7 +6,7 @@ from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, 
 from excessmtl.paper.claims.measures import Lacking, advantage, mean, task_loss
 from excessmtl.paper.claims.rules import declines, opposite
 from excessmtl.paper.claims.verdicts import claim
-from excessmtl.paper.collected import epochs_of, has_course
+from excessmtl.paper.collected import epochs_of, has_epochs
 from excessmtl.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, SINGLE_TASK, UNIFORM
 from excessmtl.paper.subjects import Subject
 
@@ -81,11 +81,12 @@ def equal_losses(subject: Subject) -> Finding:
     clean, noisy = _tasks(subject)
 
     def ratio(shown: str) -> float:
-        runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_course(run)]
-        if not runs:
-            raise Lacking(f"run folders of {shown} at noise {NOISE:g}")
-        ends = [epochs_of(run).iloc[-1] for run in runs]
-        return float(np.mean([end[f"train/{noisy}/loss"] / end[f"train/{clean}/loss"] for end in ends]))
+        columns = [f"train/{task}/loss" for task in (noisy, clean)]
+        runs = [run for _, run in subject.of(shown, NOISE).iterrows() if has_epochs(run)]
+        ends = [table[columns].iloc[-1] for table in map(epochs_of, runs) if set(columns) <= set(table)]
+        if not ends:
+            raise Lacking(f"training losses of {shown} at noise {NOISE:g}")
+        return float(np.mean([end.iloc[0] / end.iloc[1] for end in ends]))
 
     def test(shown: str) -> Check:
         own, even = ratio(shown), ratio(UNIFORM)

@@ -5,53 +5,63 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from excessmtl.analysis import measures
+from excessmtl.analysis.measures import Measure
+from excessmtl.analysis.settings import Setting
+from excessmtl.analysis.statistics import Spread
 from excessmtl.paper.subjects import Subject
 
 POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
 """A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,
 whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference."""
-_CONFIDENCE = 0.90
 _SEEDS_FOR_INTERVAL = 3
 """With two seeds the 90 % interval is nine standard deviations wide and would settle nothing."""
+
+Pick = Callable[[Setting], Measure]
+"""Which measure of a setting is meant."""
 
 
 class Lacking(Exception):
     """The runs a rule needs are not there; the message says which."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A number that every run of a subject has."""
+def _of_groups(key: str) -> Pick:
+    def pick(setting: Setting) -> Measure:
+        found = [measure for measure in measures.score_measures(setting) if measure.key == key]
+        if not found:
+            raise Lacking("a metric that all tasks share")
+        return found[0]
 
-    name: str
-    read: Callable[[pd.Series], float | None]
-    higher_is_better: Callable[[pd.Series], bool]
-
-
-def _column(column: str, name: str) -> Measure:
-    return Measure(name, lambda run: run[column], lambda run: all(run.higher_is_better.values()))
+    return pick
 
 
-CLEAN = _column("clean_score", "clean tasks")
-NOISY = _column("noisy_score", "noisy tasks")
-OVERALL = _column("overall_score", "all tasks")
+CLEAN, NOISY, OVERALL = _of_groups("clean_score"), _of_groups("noisy_score"), _of_groups("overall_score")
 
 
-def task_score(task: str) -> Measure:
+def task_score(task: str) -> Pick:
     """The primary metric of one task."""
-    return Measure(task, lambda run: run.scores[task], lambda run: run.higher_is_better[task])
+    return lambda setting: measures.task_score(setting, task)
 
 
-def task_loss(task: str) -> Measure:
+def task_loss(task: str) -> Pick:
     """The loss of one task on the (clean) test set."""
-    return Measure(f"loss of {task}", lambda run: run.metrics[f"{task}/loss"], lambda run: False)
+    return lambda setting: measures.task_loss(task)
+
+
+def name_of(subject: Subject, pick: Pick) -> str:
+    """What evidence calls the measure."""
+    return pick(subject.setting).title.partition(":")[0]
+
+
+def higher_is_better(subject: Subject, pick: Pick) -> bool:
+    """The direction of the measure."""
+    return pick(subject.setting).better == "higher"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Seed by seed: points of a share, percent of an error, or plain units."""
+    """Seed by seed: points of a share, percent of another score, or plain units."""
 
     by_seed: tuple[float, ...]
     unit: str
@@ -65,11 +75,10 @@ class Difference:
     @property
     def interval(self) -> tuple[float, float] | None:
         """90 % of Student's t, from three seeds on."""
-        count = len(self.by_seed)
-        if count < _SEEDS_FOR_INTERVAL:
+        spread = Spread.of(self.by_seed)
+        if spread.count < _SEEDS_FOR_INTERVAL:
             return None
-        half = float(student.ppf((1 + _CONFIDENCE) / 2, count - 1) * np.std(self.by_seed, ddof=1) / np.sqrt(count))
-        return self.mean - half, self.mean + half
+        return spread.mean - spread.half_width, spread.mean + spread.half_width
 
     @property
     def is_clear(self) -> bool:
@@ -85,44 +94,41 @@ class Difference:
         return f"{text} (90 % interval {low} to {high})"
 
 
-def values(subject: Subject, shown: str, noise: float, measure: Measure) -> pd.Series:
+def values(subject: Subject, shown: str, noise: float, pick: Pick) -> pd.Series:
     """The measure by seed; runs that diverged have none."""
     runs = subject.of(shown, noise)
-    found = {int(run.seed): measure.read(run) for _, run in runs.iterrows()}
-    numbers = pd.Series({seed: value for seed, value in found.items() if value is not None}, dtype=float).dropna()
+    column = pd.Series(list(pick(subject.setting).values(subject.setting)), subject.runs.index, float)
+    numbers = pd.Series(column[runs.index].to_numpy(), runs.seed.to_numpy(), float).dropna()
     if numbers.empty:
         reason = "no run" if runs.empty else "only diverged runs"
         raise Lacking(f"{reason} of {shown} at noise {noise:g}")
     return numbers
 
 
-def mean(subject: Subject, shown: str, noise: float, measure: Measure) -> float:
+def mean(subject: Subject, shown: str, noise: float, pick: Pick) -> float:
     """Over the seeds."""
-    return float(values(subject, shown, noise, measure).mean())
+    return float(values(subject, shown, noise, pick).mean())
 
 
-def spread(subject: Subject, shown: str, noise: float, measure: Measure) -> str:
+def spread(subject: Subject, shown: str, noise: float, pick: Pick) -> str:
     """Mean and standard deviation as text."""
-    numbers = values(subject, shown, noise, measure)
-    share = _direction(subject, measure)
-    scale, digits = (100, 1) if share else (1, 3)
-    text = f"{scale * numbers.mean():.{digits}f}"
-    return text if len(numbers) < 2 else f"{text} ± {scale * numbers.std():.{digits}f}"
+    measure = pick(subject.setting)
+    return Spread.of(measure.factor * values(subject, shown, noise, pick)).text(1 if measure.unit == "%" else 3)
 
 
-def harm(subject: Subject, shown: str, noise: float, measure: Measure = CLEAN) -> Difference:
+def harm(subject: Subject, shown: str, noise: float, pick: Pick = CLEAN) -> Difference:
     """How much worse a method is at a noise level than without noise: positive is worse."""
-    return _worse(values(subject, shown, noise, measure), values(subject, shown, 0.0, measure), subject, measure)
+    return _worse(values(subject, shown, noise, pick), values(subject, shown, 0.0, pick), pick(subject.setting))
 
 
-def advantage(subject: Subject, better: str, worse: str, noise: float, measure: Measure = CLEAN) -> Difference:
+def advantage(subject: Subject, better: str, worse: str, noise: float, pick: Pick = CLEAN) -> Difference:
     """How much better one method is than another at the same noise level: positive is better."""
-    return _worse(values(subject, worse, noise, measure), values(subject, better, noise, measure), subject, measure)
+    return _worse(values(subject, worse, noise, pick), values(subject, better, noise, pick), pick(subject.setting))
 
 
 def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
     """The share of the clean tasks in the weights of the last epoch, by seed."""
-    return values(subject, shown, noise, _column("clean_weight", "clean weight"))
+    return values(subject, shown, noise, lambda setting: measures.CLEAN_WEIGHT)
 
 
 def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
@@ -133,8 +139,7 @@ def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
 
 def clean_share_of_tasks(subject: Subject) -> float:
     """The clean weight of uniform weighting."""
-    run = subject.runs.iloc[0]
-    return 1 - len(run.noisy_tasks) / len(run.scores)
+    return len(subject.setting.clean_tasks) / len(subject.setting.tasks)
 
 
 def levels(subject: Subject, shown: str) -> list[float]:
@@ -143,15 +148,11 @@ def levels(subject: Subject, shown: str) -> list[float]:
 
 
 def high_noise(subject: Subject, shown: str, least: float = 0.6) -> float:
-    """The highest noise level a method was run at, which must be high, beside one without noise."""
+    """The highest noise level a method was run at, which must be high, next to one without noise."""
     found = levels(subject, shown)
     if not found or found[0] > 0 or found[-1] < least:
         raise Lacking(f"runs of {shown} without noise and with at least {least:g}")
     return found[-1]
-
-
-def _direction(subject: Subject, measure: Measure) -> bool:
-    return measure.higher_is_better(subject.runs.iloc[0])
 
 
 def _paired(first: pd.Series, second: pd.Series) -> tuple[float, ...]:
@@ -162,10 +163,11 @@ def _paired(first: pd.Series, second: pd.Series) -> tuple[float, ...]:
     return tuple(difference.tolist())
 
 
-def _worse(second: pd.Series, first: pd.Series, subject: Subject, measure: Measure) -> Difference:
-    if _direction(subject, measure):
-        return Difference(_paired(100 * first, 100 * second), "points", POINTS)
-    return Difference(_paired(100 * second / first, 100 * first / first), "%", PERCENT)
+def _worse(second: pd.Series, first: pd.Series, measure: Measure) -> Difference:
+    sign = 1 if measure.better == "higher" else -1
+    if measure.unit == "%":
+        return Difference(_paired(sign * 100 * first, sign * 100 * second), "points", POINTS)
+    return Difference(_paired(-sign * 100 * second / first, -sign * 100 * first / first), "%", PERCENT)
 
 
 def _seeds(count: int) -> str:

@@ -86,5 +86,5 @@ def segmentation_declines(subject: Subject) -> Finding:
     """For the rivals and uniform weighting it is more than 1 point lower at the highest noise level than without noise
     (90 % interval above 0), and no step from one level to the next gains half a point.
     """
-    measure = task_score(SEGMENTATION)
-    return every((*ADAPTIVE_RIVALS, UNIFORM), lambda shown: declines_monotonically(subject, shown, measure))
+    pick = task_score(SEGMENTATION)
+    return every((*ADAPTIVE_RIVALS, UNIFORM), lambda shown: declines_monotonically(subject, shown, pick))

@@ -7,14 +7,16 @@ from excessmtl.paper.claims.judging import Check
 from excessmtl.paper.claims.measures import (
     CLEAN,
     WEIGHT,
-    Measure,
+    Pick,
     advantage,
     clean_share_of_tasks,
     clean_weight,
     harm,
     high_noise,
+    higher_is_better,
     levels,
     mean,
+    name_of,
     spread,
     weight_shift,
 )
@@ -42,18 +44,18 @@ def opposite(check: Check) -> Check:
     return Check(not check.ok, check.text)
 
 
-def declines(subject: Subject, shown: str, noise: float | None = None, measure: Measure = CLEAN) -> Check:
+def declines(subject: Subject, shown: str, noise: float | None = None, pick: Pick = CLEAN) -> Check:
     """The score is clearly worse at a noise level (the highest) than without noise."""
     level = high_noise(subject, shown) if noise is None else noise
-    change = harm(subject, shown, level, measure)
-    course = f"{spread(subject, shown, 0.0, measure)} to {spread(subject, shown, level, measure)}"
-    return Check(change.is_clear, f"{measure.name} {course} at noise {level:g}, worse by {change}")
+    change = harm(subject, shown, level, pick)
+    course = f"{spread(subject, shown, 0.0, pick)} to {spread(subject, shown, level, pick)}"
+    return Check(change.is_clear, f"{name_of(subject, pick)} {course} at noise {level:g}, worse by {change}")
 
 
-def declines_monotonically(subject: Subject, shown: str, measure: Measure = CLEAN) -> Check:
+def declines_monotonically(subject: Subject, shown: str, pick: Pick = CLEAN) -> Check:
     """Clearly worse at the end, and no step between noise levels that is better by half the margin."""
-    end = declines(subject, shown, measure=measure)
-    harms = [harm(subject, shown, level, measure) for level in levels(subject, shown)]
+    end = declines(subject, shown, pick=pick)
+    harms = [harm(subject, shown, level, pick) for level in levels(subject, shown)]
     falling = all(later.mean > sooner.mean - later.margin / 2 for sooner, later in itertools.pairwise(harms))
     return Check(end.ok and falling, end.text if falling else f"{end.text}, not monotonically")
 
@@ -68,17 +70,17 @@ def stays_flat(subject: Subject, shown: str) -> Check:
 
 
 def beats_all(
-    subject: Subject, shown: str, rivals: Sequence[str], noise: float, measure: Measure = CLEAN, clearly: bool = False
+    subject: Subject, shown: str, rivals: Sequence[str], noise: float, pick: Pick = CLEAN, clearly: bool = False
 ) -> Check:
     """The mean is above every rival's; `clearly`: by the margin, with the interval above 0."""
-    ahead = {rival: advantage(subject, shown, rival, noise, measure) for rival in rivals}
+    ahead = {rival: advantage(subject, shown, rival, noise, pick) for rival in rivals}
     closest = min(ahead, key=lambda rival: ahead[rival].mean)
-    text = f"{measure.name} {spread(subject, shown, noise, measure)} at noise {noise:g}, ahead of {closest} by "
+    text = f"{name_of(subject, pick)} {spread(subject, shown, noise, pick)} at noise {noise:g}, ahead of {closest} by "
     passed = all(difference.is_clear if clearly else difference.mean > 0 for difference in ahead.values())
     return Check(passed, f"{text}{ahead[closest]}")
 
 
-def best_rival(subject: Subject, rivals: Sequence[str], noise: float, measure: Measure) -> str:
+def best_rival(subject: Subject, rivals: Sequence[str], noise: float, pick: Pick) -> str:
     """The one with the best mean."""
-    sign = 1 if measure.higher_is_better(subject.runs.iloc[0]) else -1
-    return max(rivals, key=lambda rival: sign * mean(subject, rival, noise, measure))
+    sign = 1 if higher_is_better(subject, pick) else -1
+    return max(rivals, key=lambda rival: sign * mean(subject, rival, noise, pick))

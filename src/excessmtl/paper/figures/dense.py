@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.analysis.statistics import summary_rows
 from excessmtl.paper.figures.trends import plot_band
 from excessmtl.paper.methods import COMPARED, NORMALISED, SINGLE_TASK
 from excessmtl.paper.plans import grid
 from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.seeds import summary_rows
 from excessmtl.paper.style import ORDER, heading, legend_below, tidy
 from excessmtl.paper.subjects import Subject
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.paper.collected import epochs_of, has_course, steps_of
+from excessmtl.paper.collected import epochs_of, has_epochs, has_steps, steps_of
 from excessmtl.paper.methods import COMPARED
 from excessmtl.paper.plans import grid
 from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
@@ -41,7 +41,7 @@ def accuracy_course(run: pd.Series) -> pd.DataFrame:
 
 
 def _courses(subject: Subject) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    runs = [run for _, run in subject.of(COMPARED, NOISE).iterrows() if has_course(run)]
+    runs = [run for _, run in subject.of(COMPARED, NOISE).iterrows() if has_steps(run) and has_epochs(run)]
     if not runs:
         return None
     known = [{"data": subject.title, "method": run.shown, "seed": run.seed, "noise": NOISE} for run in runs]

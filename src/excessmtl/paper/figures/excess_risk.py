@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.paper.collected import has_course, steps_of
+from excessmtl.analysis.palette import COLOURS
+from excessmtl.paper.collected import has_steps, steps_of
 from excessmtl.paper.methods import PAPER, ROBUST, SINGLE_TASK
 from excessmtl.paper.plans import grid
 from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
@@ -23,7 +24,7 @@ from excessmtl.paper.subjects import Subject
 NOISE = 0.6
 ESTIMATORS = (PAPER, ROBUST)
 _BINS = 40
-_COLOURS = {False: "#0072b2", True: "#d55e00"}
+_COLOURS = {False: COLOURS[0][0], True: COLOURS[1][0]}
 
 
 def course(run: pd.Series) -> pd.DataFrame:
@@ -31,13 +32,13 @@ def course(run: pd.Series) -> pd.DataFrame:
     steps = steps_of(run)
     length = len(steps.losses)
     bins = np.arange(length) * min(_BINS, length) // length
-    middle = pd.Series(np.arange(length)).groupby(bins).mean()
+    middle = pd.Series((np.arange(length) + 0.5) * int(run.epochs) / length).groupby(bins).mean()
     converged = converged_losses(run)
     tables = []
     for task in steps.losses:
         loss, risk = (column[task].groupby(bins).mean() for column in (steps.losses, steps.excess_risks))
         noisy = task in run.noisy_tasks
-        row = {"task": task, "noisy": noisy, "step": middle, "loss": loss, "true": loss - converged[task]}
+        row = {"task": task, "noisy": noisy, "epoch": middle, "loss": loss, "true": loss - converged[task]}
         tables.append(pd.DataFrame({**row, "estimated": risk}))
     return pd.concat(tables, ignore_index=True)
 
@@ -86,10 +87,10 @@ def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
 
 
 def _courses(subject: Subject) -> list[pd.DataFrame]:
-    alone = {run.seed: converged_losses(run) for _, run in subject.of(SINGLE_TASK, NOISE).iterrows() if has_course(run)}
+    alone = {run.seed: converged_losses(run) for _, run in subject.of(SINGLE_TASK, NOISE).iterrows() if has_steps(run)}
     tables = []
     for _, run in subject.of(ESTIMATORS, NOISE).iterrows():
-        if not has_course(run):
+        if not has_steps(run):
             continue
         table = course(run).assign(method=run.shown, seed=run.seed)
         table["scaled"] = table.estimated * _factor(table.dropna(subset=["estimated"]))
@@ -107,11 +108,11 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
         own = table[table.method == method]
         for noisy, colour in _COLOURS.items():
             name = "noisy task" if noisy else "clean task"
-            mean = own[own.noisy == noisy].groupby("step")[["true", "scaled"]].mean()
+            mean = own[own.noisy == noisy].groupby("epoch")[["true", "scaled"]].mean()
             axes.plot(mean.index, mean.true, color=colour, lw=1.8, label=f"{name}: loss minus converged loss")
             axes.plot(mean.index, mean.scaled, color=colour, lw=1.4, ls="--", label=f"{name}: estimate, scaled")
         told = ", ".join(_correlation(own, noisy) for noisy in _COLOURS)
-        tidy(axes, f"{method}\ncorrelation: {told}", "step", "excess risk" if axes is panels[0] else "")
+        tidy(axes, f"{method}\ncorrelation: {told}", "epoch", "excess risk" if axes is panels[0] else "")
     panels[0].legend(fontsize=SMALL)
     heading(picture, f"{subject.title}; noise {NOISE:g}")
     return picture
@@ -119,5 +120,5 @@ def _picture(subject: Subject, table: pd.DataFrame) -> Figure:
 
 def _correlation(table: pd.DataFrame, noisy: bool) -> str:
     """Of the seeds' mean course."""
-    mean = table[table.noisy == noisy].groupby(["task", "step"], as_index=False)[["true", "estimated"]].mean()
+    mean = table[table.noisy == noisy].groupby(["task", "epoch"], as_index=False)[["true", "estimated"]].mean()
     return f"{'noisy' if noisy else 'clean'} {agreement(mean)[0]['correlation']:.2f}"

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.analysis.statistics import summary_rows
 from excessmtl.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.paper.plans import grid
 from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
+from excessmtl.paper.seeds import summary_rows
 from excessmtl.paper.style import ORDER, heading, legend_below, log_scale, look, tidy
 from excessmtl.paper.subjects import Subject
 
