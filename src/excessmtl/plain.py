@@ -2,7 +2,8 @@
 
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +85,8 @@ def nonempty_list(content: Mapping[str, Any], key: str, default: list[Any] | Non
     return value
 
 
-def each_once(values: Sequence[Any], key: str, advice: str) -> None:
+def each_once(values: Sequence[Hashable], key: str, advice: str) -> None:
     """Refuses a value that is listed twice."""
-    twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
-    if twice is not None:
-        raise ValueError(f"{key} has {twice!r} twice; {advice}")
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ValueError(f"{key} has {twice[0]!r} twice; {advice}")

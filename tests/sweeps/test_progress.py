@@ -15,13 +15,13 @@ def test_a_line_for_everything_that_happens():
     with SweepProgress(Console(file=file, width=60)) as progress:
         progress.on_start(runs, 4, 2)
         progress.on_finished(runs[0], {"scores": {"a": 0.5, "b": None, "c": 1, "d": 1, "e": 1}}, 20)
-        progress.on_death("killed", 2)
+        progress.on_death(runs[1], "killed")
         progress.on_failed(Failure(runs[1], "no [room]", ""))
         progress.on_finished(runs[2], {"scores": {"a": 0.5}}, 20)
     assert file.getvalue().splitlines() == [
         "3 runs to do, 4 are finished already; 2 at a time",
         "1/3  school, [red] one, noise 0, seed 0: a 0.5000, b diverged, c 1.0000, d 1.0000, ...  (about 20 s left)",
-        "a worker died (killed); 2 runs go on from their checkpoints",
+        "school, [red] one, noise 0, seed 1: its worker died (killed); it will go on from its checkpoint",
         "2/3  school, [red] one, noise 0, seed 1: FAILED: no [room]  (about 20 s left)",
         "3/3  school, [red] one, noise 0, seed 2: a 0.5000",
     ]

@@ -98,7 +98,16 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path):
         ({"settings": {"epochs": 0}}, "epochs must be at least 1, found 0"),
         ({"settings": {"exclude_true": 1}}, "exclude_true must be true or false, found 1"),
         ({"settings": {"noisy_tasks": "joint_1"}}, "noisy_tasks must be a list of names, found 'joint_1'"),
-        ({"name": 3}, "name must be a word"),
+        ({"name": 3}, "name must be a plain name without / or"),
+        ({"name": "../../x"}, "name must be a plain name without / or"),
+        ({"name": "/tmp/x"}, "name must be a plain name without / or"),
+        ({"name": ".."}, "name must be a plain name without / or"),
+        ({"seeds": 1_000_000_000}, "seeds must be at most 100000, found 1000000000"),
+        ({"seeds": 60_000, "noise": [0, 0.5]}, "the study has 120000 runs, more than 100000"),
+        (
+            {"methods": [{"method": "excess", "options": {k: {"grid": list(range(400))} for k in ("a", "b")}}]},
+            "the grids of excess have more than 100000 points",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_key(change, message):
@@ -131,6 +140,13 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path, text, message):
     assert str(path) in str(refused.value)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_nested_aliases_are_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    (tmp_path / "s.yaml").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"s\.yaml: \*a0 \(line 2\) is an alias; write the value out"):
+        read_study(tmp_path / "s.yaml")
 
 
 def test_every_field_of_a_run_has_a_kind():

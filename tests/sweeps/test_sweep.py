@@ -3,11 +3,11 @@
 import importlib.util
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 import stub_workers
 
 from excessmtl.analysis.collect import collect, read_table
-from excessmtl.sweeps.lock import only_one
+from excessmtl.sweeps.lock import only_one, only_this_run
 from excessmtl.sweeps.study import expand, folder_of
 from excessmtl.sweeps.sweep import SilentSweep, sweep
 from excessmtl.sweeps.worker import run
@@ -43,8 +43,8 @@ class Witness(SilentSweep):
     def on_failed(self, failure):
         self.failed.append(failure)
 
-    def on_death(self, reason, again):
-        self.hit.append(again)
+    def on_death(self, config, reason):
+        self.hit.append(config)
 
 
 def started(out):
@@ -120,9 +120,10 @@ def test_a_death_is_no_fault_of_the_run(tmp_path, monkeypatch, jobs):
     witness = Witness()
     outcome = sweep(study(4, ["uniform"]), tmp_path, jobs=jobs, watcher=witness)
     assert len(outcome.finished) == len(witness.ended) == 4
-    assert witness.hit
-    assert max(witness.hit) <= jobs
+    assert [config.seed for config in witness.hit] == [1]  # the others did not notice
     assert not outcome.failed
+    assert started(tmp_path).most_common(2)[0][1] == 2
+    assert started(tmp_path).total() == 5
 
 
 @pytest.mark.slow
@@ -157,8 +158,7 @@ def ended(code):
     raise Ended
 
 
-@pytest.mark.parametrize("gone", ["parent", "notes"])
-def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatch, gone):
+def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatch):
     """It must not go on writing in a folder that the next sweep works in."""
     steps = []
 
@@ -166,18 +166,29 @@ def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatc
         for step in range(3):
             watcher.on_step(0, step, 3, None)
             steps.append(step)
-            if gone == "parent":
-                monkeypatch.setattr(os, "getppid", lambda: 1)
-            else:
-                shutil.rmtree(tmp_path / "notes")
+            monkeypatch.setattr(os, "getppid", lambda: 1)
 
     monkeypatch.setattr(signal, "signal", lambda *args: None)
     monkeypatch.setattr(os, "_exit", ended)
     monkeypatch.setattr("excessmtl.sweeps.worker.train", train)
-    (tmp_path / "notes").mkdir()
     with pytest.raises(Ended):
-        run(0, study(1)[0], tmp_path, tmp_path / "notes" / "0")
+        run(study(1)[0], tmp_path / "run")
     assert steps == [0]
+
+
+def test_a_run_waits_for_the_process_that_still_works_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *args: None)
+    monkeypatch.setattr("excessmtl.sweeps.worker.train", lambda *args, **options: {"scores": {}})
+    folder = tmp_path / "noise-0" / "seed-0"
+    with ThreadPoolExecutor(1) as pool:
+        with only_this_run(folder):
+            waiting = pool.submit(run, study(1)[0], folder)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+        assert waiting.result(timeout=30).summary == {"scores": {}}
+    with only_this_run(folder), pytest.raises(ValueError, match="another process is at work in"):  # noqa: SIM117
+        with only_this_run(folder, patience=0):
+            pass
 
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path):
@@ -195,10 +206,9 @@ def test_what_a_run_raises_is_sent_back_in_one_line(tmp_path, monkeypatch):
         raise MemoryError("no\nroom")
 
     monkeypatch.setattr("excessmtl.sweeps.worker.train", broken)
-    result = run(3, study(1)[0], tmp_path, tmp_path / "note")
-    assert (result.number, result.summary, result.reason) == (3, None, "MemoryError: no room")
+    result = run(study(1)[0], tmp_path / "run")
+    assert (result.summary, result.reason) == (None, "MemoryError: no room")
     assert "Traceback" in result.details
-    assert not (tmp_path / "note").exists()
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,23 @@ def _benchmark(config: RunConfig) -> str:
     bare = RunConfig(config.benchmark, config.method).to_dict()
     names = [field.name for field in fields(config) if field.name not in (*_OF_THE_PATH, *_OF_THE_MACHINE)]
     chosen = {name: plain[name] for name in names if plain[name] != bare[name]}
-    return f"{config.benchmark}-{_digest(chosen)}" if chosen else config.benchmark
+    words = _words(config.benchmark)
+    if words != config.benchmark:  # an import path, a file
+        chosen["benchmark"] = config.benchmark
+    return f"{words}-{_digest(chosen)}" if chosen else words
 
 
 def _method(config: RunConfig) -> str:
     if config.name == config.method and not config.options:
         return config.method
-    words = re.sub(r"[^A-Za-z0-9_.=]+", "-", config.name)[:_LONGEST].strip("-.")
+    words = _words(config.name)
     told = {"method": config.method, "options": dict(config.options), "label": config.name}
     return f"{words}-{_digest(told)}".lstrip("-")
+
+
+def _words(name: str) -> str:
+    """What of a name may stand in the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name)[:_LONGEST].strip("-.")
 
 
 def _shortest(number: float) -> str:

@@ -42,8 +42,8 @@ class SweepWatcher(Protocol):
         """After each run that is given up."""
         ...
 
-    def on_death(self, reason: str, again: int) -> None:
-        """A worker has died, and `again` runs that were under way with it."""
+    def on_death(self, config: RunConfig, reason: str) -> None:
+        """The worker of a run has died; the run will be tried again."""
         ...
 
 
@@ -59,5 +59,5 @@ class SilentSweep:
     def on_failed(self, failure: Failure) -> None:
         """Nothing."""
 
-    def on_death(self, reason: str, again: int) -> None:
+    def on_death(self, config: RunConfig, reason: str) -> None:
         """Nothing."""

@@ -61,9 +61,9 @@ class SweepProgress:
         self.pace.ended(failure.config)
         self._end(failure.config, f"FAILED: {failure.reason}")
 
-    def on_death(self, reason: str, again: int) -> None:
+    def on_death(self, config: RunConfig, reason: str) -> None:
         """The sweep goes on."""
-        self._print(f"a worker died ({reason}); {again} runs go on from their checkpoints")
+        self._print(f"{described(config)}: its worker died ({reason}); it will go on from its checkpoint")
 
     def _end(self, config: RunConfig, news: str) -> None:
         self.ended += 1

@@ -1,4 +1,4 @@
-"""YAML as people mean it: 1e-3 is a number, and a key that stands there twice is a mistake."""
+"""YAML as people mean it: 1e-3 is a number, a key that stands there twice is a mistake, and there are no aliases."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,13 @@ import yaml
 
 
 class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # A few nested aliases stand for billions of values, which every check would look at.
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise ValueError(f"*{event.anchor} (line {event.start_mark.line + 1}) is an alias; write the value out")
+        return super().compose_node(parent, index)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -25,11 +32,11 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file as plain values; what cannot be read is one sentence that names the file."""
     try:
-        return yaml.load(path.read_text(), _Loader)  # a SafeLoader: plain values only
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: plain values only
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{line} is not YAML: {error.problem}; texts with brackets need quotes") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

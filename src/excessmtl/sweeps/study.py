@@ -16,12 +16,13 @@ settings: {epochs: 30}          # fields of every run; a benchmark's own go befo
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from excessmtl.plain import each_once, known_keys, mapping, nonempty_list
+from excessmtl.plain import TEXT, Kind, each_once, known_keys, mapping, nonempty_list
 from excessmtl.sweeps.fields import FIELDS
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.strict_yaml import read_yaml
@@ -35,6 +36,9 @@ _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
 _RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in _VARIED)
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
+
+_MOST_RUNS = 100_000
+_NAME = Kind("a plain name without / or \\ (it names a folder)", lambda value: _is_folder_name(value))
 
 Fields = dict[str, Any]
 
@@ -70,18 +74,27 @@ def expand(plain: Any, name: str) -> Study:
     levels = [FIELDS["noise"].checked(level, "noise") for level in nonempty_list(content, "noise", [0.0])]
     each_once(levels, "noise", "keep one")
     seeds = _seeds(content.get("seeds", 1))
+    count = len(benchmarks) * len(levels) * len(methods) * len(seeds)
+    if count > _MOST_RUNS:
+        raise ValueError(f"the study has {count} runs, more than {_MOST_RUNS}; give fewer seeds, levels or methods")
     combinations = itertools.product(benchmarks, levels, methods, seeds)
     runs = tuple(
         RunConfig(**{**settings, **benchmark, **method, "noise": float(noise), "seed": seed})
         for benchmark, noise, method, seed in combinations
     )
-    return Study(FIELDS["label"].checked(content.get("name", name), "name"), runs)
+    return Study(_NAME.checked(content.get("name", name), "name"), runs)
+
+
+def _is_folder_name(value: Any) -> bool:
+    return TEXT.fits(value) and value.strip(". ") != "" and not set(value) & set("/\\:\0")
 
 
 def _seeds(plain: Any) -> Sequence[int]:
     if isinstance(plain, int) and not isinstance(plain, bool):
         if plain < 1:
             raise ValueError(f"seeds must be at least 1, found {plain}; it is how many there are, or a list of them")
+        if plain > _MOST_RUNS:
+            raise ValueError(f"seeds must be at most {_MOST_RUNS}, found {plain}; it is how many there are")
         return range(plain)
     seeds = [FIELDS["seed"].checked(seed, "seeds") for seed in nonempty_list({"seeds": plain}, "seeds")]
     each_once(seeds, "seeds", "keep one")
@@ -110,6 +123,8 @@ def _methods(entry: Any) -> list[Fields]:
     grids = {name: nonempty_list(value, "grid") for name, value in options.items() if _is_grid(value)}
     if not grids:
         return [found]
+    if math.prod(map(len, grids.values())) > _MOST_RUNS:
+        raise ValueError(f"the grids of {found['method']} have more than {_MOST_RUNS} points; give fewer values")
     variants = []
     for values in itertools.product(*grids.values()):
         point = dict(zip(grids, values, strict=True))

@@ -1,22 +1,17 @@
 """A sweep: the runs of a study that are not finished yet, several at a time, whatever dies on the way.
 
-A run that raises is reported and leaves the others alone. When a worker process dies, the pool goes with it: a new one
-goes on with what is left, from the checkpoints. A run that was under way at two deaths is then run alone; if its worker
-dies again, the run itself is at fault and is given up.
+A run that raises is reported and leaves the others alone. A run whose worker process dies is tried again from its
+checkpoint, the third time alone, in case it was too much for the machine together with others; then it is given up.
 """
 
-import secrets
-import shutil
-import warnings
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
-from joblib import Parallel, delayed, effective_n_jobs
 
 from excessmtl.analysis.collect import collect, write_table
 from excessmtl.files import atomic_write
-from excessmtl.sweeps.backends import using_backend
+from excessmtl.sweeps.backends import Backend, Died, using_backend
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.lock import only_one
 from excessmtl.sweeps.outcome import Failure, Outcome, SilentSweep, SweepWatcher
@@ -26,9 +21,8 @@ from excessmtl.training.run_folder import RunFolder
 
 __all__ = ["Failure", "Outcome", "SilentSweep", "SweepWatcher", "is_finished", "sweep"]
 
-_NOTES = ".under-way"
 _DEATHS_TOGETHER = 2
-"""How often a run may be under way at the death of a pool before it is run alone."""
+"""How often the worker of a run may die before the run is tried alone."""
 
 
 def sweep(
@@ -52,8 +46,8 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
-    with using_backend(backend), only_one(out):
-        return _Sweep(runs, out, jobs or effective_n_jobs(-1), watcher or SilentSweep()).execute()
+    with using_backend(backend) as chosen, only_one(out):
+        return _Sweep(runs, out, jobs or chosen.slots(), chosen, watcher or SilentSweep()).execute()
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:
@@ -64,13 +58,15 @@ def is_finished(config: RunConfig, out: Path) -> bool:
 class _Sweep:
     """The state of a sweep; a run is known by its number."""
 
-    def __init__(self, runs: Sequence[RunConfig], out: Path, jobs: int, watcher: SweepWatcher) -> None:
+    def __init__(
+        self, runs: Sequence[RunConfig], out: Path, jobs: int, backend: Backend, watcher: SweepWatcher
+    ) -> None:
         self.runs = sorted(runs, key=lambda config: config.seed)
         self.folders = [out / folder_of(config) for config in self.runs]
         (often, count), *_ = [*Counter(self.folders).most_common(1), (None, 0)]
         if count > 1:
             raise ValueError(f"{count} runs of the sweep are the same (folder {often}); keep one")
-        self.out, self.jobs, self.watcher = out, jobs, watcher
+        self.out, self.jobs, self.backend, self.watcher = out, jobs, backend, watcher
         self.left = [number for number, config in enumerate(self.runs) if not is_finished(config, out)]
         self.deaths = dict.fromkeys(self.left, 0)
         self.finished: list[int] = []
@@ -92,56 +88,32 @@ class _Sweep:
         return Outcome(tuple(self.runs[number] for number in self.finished), before, tuple(self.failed))
 
     def _round(self, numbers: Sequence[int], jobs: int) -> None:
-        """Runs in one pool of workers, until all have ended or a worker dies."""
-        # The pool takes tasks ahead of time; which runs are under way is known by the notes of the workers.
-        shutil.rmtree(self.out / _NOTES, ignore_errors=True)
-        notes = self.out / _NOTES / secrets.token_hex(4)  # no worker of an earlier round finds its own again
-        notes.mkdir(parents=True)
-        tasks = (
-            delayed(run)(number, self.runs[number], self.folders[number], notes / str(number)) for number in numbers
-        )
-        # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
-        pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
-        results = pool(tasks)
-        try:
-            while True:
-                try:
-                    result = next(results)
-                except StopIteration:
-                    return
-                except Exception as death:  # of a worker: what a run raises is caught there
-                    self._after(death, [int(note.name) for note in notes.iterdir()] or self._lost(numbers))
-                    return
-                self._end(result)
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # joblib's advice when results are not waited for
-                results.close()
-            shutil.rmtree(self.out / _NOTES, ignore_errors=True)
+        """Each of these runs once."""
+        tasks = {number: partial(run, self.runs[number], self.folders[number]) for number in numbers}
+        for number, result in self.backend.compute(tasks, jobs):
+            if isinstance(result, Died):
+                self._after(number, result)
+            else:
+                self._end(number, result)
 
-    def _lost(self, numbers: Sequence[int]) -> list[int]:
-        """Workers died before they began a run: it may be any of those that are left."""
-        return [number for number in numbers if number in self.left]
-
-    def _end(self, result: Result) -> None:
-        config = self.runs[result.number]
-        self.left.remove(result.number)
+    def _end(self, number: int, result: Result) -> None:
+        config = self.runs[number]
+        self.left.remove(number)
         if result.summary is None:
             self._give_up(Failure(config, result.reason, result.details))
         else:
-            self.finished.append(result.number)
+            self.finished.append(number)
             self.watcher.on_finished(config, result.summary, result.seconds)
 
-    def _after(self, death: Exception, hit: Sequence[int]) -> None:
-        message = " ".join(str(death).split())
-        reason = message.split(". ")[0] or type(death).__name__
-        self.watcher.on_death(reason, len(hit))
-        for number in hit:
-            self.deaths[number] += 1
-            if self.deaths[number] > _DEATHS_TOGETHER:
-                self.left.remove(number)
-                why = f"its worker died {self.deaths[number]} times, at last alone: {reason}"
-                self._give_up(Failure(self.runs[number], why, message))
+    def _after(self, number: int, death: Died) -> None:
+        config = self.runs[number]
+        self.deaths[number] += 1
+        if self.deaths[number] <= _DEATHS_TOGETHER:
+            self.watcher.on_death(config, death.reason)
+            return
+        self.left.remove(number)
+        why = f"its worker died {self.deaths[number]} times, at last alone: {death.reason}"
+        self._give_up(Failure(config, why, death.details))
 
     def _give_up(self, failure: Failure) -> None:
         self.failed.append(failure)
