@@ -63,7 +63,9 @@ def read_steps(path: Path) -> Steps:
         shapes = {table.shape for table in tables.values()}
         if len(shapes) != 1 or shapes.pop()[1] != len(tasks):
             raise ValueError(f"its arrays must be [steps, {len(tasks)} tasks]")
-    except _DAMAGED as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # the file itself, not what its entries say
+            raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path} is not the steps.npz of a run ({reason}); delete the run or make it again") from error
     return Steps(**{name: pd.DataFrame(table, columns=tasks) for name, table in tables.items()})
