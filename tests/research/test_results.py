@@ -13,6 +13,7 @@ from excessmtl.analysis.courses import read_epochs, read_steps
 from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.paper.collected import Runs, epochs_of, has_steps, steps_of
 from excessmtl.paper.methods import COMPARED
+from excessmtl.sweeps.study import read_study
 from made_up_runs import as_frame, write_course
 from research import publish
 from research.results import PUBLISHED, main, read_commands
@@ -149,3 +150,18 @@ def test_published_courses_are_means_over_stretches_of_steps(tmp_path):
     np.testing.assert_allclose(publish.thin(whole, 30), whole.to_numpy().reshape(30, 10, 2).mean(1), rtol=1e-6)
     original = read_epochs(tmp_path / "runs" / shown[0].folder / "metrics.csv")
     pd.testing.assert_frame_equal(epochs_of(shown[0]).round(5), original.round(5))
+
+
+def test_the_published_runs_are_those_of_the_studies_in_the_repository():
+    root = Path(__file__).parents[2]
+    planned = {
+        (run.benchmark, run.name, run.noise, run.seed)
+        for path in (root / "studies/results").glob("*.yaml")
+        for run in read_study(path).runs
+    }
+    frame = read_table(root / PUBLISHED / "runs.csv.gz")
+    made = set(zip(frame.benchmark, frame.label, frame.noise, frame.seed, strict=True))
+    assert made <= planned
+    missing = planned - made
+    assert {benchmark for benchmark, *_ in missing} == {"synthetic-rooms"}
+    assert f"{len(missing)} of its 105 runs of rooms are missing" in (root / PUBLISHED / "commands.yaml").read_text()

@@ -49,6 +49,16 @@ def test_a_trivial_predictor_is_scored_on_every_task():
     assert all(0.5 < score < 2 for score in arm.values())
 
 
+@pytest.mark.parametrize("name", ["multimnist", "simulated-arm"])
+def test_the_trivial_scores_in_the_file_are_those_of_the_data(rows, name, monkeypatch):
+    monkeypatch.setenv("EXCESSMTL_DATA", "no/such/folder")  # the bundled digits, also where MNIST is in the cache
+    found = trivial_scores(registry()[name].load(None, 0))
+    published = {
+        f"{r['task']}/{r['metric']}": float(r["trivial"]) for r in rows if (r["benchmark"], r["seed"]) == (name, "0")
+    }
+    assert published == pytest.approx(found, abs=1e-4)
+
+
 def test_every_task_of_every_stand_in_is_in_the_file(rows):
     found = {(row["benchmark"], row["task"], int(row["seed"])) for row in rows}
     assert {row["benchmark"] for row in rows} == set(BENCHMARKS)

@@ -23,7 +23,7 @@ def reproduce(
     runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
 ) -> None:
-    """Draw a figure of the paper again, with every number beside it. Stopped? The same command goes on."""
+    """Draw a figure of the paper again, with all its numbers. Stopped? The same command goes on."""
     from excessmtl.paper import registry
 
     if show:

@@ -1,7 +1,7 @@
 """Which runs a figure needs, as configurations: pure lists, so that figures can share them.
 
 `quick` is for two cores and bundled or made-up data; SARCOS alone may be real there, since its network is tiny. `paper`
-takes the benchmarks' own recipes, the paper's noise levels, and real data wherever it is at hand.
+takes the benchmarks' own recipes, the paper's noise levels, and real data wherever it is found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ PLANS: Mapping[Scale, Mapping[str, Plan]] = {
 
 
 def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
-    """The paper's data where it is at hand and the scale allows it, else its stand-in."""
+    """The paper's data where it is found and the scale allows it, else its stand-in."""
     other = stand_in(wanted)
     if other is None:
         return wanted

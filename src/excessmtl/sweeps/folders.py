@@ -19,7 +19,7 @@ def folder_of(config: RunConfig) -> Path:
     """`benchmark/method/noise-0.4/seed-0`; two configurations share it only if they compute the same.
 
     What these words do not say (the options of the method, a recipe that is not the benchmark's own) is in a short
-    hash behind them, so that a changed study makes new runs beside the old ones.
+    hash behind them, so that a changed study makes new runs next to the old ones.
     """
     return Path(_benchmark(config), _method(config), f"noise-{_shortest(config.noise)}", f"seed-{config.seed}")
 
@@ -30,23 +30,18 @@ def _benchmark(config: RunConfig) -> str:
     bare = RunConfig(config.benchmark, config.method).to_dict()
     names = [field.name for field in fields(config) if field.name not in (*_OF_THE_PATH, *_OF_THE_MACHINE)]
     chosen = {name: plain[name] for name in names if plain[name] != bare[name]}
-    words = _words(config.benchmark)
-    if words != config.benchmark:  # an import path, a file
-        chosen["benchmark"] = config.benchmark
-    return f"{words}-{_digest(chosen)}" if chosen else words
+    # A file or an import path has characters that do not belong into the name of a folder.
+    words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", config.benchmark)[-_LONGEST:].strip("-.")
+    told = chosen if words == config.benchmark else {**chosen, "benchmark": config.benchmark}
+    return f"{words}-{_digest(told)}" if told else words
 
 
 def _method(config: RunConfig) -> str:
     if config.name == config.method and not config.options:
         return config.method
-    words = _words(config.name)
+    words = re.sub(r"[^A-Za-z0-9_.=]+", "-", config.name)[:_LONGEST].strip("-.")
     told = {"method": config.method, "options": dict(config.options), "label": config.name}
     return f"{words}-{_digest(told)}".lstrip("-")
-
-
-def _words(name: str) -> str:
-    """What of a name may stand in the name of a folder."""
-    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name)[:_LONGEST].strip("-.")
 
 
 def _shortest(number: float) -> str:

@@ -1,4 +1,4 @@
-"""What the finished runs of a study say, in tables: to print, and as files beside the runs."""
+"""What the finished runs of a study say, in tables: to print, and as files next to the runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

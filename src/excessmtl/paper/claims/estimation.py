@@ -1,4 +1,4 @@
-"""Section 4.3, Figure 2: estimated beside true excess risks on MultiMNIST."""
+"""Section 4.3, Figure 2: estimated and true excess risks on MultiMNIST."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """How single checks become a finding: over methods, over the two forms of the paper's ExcessMTL, over data sets.
 
 Claims about ExcessMTL are about Algorithm 1. The paper does not say everywhere whether excess risks were divided by
-their initial values, so such a claim holds where it does for one of the two forms; ours stands beside them.
+their initial values, so such a claim holds where it does for one of the two forms; ours is shown with them.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def some(names: Sequence[str], test: Test) -> Finding:
 
 
 def excess(test: Test) -> Finding:
-    """Holds where one form of the paper's ExcessMTL passes; the robust one is shown beside."""
+    """Holds where one form of the paper's ExcessMTL passes; the robust one is shown too."""
     found = [_try(test, shown) for shown in (*PAPER_EXCESS, ROBUST)]
     answers = [one.holds for one in found[: len(PAPER_EXCESS)]]
     holds = True if True in answers else False if False in answers else None
@@ -99,5 +99,5 @@ def _guarded(judge: Callable[[Subject], Finding], subject: Subject) -> Finding:
 
 def in_words(finding: Finding) -> str:
     """For evidence that is not the verdict."""
-    said = {True: "the rule is met", False: "the rule is not met", None: "the runs cannot tell"}[finding.holds]
-    return f"{said}: {finding.evidence}"
+    words = {True: "the rule is met", False: "the rule is not met", None: "the runs cannot tell"}[finding.holds]
+    return f"{words}: {finding.evidence}"

@@ -1,6 +1,6 @@
 """Every empirical claim of the paper (Secs. 3.3, 4.3, 4.4, appendix C), judged by collected runs.
 
-Each claim stands in `paper.claims` beside the rule it is judged by. The rules were fixed before any result was seen;
+Each claim is in `paper.claims`, with the rule it is judged by. The rules were fixed before any result was seen;
 a verdict is what the rule gives, whichever way it goes.
 """
 

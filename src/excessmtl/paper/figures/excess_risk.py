@@ -1,8 +1,8 @@
-"""Figure 2: estimated beside true excess risks while MultiMNIST trains at noise 0.6, with both estimators.
+"""Figure 2: estimated and true excess risks while MultiMNIST trains at noise 0.6, with both estimators.
 
 As in the paper, the true excess risk is taken to be the current training loss minus the converged one, here the mean
 over the run's last epoch; both are on noisy labels for the noisy task. So it ends at zero by construction. What the
-losses are above those of single-task networks (also in their last epoch) is in the table beside it. Estimates are up to
+losses are above those of single-task networks (also in their last epoch) is in the table. Estimates are up to
 a constant: the picture scales each run's by one factor for all its tasks.
 """
 

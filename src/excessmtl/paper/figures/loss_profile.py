@@ -43,7 +43,7 @@ def _runs(scale: Scale, data: Data) -> RunConfigs:
     return grid("multimnist", scale, data, (*COMPARED, SINGLE_TASK), noise=NOISE)
 
 
-@drawn_from_runs("loss-profile", "Figure 4: losses of all methods beside single-task ones", "multimnist", _runs)
+@drawn_from_runs("loss-profile", "Figure 4: losses of all methods and of single-task networks", "multimnist", _runs)
 def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
     """Draw and tabulate."""
     rows = profile_rows(subject)

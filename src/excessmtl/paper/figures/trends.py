@@ -78,4 +78,4 @@ def _register(name: str, summary: str, about: str, methods: Sequence[str]) -> No
 _register("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED)
 _register("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED)
 _register("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED)
-_register("clean-validation", "Figure 5: MOML and MGDA beside ExcessMTL, Office-Home", "office-home", VALIDATED)
+_register("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED)

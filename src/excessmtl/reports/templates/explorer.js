@@ -1,4 +1,4 @@
-// One run step by step, and a second one beside it: the first solid, the second dashed, a colour per task.
+// One run step by step, and a second one to compare with: the first solid, the second dashed, a colour per task.
 const TASK_COLOURS = 8;
 const FIRST_TASKS = 8; // shown at the start; the others are one click away
 const PANELS = [
