@@ -17,7 +17,7 @@ import stub_workers
 from excessmtl.analysis.collect import collect, read_table
 from excessmtl.sweeps.lock import only_one, only_this_run
 from excessmtl.sweeps.study import expand, folder_of
-from excessmtl.sweeps.sweep import SilentSweep, sweep
+from excessmtl.sweeps.sweep import SweepWatcher, sweep
 from excessmtl.sweeps.worker import run
 from excessmtl.training.config import RunConfig
 
@@ -29,7 +29,7 @@ def study(seeds, methods=("uniform", "rlw"), noise=(0.0,), **settings):
     return expand({**plain, "settings": {**TINY, **settings}}, "s").runs
 
 
-class Witness(SilentSweep):
+class Witness(SweepWatcher):
     """Remembers what it was told; kills a worker after so many runs."""
 
     def __init__(self, kill_after=None):

@@ -18,21 +18,9 @@ from excessmtl.analysis.statistics import interval
 from excessmtl.training.config import SINGLE
 
 ITSELF = "itself at noise 0"
-COLUMNS = (
-    "benchmark",
-    "source",
-    "epochs",
-    "noise",
-    "rival",
-    "measure",
-    "unit",
-    "regret",
-    "lower",
-    "upper",
-    "seeds",
-    "tolerance",
-    "within",
-)
+_SETTING = ("benchmark", "source", "epochs", "noise")
+_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
+COLUMNS = (*_SETTING, *_COMPARISON)
 _DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
 """Options of `excess` that are its default."""
 
@@ -165,10 +153,8 @@ def _regrets(setting: Setting, method: str, rivals: Sequence[str]) -> list[dict[
         found = [row for rival in rivals for row in _rows(ours, runs.get((rival, noise), {}), rival, GROUPS)]
         if noise > 0:
             found += _rows(ours, runs.get((method, 0.0), {}), ITSELF, GROUPS[:1])
-        rows += [
-            {"benchmark": setting.benchmark, "source": setting.source, "epochs": setting.epochs, "noise": noise, **row}
-            for row in found
-        ]
+        head = dict(zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, noise), strict=True))
+        rows += [{**head, **row} for row in found]
     return rows
 
 
@@ -195,7 +181,7 @@ def _rows(ours: _BySeed, theirs: _BySeed, rival: str, groups: Sequence[Group]) -
         tolerance = group.points if unit(one) == "points" else group.percent
         mean, lower, upper = interval([difference(ours[seed], theirs[seed], tasks) for seed in seeds])
         values = (rival, group.name, unit(one), mean, lower, upper, len(seeds), tolerance, lower <= tolerance)
-        rows.append(dict(zip(COLUMNS[4:], values, strict=True)))
+        rows.append(dict(zip(_COMPARISON, values, strict=True)))
     return rows
 
 

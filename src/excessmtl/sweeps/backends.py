@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
 from joblib.externals.loky import ProcessPoolExecutor
@@ -30,18 +30,6 @@ class Died:
         return cls(message.split(". ")[0] or type(error).__name__, message)
 
 
-class Backend(Protocol):
-    """Computes tasks, several at a time."""
-
-    def slots(self) -> int:
-        """How many tasks at a time make use of it."""
-        ...
-
-    def compute(self, tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result | Died]]:
-        """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time."""
-        ...
-
-
 class Local:
     """Worker processes of this machine, each with one run at a time, so that a death is the death of that run."""
 
@@ -50,7 +38,10 @@ class Local:
         return int(cpu_count())
 
     def compute(self, tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result | Died]]:
-        """A pool of one process per job: where one breaks, the others do not notice."""
+        """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time.
+
+        A pool of one process per job: where one breaks, the others do not notice.
+        """
         waiting = list(tasks.items())
         running: dict[Future[Result], tuple[int, Any]] = {}
         idle: list[Any] = []
@@ -82,7 +73,7 @@ class Cluster:
         return int(effective_n_jobs(-1))
 
     def compute(self, tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result | Died]]:
-        """Where something dies, it may have been any of the tasks that have not ended."""
+        """The same; where something dies, it may have been any of the tasks that have not ended."""
         left = dict(tasks)
         # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
         pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
@@ -94,6 +85,9 @@ class Cluster:
         except Exception as error:
             for number in left:
                 yield number, Died.of(error)
+
+
+Backend = Local | Cluster
 
 
 def _numbered(number: int, task: Task) -> tuple[int, Result]:

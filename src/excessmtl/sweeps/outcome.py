@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from excessmtl.training.config import RunConfig
 
@@ -27,37 +27,17 @@ class Outcome:
     failed: tuple[Failure, ...]
 
 
-class SweepWatcher(Protocol):
-    """Told what happens, as it happens."""
+class SweepWatcher:
+    """Told what happens, as it happens; does nothing itself."""
 
     def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
         """Before the first run: what is to do, how many runs are finished already, how many go at a time."""
-        ...
 
     def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
         """After each run."""
-        ...
 
     def on_failed(self, failure: Failure) -> None:
         """After each run that is given up."""
-        ...
 
     def on_death(self, config: RunConfig, reason: str) -> None:
         """The worker of a run has died; the run will be tried again."""
-        ...
-
-
-class SilentSweep:
-    """For sweeps nobody looks at."""
-
-    def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
-        """Nothing."""
-
-    def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
-        """Nothing."""
-
-    def on_failed(self, failure: Failure) -> None:
-        """Nothing."""
-
-    def on_death(self, config: RunConfig, reason: str) -> None:
-        """Nothing."""

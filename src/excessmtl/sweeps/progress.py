@@ -6,14 +6,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from excessmtl.sweeps.outcome import Failure
+from excessmtl.sweeps.outcome import Failure, SweepWatcher
 from excessmtl.sweeps.pace import Pace, in_words
 from excessmtl.training.config import RunConfig
 
 _SHOWN = 4
 
 
-class SweepProgress:
+class SweepProgress(SweepWatcher):
     """Prints as runs end, with an estimate of the time left; a context manager."""
 
     def __init__(self, console: Console) -> None:

@@ -14,12 +14,12 @@ from excessmtl.files import atomic_write
 from excessmtl.sweeps.backends import Backend, Died, using_backend
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.lock import only_one
-from excessmtl.sweeps.outcome import Failure, Outcome, SilentSweep, SweepWatcher
+from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.sweeps.worker import Result, run
 from excessmtl.training.config import RunConfig
 from excessmtl.training.run_folder import RunFolder
 
-__all__ = ["Failure", "Outcome", "SilentSweep", "SweepWatcher", "is_finished", "sweep"]
+__all__ = ["Failure", "Outcome", "SweepWatcher", "is_finished", "sweep"]
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
@@ -47,7 +47,7 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
     with using_backend(backend) as chosen, only_one(out):
-        return _Sweep(runs, out, jobs or chosen.slots(), chosen, watcher or SilentSweep()).execute()
+        return _Sweep(runs, out, jobs or chosen.slots(), chosen, watcher or SweepWatcher()).execute()
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:

@@ -1,6 +1,6 @@
 """Appendix C: the implementation's remarks, and SARCOS over noise levels (Figure 9)."""
 
-from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess
 from excessmtl.paper.claims.measures import CLEAN, OVERALL, advantage, high_noise
 from excessmtl.paper.claims.rules import beats_all, best_rival, declines, favours_noisy, stays_flat
 from excessmtl.paper.claims.verdicts import claim
@@ -45,8 +45,11 @@ def warm_up(runs: Runs) -> Finding:
     return Finding(any(check.ok for check in found), "; ".join(check.text for check in found))
 
 
-@claim("C.2, Fig. 9", "On SARCOS all adaptive methods but ExcessMTL give noisy tasks more weight as noise grows.")
-@on("sarcos")
+@claim(
+    "C.2, Fig. 9",
+    "On SARCOS all adaptive methods but ExcessMTL give noisy tasks more weight as noise grows.",
+    on="sarcos",
+)
 def rivals_favour_noisy(subject: Subject) -> Finding:
     """For each rival the clean weight at the highest noise level is below 5/7, and at least 0.05 lower than without
     noise, 90 % interval above 0.
@@ -54,8 +57,7 @@ def rivals_favour_noisy(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, lambda shown: favours_noisy(subject, shown))
 
 
-@claim("C.2, Fig. 9", "On SARCOS this makes them worse on the clean tasks.")
-@on("sarcos")
+@claim("C.2, Fig. 9", "On SARCOS this makes them worse on the clean tasks.", on="sarcos")
 def rivals_decline(subject: Subject) -> Finding:
     """For each rival the clean error at the highest noise level is more than 10 % above that without noise, 90 %
     interval above 0.
@@ -63,15 +65,17 @@ def rivals_decline(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, lambda shown: declines(subject, shown))
 
 
-@claim("C.2, Fig. 9", "On SARCOS ExcessMTL keeps its performance at all noise levels.")
-@on("sarcos")
+@claim("C.2, Fig. 9", "On SARCOS ExcessMTL keeps its performance at all noise levels.", on="sarcos")
 def excess_is_flat(subject: Subject) -> Finding:
     """At no noise level is its clean error more than 10 % above that without noise with the 90 % interval above 0."""
     return excess(lambda shown: stays_flat(subject, shown))
 
 
-@claim("C.2, Fig. 9", "On SARCOS ExcessMTL is significantly better than the other adaptive methods under noise.")
-@on("sarcos")
+@claim(
+    "C.2, Fig. 9",
+    "On SARCOS ExcessMTL is significantly better than the other adaptive methods under noise.",
+    on="sarcos",
+)
 def excess_is_better(subject: Subject) -> Finding:
     """At the highest noise level every rival's error is more than 10 % above its own, 90 % interval above 0, both on
     the clean tasks and overall.
@@ -85,8 +89,7 @@ def excess_is_better(subject: Subject) -> Finding:
     return excess(test)
 
 
-@claim("C.2, Fig. 9", "On SARCOS uniform weighting does well, too.")
-@on("sarcos")
+@claim("C.2, Fig. 9", "On SARCOS uniform weighting does well, too.", on="sarcos")
 def uniform_does_well(subject: Subject) -> Finding:
     """At the highest noise level its clean error is not clearly worse (10 %, 90 % interval above 0) than without noise,
     nor than the best rival's.

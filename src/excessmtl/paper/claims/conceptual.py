@@ -1,6 +1,6 @@
 """Section 3.3: what each rival does with a noisy task. The paper refers to its MultiMNIST runs for it."""
 
-from excessmtl.paper.claims.judging import Check, Finding, every, on
+from excessmtl.paper.claims.judging import Check, Finding, every
 from excessmtl.paper.claims.measures import OVERALL, Lacking, advantage, high_noise
 from excessmtl.paper.claims.rules import declines, favours_noisy
 from excessmtl.paper.claims.verdicts import claim
@@ -11,8 +11,11 @@ from excessmtl.paper.subjects import Subject
 _MANY, _PROHIBITIVE = 100, 10
 
 
-@claim("3.3", "GradNorm takes the slow training of noisy tasks for lack of training and gives them high weights.")
-@on("multimnist")
+@claim(
+    "3.3",
+    "GradNorm takes the slow training of noisy tasks for lack of training and gives them high weights.",
+    on="multimnist",
+)
 def gradnorm(subject: Subject) -> Finding:
     """GradNorm's clean weight at the highest noise level is below that of uniform weighting and at least 0.05 lower
     than without noise (90 % interval above 0 from three seeds on).
@@ -26,8 +29,7 @@ def smaller_gradients(runs: Runs) -> Finding:
     return Finding(None, "runs do not record the norms of gradients")
 
 
-@claim("3.3", "MGDA favours the noisy task, whose gradient is smaller.")
-@on("multimnist")
+@claim("3.3", "MGDA favours the noisy task, whose gradient is smaller.", on="multimnist")
 def mgda(subject: Subject) -> Finding:
     """MGDA's clean weight at the highest noise level is below that of uniform weighting and at least 0.05 lower than
     without noise (90 % interval above 0 from three seeds on).
@@ -35,8 +37,11 @@ def mgda(subject: Subject) -> Finding:
     return every([MGDA], lambda shown: favours_noisy(subject, shown))
 
 
-@claim("3.3", "GroupDRO gives excessive weight to noisy tasks, neglects the others, and all of it gets worse.")
-@on("multimnist")
+@claim(
+    "3.3",
+    "GroupDRO gives excessive weight to noisy tasks, neglects the others, and all of it gets worse.",
+    on="multimnist",
+)
 def groupdro(subject: Subject) -> Finding:
     """GroupDRO's clean weight at the highest noise level is below that of uniform weighting and at least 0.05 lower
     than without noise, and its overall score there is more than 1 point below uniform weighting's (90 % intervals above
@@ -51,8 +56,9 @@ def groupdro(subject: Subject) -> Finding:
     return every([GROUPDRO], test)
 
 
-@claim("3.3", "The gradient of a noisy task distorts IMTL's direction and damps or misguides training.")
-@on("multimnist")
+@claim(
+    "3.3", "The gradient of a noisy task distorts IMTL's direction and damps or misguides training.", on="multimnist"
+)
 def imtl(subject: Subject) -> Finding:
     """IMTL's clean score at the highest noise level is clearly below that without noise (more than 1 point, 90 %
     interval above 0).

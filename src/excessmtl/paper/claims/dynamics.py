@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from excessmtl.paper.claims.judging import Check, Finding, every, excess, on
+from excessmtl.paper.claims.judging import Check, Finding, every, excess
 from excessmtl.paper.claims.measures import CLEAN, NOISY, OVERALL, WEIGHT, Lacking, advantage, clean_weight, spread
 from excessmtl.paper.claims.rules import beats_all, declines
 from excessmtl.paper.claims.verdicts import claim
@@ -29,8 +29,7 @@ def _noisy_weight(subject: Subject, shown: str) -> Callable[[float, float], floa
     return lambda start, end: float(curve.iloc[int(start * len(curve)) : max(int(end * len(curve)), 1)].mean())
 
 
-@claim("4.3, Fig. 3", "GradNorm and GroupDRO rapidly give the noisy task substantial weight.")
-@on("multimnist")
+@claim("4.3, Fig. 3", "GradNorm and GroupDRO rapidly give the noisy task substantial weight.", on="multimnist")
 def rapid(subject: Subject) -> Finding:
     """Over the first quarter of training at noise 0.8 the noisy task has on average more than 0.6 of the weight."""
 
@@ -41,8 +40,7 @@ def rapid(subject: Subject) -> Finding:
     return every((GRADNORM, GROUPDRO), test)
 
 
-@claim("4.3, Fig. 3", "IMTL and MGDA begin with much weight on the noisy task and end nearly uniform.")
-@on("multimnist")
+@claim("4.3, Fig. 3", "IMTL and MGDA begin with much weight on the noisy task and end nearly uniform.", on="multimnist")
 def first_noisy_then_uniform(subject: Subject) -> Finding:
     """The noisy task's mean weight is above 0.6 over the first tenth of training, and within 0.1 of 0.5 over the last
     tenth.
@@ -57,8 +55,11 @@ def first_noisy_then_uniform(subject: Subject) -> Finding:
     return every((IMTL, MGDA), test)
 
 
-@claim("4.3, Fig. 3", "Their emphasis on the noisy task makes the four rivals much worse on the clean task.")
-@on("multimnist")
+@claim(
+    "4.3, Fig. 3",
+    "Their emphasis on the noisy task makes the four rivals much worse on the clean task.",
+    on="multimnist",
+)
 def clean_task_suffers(subject: Subject) -> Finding:
     """For each of GradNorm, MGDA, GroupDRO and IMTL, the clean accuracy at noise 0.8 is more than 1 point below that
     without noise, 90 % interval above 0.
@@ -66,8 +67,7 @@ def clean_task_suffers(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, lambda shown: declines(subject, shown, NOISE))
 
 
-@claim("4.3, Fig. 3", "ExcessMTL gives most weight to the clean task, from the beginning on.")
-@on("multimnist")
+@claim("4.3, Fig. 3", "ExcessMTL gives most weight to the clean task, from the beginning on.", on="multimnist")
 def clean_from_the_start(subject: Subject) -> Finding:
     """The clean task has on average more than 0.55 of the weight both over the first and over the last tenth of
     training at noise 0.8.
@@ -82,8 +82,11 @@ def clean_from_the_start(subject: Subject) -> Finding:
     return excess(test)
 
 
-@claim("4.3, Fig. 3", "Less emphasis on the noisy task reduces overfitting: ExcessMTL also learns it better.")
-@on("multimnist")
+@claim(
+    "4.3, Fig. 3",
+    "Less emphasis on the noisy task reduces overfitting: ExcessMTL also learns it better.",
+    on="multimnist",
+)
 def learns_noisy_better(subject: Subject) -> Finding:
     """At noise 0.8 the noisy task has less than half of the weight in the last epoch, and its accuracy is more than 1
     point above uniform weighting's, 90 % interval above 0.
@@ -98,8 +101,7 @@ def learns_noisy_better(subject: Subject) -> Finding:
     return excess(test)
 
 
-@claim("4.3, Fig. 3", "ExcessMTL is least affected by the noise and has the best overall performance.")
-@on("multimnist")
+@claim("4.3, Fig. 3", "ExcessMTL is least affected by the noise and has the best overall performance.", on="multimnist")
 def superior(subject: Subject) -> Finding:
     """At noise 0.8 its mean accuracy is above that of all four rivals, both on the clean task and overall."""
 

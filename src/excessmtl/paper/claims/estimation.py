@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from excessmtl.paper.claims.judging import Check, Finding, excess, on
+from excessmtl.paper.claims.judging import Check, Finding, excess
 from excessmtl.paper.claims.measures import Lacking
 from excessmtl.paper.claims.verdicts import claim
 from excessmtl.paper.collected import has_steps
@@ -34,8 +34,11 @@ def _means(table: pd.DataFrame, column: str) -> dict[bool, float]:
     return found
 
 
-@claim("4.3, Fig. 2", "At first the noisy task has the lower excess risk, since its lowest loss is higher.")
-@on("multimnist")
+@claim(
+    "4.3, Fig. 2",
+    "At first the noisy task has the lower excess risk, since its lowest loss is higher.",
+    on="multimnist",
+)
 def lower_at_first(subject: Subject) -> Finding:
     """Over the first tenth of training at noise 0.6, both the true and the estimated excess risk of the noisy task are
     on average below the clean task's.
@@ -53,8 +56,7 @@ def lower_at_first(subject: Subject) -> Finding:
     return _on_courses(subject, ask)
 
 
-@claim("4.3, Fig. 2", "As training goes on, the excess risks of both tasks approach 0.")
-@on("multimnist")
+@claim("4.3, Fig. 2", "As training goes on, the excess risks of both tasks approach 0.", on="multimnist")
 def approach_zero(subject: Subject) -> Finding:
     """Over the last tenth of training the estimate of each task is on average less than a tenth of its largest value
     (the true one is so by construction: it is measured from the converged loss).
@@ -69,8 +71,7 @@ def approach_zero(subject: Subject) -> Finding:
     return _on_courses(subject, ask)
 
 
-@claim("4.3, Fig. 2", "Up to a constant factor the estimate matches the true excess risk.")
-@on("multimnist")
+@claim("4.3, Fig. 2", "Up to a constant factor the estimate matches the true excess risk.", on="multimnist")
 def matches(subject: Subject) -> Finding:
     """For each task the correlation over training is above 0.9, and the two tasks' factors (slopes through the origin)
     differ by less than a factor of two: one constant must do for both, as weights compare tasks.

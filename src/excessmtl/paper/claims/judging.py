@@ -6,7 +6,7 @@ their initial values, so such a claim holds where it does for one of the two for
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from typing import TypeVar
 
 from excessmtl.paper.claims.measures import Lacking
 from excessmtl.paper.collected import Runs
@@ -31,6 +31,7 @@ class Check:
 
 
 Test = Callable[[str], Check]
+Data = TypeVar("Data")
 
 
 def _try(test: Test, shown: str) -> Finding:
@@ -72,27 +73,20 @@ def both(first: Finding, second: Finding) -> Finding:
     return Finding(holds, f"{first.evidence}. {second.evidence}")
 
 
-def on(wanted: str) -> Callable[[Callable[[Subject], Finding]], Callable[[Runs], Finding]]:
+def on_data(wanted: str, judge: Callable[[Subject], Finding], runs: Runs) -> Finding:
     """Judge on one data set of the paper: by its own data; what stand-ins say is evidence, not a verdict."""
-
-    def lift(judge: Callable[[Subject], Finding]) -> Callable[[Runs], Finding]:
-        @wraps(judge)  # the docstring is the rule, the module says where in the paper
-        def judged(runs: Runs) -> Finding:
-            found = runs.subjects(wanted)
-            own = [subject for subject in found if subject.is_the_papers]
-            others = [subject for subject in found if not subject.is_the_papers]
-            finding = _guarded(judge, own[0]) if own else Finding(None, f"{TITLES[wanted]} is not in the runs")
-            aside = [f"On {subject.title}, {in_words(_guarded(judge, subject))}" for subject in [*own[1:], *others]]
-            return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
-
-        return judged
-
-    return lift
+    found = runs.subjects(wanted)
+    own = [subject for subject in found if subject.is_the_papers]
+    others = [subject for subject in found if not subject.is_the_papers]
+    finding = guarded(judge, own[0]) if own else Finding(None, f"{TITLES[wanted]} is not in the runs")
+    aside = [f"On {subject.title}, {in_words(guarded(judge, subject))}" for subject in [*own[1:], *others]]
+    return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
 
-def _guarded(judge: Callable[[Subject], Finding], subject: Subject) -> Finding:
+def guarded(judge: Callable[[Data], Finding], data: Data) -> Finding:
+    """A judgement, open where runs are missing."""
     try:
-        return judge(subject)
+        return judge(data)
     except Lacking as lacking:
         return Finding(None, f"not in the runs: {lacking}")
 

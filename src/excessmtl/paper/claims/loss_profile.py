@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess
 from excessmtl.paper.claims.measures import Lacking, advantage, mean, task_loss
 from excessmtl.paper.claims.rules import declines, opposite
 from excessmtl.paper.claims.verdicts import claim
@@ -31,8 +31,7 @@ def _as_good_as_alone(subject: Subject, shown: str, noise: float) -> Check:
     return Check(close, f"test losses at noise {noise:g}: {text}")
 
 
-@claim("4.3, Fig. 4", "Noise raises the loss that the noisy task reaches when it is trained alone.")
-@on("multimnist")
+@claim("4.3, Fig. 4", "Noise raises the loss that the noisy task reaches when it is trained alone.", on="multimnist")
 def single_task(subject: Subject) -> Finding:
     """The single-task network's test loss on the noisy task is more than 10 % higher at noise 0.8 than without, 90 %
     interval above 0.
@@ -40,8 +39,7 @@ def single_task(subject: Subject) -> Finding:
     return every([SINGLE_TASK], lambda shown: declines(subject, shown, NOISE, task_loss(_tasks(subject)[1])))
 
 
-@claim("4.3, Fig. 4", "Without noise all methods reach the single-task losses.")
-@on("multimnist")
+@claim("4.3, Fig. 4", "Without noise all methods reach the single-task losses.", on="multimnist")
 def without_noise(subject: Subject) -> Finding:
     """For every rival and for ExcessMTL, the test loss of both tasks is at most 10 % plus 0.02 nats above the
     single-task network's.
@@ -50,8 +48,9 @@ def without_noise(subject: Subject) -> Finding:
     return both(rivals, excess(lambda shown: _as_good_as_alone(subject, shown, 0.0)))
 
 
-@claim("4.3, Fig. 4", "At noise 0.8 only ExcessMTL stays close to the single-task losses of both tasks.")
-@on("multimnist")
+@claim(
+    "4.3, Fig. 4", "At noise 0.8 only ExcessMTL stays close to the single-task losses of both tasks.", on="multimnist"
+)
 def only_excess(subject: Subject) -> Finding:
     """At noise 0.8 ExcessMTL's test losses are at most 10 % plus 0.02 nats above the single-task network's in both
     tasks, and no rival's are.
@@ -60,8 +59,7 @@ def only_excess(subject: Subject) -> Finding:
     return both(own, every(ADAPTIVE_RIVALS, lambda shown: opposite(_as_good_as_alone(subject, shown, NOISE))))
 
 
-@claim("4.3, Fig. 4", "Noise in task 2 makes all methods but ExcessMTL worse in task 1.")
-@on("multimnist")
+@claim("4.3, Fig. 4", "Noise in task 2 makes all methods but ExcessMTL worse in task 1.", on="multimnist")
 def first_task_suffers(subject: Subject) -> Finding:
     """The clean task's test loss is more than 10 % higher at noise 0.8 than without (90 % interval above 0) for every
     rival, and not for ExcessMTL.
@@ -71,8 +69,7 @@ def first_task_suffers(subject: Subject) -> Finding:
     return both(rivals, excess(lambda shown: opposite(declines(subject, shown, NOISE, loss))))
 
 
-@claim("4.3, Fig. 4", "Loss weighting strives for equal losses and so undertrains task 1.")
-@on("multimnist")
+@claim("4.3, Fig. 4", "Loss weighting strives for equal losses and so undertrains task 1.", on="multimnist")
 def equal_losses(subject: Subject) -> Finding:
     """For GradNorm and GroupDRO at noise 0.8: the training losses of the two tasks in the last epoch are closer to each
     other (as a ratio) than under uniform weighting, and the clean task's test loss is more than 10 % above uniform

@@ -1,6 +1,6 @@
 """Section 4.4, Figure 6: MultiMNIST over noise levels."""
 
-from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on, some
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, some
 from excessmtl.paper.claims.measures import advantage, clean_weight, high_noise
 from excessmtl.paper.claims.rules import declines_monotonically, favours_clean, favours_noisy, opposite, stays_flat
 from excessmtl.paper.claims.verdicts import claim
@@ -10,8 +10,11 @@ from excessmtl.paper.subjects import Subject
 _NOTHING = 0.01
 
 
-@claim("4.4, Fig. 6", "The clean accuracy of all adaptive methods but ExcessMTL falls monotonically with noise.")
-@on("multimnist")
+@claim(
+    "4.4, Fig. 6",
+    "The clean accuracy of all adaptive methods but ExcessMTL falls monotonically with noise.",
+    on="multimnist",
+)
 def rivals_decline(subject: Subject) -> Finding:
     """For each rival the clean accuracy at the highest noise level is more than 1 point below that without noise (90 %
     interval above 0), and no step from one level to the next gains half a point.
@@ -19,8 +22,7 @@ def rivals_decline(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, lambda shown: declines_monotonically(subject, shown))
 
 
-@claim("4.4, Fig. 6", "They fall because they give the noisy task excessive weight.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "They fall because they give the noisy task excessive weight.", on="multimnist")
 def rivals_favour_noisy(subject: Subject) -> Finding:
     """For each rival the clean weight at the highest noise level is below 0.5, and at least 0.05 lower than without
     noise, 90 % interval above 0.
@@ -28,8 +30,7 @@ def rivals_favour_noisy(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, lambda shown: favours_noisy(subject, shown))
 
 
-@claim("4.4, Fig. 6", "In extreme cases the clean task is left with no weight at all.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "In extreme cases the clean task is left with no weight at all.", on="multimnist")
 def no_weight_left(subject: Subject) -> Finding:
     """At the highest noise level at least one rival's mean clean weight is below 0.01."""
 
@@ -40,16 +41,14 @@ def no_weight_left(subject: Subject) -> Finding:
     return some(ADAPTIVE_RIVALS, test)
 
 
-@claim("4.4, Fig. 6", "Only ExcessMTL gives the noisy task less weight than the clean one.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "Only ExcessMTL gives the noisy task less weight than the clean one.", on="multimnist")
 def only_excess_favours_clean(subject: Subject) -> Finding:
     """At the highest noise level ExcessMTL's mean clean weight is above 0.55, and no rival's is."""
     own = excess(lambda shown: favours_clean(subject, shown))
     return both(own, every(ADAPTIVE_RIVALS, lambda shown: opposite(favours_clean(subject, shown))))
 
 
-@claim("4.4, Fig. 6", "ExcessMTL keeps its clean accuracy at all noise levels: a flat line.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "ExcessMTL keeps its clean accuracy at all noise levels: a flat line.", on="multimnist")
 def excess_is_flat(subject: Subject) -> Finding:
     """At no noise level is its clean accuracy more than 1 point below that without noise with the 90 % interval above
     0.
@@ -57,8 +56,7 @@ def excess_is_flat(subject: Subject) -> Finding:
     return excess(lambda shown: stays_flat(subject, shown))
 
 
-@claim("4.4, Fig. 6", "Uniform weighting withstands the noise as well.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "Uniform weighting withstands the noise as well.", on="multimnist")
 def uniform_is_flat(subject: Subject) -> Finding:
     """At no noise level is its clean accuracy more than 1 point below that without noise with the 90 % interval above
     0.
@@ -66,8 +64,9 @@ def uniform_is_flat(subject: Subject) -> Finding:
     return every([UNIFORM], lambda shown: stays_flat(subject, shown))
 
 
-@claim("4.4", "It does so because the two tasks of MultiMNIST hardly interfere, even if one is all noise.")
-@on("multimnist")
+@claim(
+    "4.4", "It does so because the two tasks of MultiMNIST hardly interfere, even if one is all noise.", on="multimnist"
+)
 def little_interference(subject: Subject) -> Finding:
     """Without noise and at the highest noise level of both, uniform weighting's clean accuracy is not more than 1 point
     below the single-task network's with the 90 % interval above 0.
@@ -82,8 +81,7 @@ def little_interference(subject: Subject) -> Finding:
     return every([UNIFORM], test)
 
 
-@claim("4.4, Fig. 6", "Uniform weighting is slightly worse than ExcessMTL.")
-@on("multimnist")
+@claim("4.4, Fig. 6", "Uniform weighting is slightly worse than ExcessMTL.", on="multimnist")
 def uniform_is_behind(subject: Subject) -> Finding:
     """At the highest noise level ExcessMTL's mean clean accuracy is above uniform weighting's."""
 

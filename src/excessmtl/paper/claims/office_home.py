@@ -1,6 +1,6 @@
 """Section 4.4, Figure 7: Office-Home over noise levels."""
 
-from excessmtl.paper.claims.judging import Check, Finding, both, every, excess, on
+from excessmtl.paper.claims.judging import Check, Finding, both, every, excess
 from excessmtl.paper.claims.measures import CLEAN, Lacking, harm, high_noise, mean, spread
 from excessmtl.paper.claims.rules import favours_clean, opposite
 from excessmtl.paper.claims.verdicts import claim
@@ -8,8 +8,7 @@ from excessmtl.paper.methods import ADAPTIVE_RIVALS, PAPER_EXCESS, UNIFORM
 from excessmtl.paper.subjects import Subject
 
 
-@claim("4.4, Fig. 7", "ExcessMTL's clean tasks are least affected by noise.")
-@on("office-home")
+@claim("4.4, Fig. 7", "ExcessMTL's clean tasks are least affected by noise.", on="office-home")
 def least_affected(subject: Subject) -> Finding:
     """From no noise to the highest level its mean clean accuracy falls by less than that of every rival and of uniform
     weighting.
@@ -27,8 +26,9 @@ def least_affected(subject: Subject) -> Finding:
     return excess(test)
 
 
-@claim("4.4, Fig. 7", "With purely random labels (noise 1), all other adaptive methods fail completely.")
-@on("office-home")
+@claim(
+    "4.4, Fig. 7", "With purely random labels (noise 1), all other adaptive methods fail completely.", on="office-home"
+)
 def rivals_fail(subject: Subject) -> Finding:
     """At noise 1 each rival's mean clean accuracy is less than half of what it is without noise."""
 
@@ -39,8 +39,7 @@ def rivals_fail(subject: Subject) -> Finding:
     return every(ADAPTIVE_RIVALS, test)
 
 
-@claim("4.4, Fig. 7", "With noise, uniform weighting is worse than most adaptive methods.")
-@on("office-home")
+@claim("4.4, Fig. 7", "With noise, uniform weighting is worse than most adaptive methods.", on="office-home")
 def uniform_is_beaten(subject: Subject) -> Finding:
     """At the highest noise level more than half of the adaptive methods (the rivals and both forms of the paper's
     ExcessMTL) have a higher mean clean accuracy than uniform weighting.
@@ -59,8 +58,9 @@ def uniform_is_beaten(subject: Subject) -> Finding:
     return Finding(2 * len(better) > len(scores), f"{text} ({len(better)} of {len(scores)})")
 
 
-@claim("4.4, Fig. 7", "ExcessMTL is the only adaptive method that gives the noisy task little weight.")
-@on("office-home")
+@claim(
+    "4.4, Fig. 7", "ExcessMTL is the only adaptive method that gives the noisy task little weight.", on="office-home"
+)
 def only_excess_favours_clean(subject: Subject) -> Finding:
     """At the highest noise level ExcessMTL's mean clean weight is more than 0.05 above uniform weighting's (0.75), and
     no rival's is.

@@ -6,8 +6,8 @@ out, since its tasks have no common score.
 
 from collections.abc import Callable
 
-from excessmtl.paper.claims.judging import Check, Finding, excess, in_words
-from excessmtl.paper.claims.measures import OVERALL, Lacking, advantage, high_noise
+from excessmtl.paper.claims.judging import Check, Finding, excess, guarded, in_words
+from excessmtl.paper.claims.measures import OVERALL, advantage, high_noise
 from excessmtl.paper.claims.rules import beats_all, best_rival, declines, stays_flat
 from excessmtl.paper.claims.verdicts import claim
 from excessmtl.paper.collected import Runs
@@ -28,18 +28,11 @@ def _on_all(runs: Runs, judge: Callable[[dict[str, Subject]], Finding]) -> Findi
     own, all_of_them = _data(runs, stand_ins=False), _data(runs, stand_ins=True)
     enough = len(own) >= 2
     missing = Finding(None, f"of the paper's data the runs have only {', '.join(own) or 'none'}")
-    finding = _guarded(judge, own) if enough else missing
+    finding = guarded(judge, own) if enough else missing
     if len(all_of_them) == len(own):
         return finding
-    aside = _guarded(judge, all_of_them)
+    aside = guarded(judge, all_of_them)
     return Finding(finding.holds, f"{finding.evidence}. With stand-ins, {in_words(aside)}")
-
-
-def _guarded(judge: Callable[[dict[str, Subject]], Finding], data: dict[str, Subject]) -> Finding:
-    try:
-        return judge(data)
-    except Lacking as lacking:
-        return Finding(None, f"not in the runs: {lacking}")
 
 
 def _everywhere(data: dict[str, Subject], ask: Callable[[Subject, str], Check]) -> Finding:

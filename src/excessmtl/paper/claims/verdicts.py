@@ -12,11 +12,12 @@ from typing import Literal
 
 import pandas as pd
 
-from excessmtl.paper.claims.judging import Finding
+from excessmtl.paper.claims.judging import Finding, on_data
 from excessmtl.paper.collected import Runs
 
 Judgement = Literal["holds", "does not hold", "not tried"]
-Judge = Callable[[Runs], Finding]
+Judge = Callable[..., Finding]
+"""Of a `Subject`, or of all `Runs` together."""
 # The order of the paper: claims are numbered by it.
 _MODULES = (
     "conceptual",
@@ -52,17 +53,25 @@ class Verdict:
 class _Claim:
     where: str
     text: str
+    on: str | None
     judge: Judge
+
+    def finding(self, runs: Runs) -> Finding:
+        """On the data it is about."""
+        return self.judge(runs) if self.on is None else on_data(self.on, self.judge, runs)
 
 
 _CLAIMS: list[_Claim] = []
 
 
-def claim(where: str, text: str) -> Callable[[Judge], Judge]:
-    """Register a function that judges a claim; its docstring is the rule."""
+def claim(where: str, text: str, on: str | None = None) -> Callable[[Judge], Judge]:
+    """Register a function that judges a claim; its docstring is the rule.
+
+    It is given a `Subject` on the paper's data set `on`, or without `on` all `Runs`.
+    """
 
     def register(judge: Judge) -> Judge:
-        _CLAIMS.append(_Claim(where, text, judge))
+        _CLAIMS.append(_Claim(where, text, on, judge))
         return judge
 
     return register
@@ -88,7 +97,7 @@ def judge_all(runs: Runs) -> list[Verdict]:
 
 
 def _verdict(number: int, entry: _Claim, runs: Runs) -> Verdict:
-    finding = entry.judge(runs)
+    finding = entry.finding(runs)
     words: dict[bool | None, Judgement] = {True: "holds", False: "does not hold", None: "not tried"}
     rule = " ".join((entry.judge.__doc__ or "").split())
     return Verdict(number, entry.where, entry.text, words[finding.holds], finding.evidence, rule)
