@@ -42,8 +42,11 @@ NESTED: Mapping[str, Kind] = {
 """Columns with a list or a dict by task per run: JSON in a CSV file."""
 SHARE = "share"
 """The unit of a score from 0 to 1, which is shown in percent."""
-_SHARES = {"accuracy", "pixel_accuracy", "miou", "within_11.25", "within_22.5", "within_30"}
-"""Metrics that are shares, for runs whose summary names no units."""
+_UNITS = {
+    **dict.fromkeys(("accuracy", "pixel_accuracy", "miou", "within_11.25", "within_22.5", "within_30"), SHARE),
+    **dict.fromkeys(("nmse", "rel_error"), "ratio"),
+}
+"""Of metrics, for runs whose summary names no units."""
 _TABLES = ("runs.csv", "runs.csv.gz")
 _TEXTS = ("folder", *(name for name, kind in PLAIN.items() if kind is TEXT))
 
@@ -112,7 +115,7 @@ def _row(summary: Any, folder: str, path: Path) -> dict[str, Any]:
         **{name: mapping(summary, str(path)).get(name) for name in (*PLAIN, *NESTED)},
     }
     if found["units"] is None and NESTED["primary_metric"].fits(found["primary_metric"]):
-        found["units"] = {task: SHARE if name in _SHARES else "" for task, name in found["primary_metric"].items()}
+        found["units"] = {task: _UNITS.get(name, "") for task, name in found["primary_metric"].items()}
     for name, kind in {**PLAIN, **NESTED}.items():
         kind.checked(found[name], f"{path}: {name}")
     tasks = set(found["scores"])

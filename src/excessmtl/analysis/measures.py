@@ -1,7 +1,7 @@
 """What is measured of every run: scores, weights, speed, and how it compares with runs at the same noise and seed.
 
 To add a measure, write a function from a setting to one number per run and list it in `OTHERS`: it then has a column in
-the tables of sweeps, reports and the results page.
+the tables of reports and in the `scores.md` of sweeps.
 """
 
 import math

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import rich.table
 from rich.markup import escape
@@ -59,6 +60,11 @@ class Table:
         """The cells as plain texts."""
         return [[cell.plain for cell in row.cells] for row in self.rows]
 
+    def select(self, columns: Sequence[str]) -> "Table":
+        """Some of the columns."""
+        places = [list(self.columns).index(column) for column in columns]
+        return Table(self.title, columns, [replace(row, cells=[row.cells[i] for i in places]) for row in self.rows])
+
     def is_number(self, column: str) -> bool:
         """Whether the cells of a column are numbers, which stand to the right."""
         return column not in _WORDS
@@ -74,7 +80,8 @@ class Table:
         """The table for a terminal, with lines between the groups of rows."""
         table = rich.table.Table(title=escape(self.title))
         for column in self.columns:
-            table.add_column(escape(_one_line(column)), justify="right" if self.is_number(column) else "left")
+            justify: Literal["left", "right"] = "right" if self.is_number(column) else "left"
+            table.add_column(escape(_one_line(column)), justify=justify, no_wrap=column == "method")
         grouped = len({row.group for row in self.rows}) < len(self.rows)
         for row, following in itertools.zip_longest(self.rows, self.rows[1:]):
             texts = [f"[bold]{escape(cell.plain)}[/bold]" if cell.best else escape(cell.plain) for cell in row.cells]

@@ -7,9 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.analysis.collect import collect
+from excessmtl.analysis.measures import CLEAN_WEIGHT, score_measures
 from excessmtl.analysis.regret import regrets_of
 from excessmtl.analysis.regret_tables import verdict, worst_regrets, write_regrets
-from excessmtl.analysis.settings import settings
+from excessmtl.analysis.settings import Setting, settings
 from excessmtl.analysis.summary import summary_table
 from excessmtl.analysis.table import Table
 from excessmtl.files import atomic_write
@@ -19,7 +20,7 @@ from excessmtl.sweeps.study import Study
 
 @dataclass(frozen=True)
 class StudyTables:
-    """Tables and sentences in reading order, and the files that hold them."""
+    """Tables and sentences in reading order, for a terminal, and the files that hold all of them."""
 
     tables: Sequence[Table]
     notes: Sequence[str]
@@ -40,8 +41,10 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
     notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
     order = list(dict.fromkeys(config.name for config in study.runs))
-    tables = [summary_table(setting, order) for setting in settings(frame)]
-    files = [out / "runs.csv", _write(out / "scores.md", tables, notes)]
+    found = settings(frame)
+    whole = [summary_table(setting, order) for setting in found]
+    files = [out / "runs.csv", _write(out / "scores.md", whole, notes)]
+    tables = [table.select(_brief(setting)) for table, setting in zip(whole, found, strict=True)]
     regrets = regrets_of(frame)
     if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
         worst, judgement = worst_regrets(regrets.table, regrets.method), verdict(regrets.table, regrets.method)
@@ -49,6 +52,11 @@ def write_tables(study: Study, out: Path) -> StudyTables:
         files += [out / "regret.csv", _write(out / "regret.md", worst, [judgement])]
         tables, notes = [*tables, *worst], [*notes, judgement]
     return StudyTables(tables, notes, files)
+
+
+def _brief(setting: Setting) -> list[str]:
+    """The columns that a terminal has room for."""
+    return ["method", "noise", *(measure.heading for measure in (*score_measures(setting), CLEAN_WEIGHT))]
 
 
 def _write(path: Path, tables: Sequence[Table], notes: Sequence[str]) -> Path:

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from excessmtl.analysis.measures import score_measures
 from excessmtl.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.paper.plans import grid
 from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
@@ -18,13 +19,13 @@ _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
 VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
 _PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
-_METRICS = {"accuracy": ("accuracy, %", 100.0), "nmse": ("squared error, lower is better", 1.0)}
-"""Metric -> how an axis names it, and the factor it is shown with."""
 
 
 def trend_rows(subject: Subject, methods: Sequence[str]) -> list[dict[str, object]]:
     """The table behind the picture: every score and weight by method and noise level."""
     runs = subject.of(methods)
+    if runs.empty or subject.setting.common_metric is None:
+        return []
     columns = {name: runs[name] for name in ("overall_score", "clean_score", "noisy_score", "clean_weight")}
     tasks = list(subject.runs.iloc[0].scores)
     columns |= {f"score_{task}": pd.Series([own[task] for own in runs.scores], index=runs.index) for task in tasks}
@@ -38,14 +39,16 @@ def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure
     picture = canvas(8.6, 3.6)
     panels = picture.subplots(1, 3)
     table = pd.DataFrame(rows)
-    label, factor = _METRICS[str(table.metric.iloc[0])]
+    overall = score_measures(subject.setting)[-1]
+    unit = f", {overall.unit}" if overall.unit else ""
+    label = f"{table.metric.iloc[0]}{unit}" + (", lower is better" if overall.better == "lower" else "")
     for axes, (column, title) in zip(panels, _PANELS.items(), strict=True):
         score = column != "clean_weight"
         shown = [name for name in ORDER if name in set(table.method)]
         for name in shown:
-            plot_band(axes, table[table.method == name], column, name, factor if score else 1.0)
+            plot_band(axes, table[table.method == name], column, name, overall.factor if score else 1.0)
         tidy(axes, title, "noise level", label if score else "")
-        if score and factor == 1 and table[column].max() > _DECADES * table[column].min():
+        if score and overall.better == "lower" and table[column].max() > _DECADES * table[column].min():
             log_scale(axes)
     panels[2].set_ylim(-0.03, 1.03)
     legend_below(picture, panels)
