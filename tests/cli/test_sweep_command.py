@@ -37,7 +37,7 @@ def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
     regrets = pd.read_csv(tmp_path / "out" / "regret.csv")
     # Against uniform: two levels, two measures; against itself: the clean score at 0.8.
     assert sorted(regrets["rival"]) == ["itself at noise 0", *["uniform"] * 4]
-    assert "| 0.8 | uniform |" in (tmp_path / "out" / "scores.md").read_text()
+    assert "| uniform | 0.8 |" in (tmp_path / "out" / "scores.md").read_text()
     assert (tmp_path / "out" / "regret.md").exists()
 
     again = invoke(tiny, "--out", tmp_path / "out")

@@ -71,6 +71,6 @@ def draw_from(figures: Sequence[Figure | RunsFigure], runs: Path, out: Path) -> 
 
 def _of_figure(entry: RunsFigure, scale: Scale, data: Data, pool: Path) -> Runs:
     """The runs that this figure asked for, not all that lie in the pool: another scale may have left some."""
-    wanted = {str(folder_of(run)) for run in entry.runs(scale, data)}
+    wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
     frame = collect(pool)
     return Runs.of(frame[frame.folder.isin(wanted)], pool)
