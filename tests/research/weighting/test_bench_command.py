@@ -65,7 +65,7 @@ def test_regret_counts_the_better_rival_in_units_of_the_tolerance():
     assert regrets["overall"].tolist() == pytest.approx([0.0, 2.0])
     assert beyond(regrets)["x"] == pytest.approx(1 + 2 + 1)
     assert by_noise(made).texts == [["x", "3.0", "2.0", "4.0"]]
-    assert by_world(made, ["x"]).rows == [["x", "a", "2.0 ± 1.0", "0.0 ± 0.0"], ["x", "b", "3.0", "2.0"]]
+    assert by_world(made, ["x"]).texts == [["x", "a", "2.0 ± 1.0", "0.0 ± 0.0"], ["x", "b", "3.0", "2.0"]]
 
 
 @pytest.mark.parametrize(
