@@ -14,16 +14,16 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from excessmtl.analysis.collect import collect as _collect
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split
 from excessmtl.benchmarks.check import check_benchmark
 from excessmtl.benchmarks.kinds import binary, classification, depth, normals, regression, segmentation
 from excessmtl.benchmarks.metrics import average
 from excessmtl.benchmarks.reading import split_of
 from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
-from excessmtl.studies.collect import collect as _collect
-from excessmtl.studies.outcome import Failure, Outcome, SweepWatcher
-from excessmtl.studies.study import expand
-from excessmtl.studies.sweep import sweep as _sweep
+from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
+from excessmtl.sweeps.study import expand
+from excessmtl.sweeps.sweep import sweep as _sweep
 from excessmtl.training import checkpoint
 from excessmtl.training.config import SINGLE, RunConfig, read_config
 from excessmtl.training.loop import Run
