@@ -69,9 +69,9 @@ class Comparison:
     def __init__(self, run: Run) -> None:
         torch.manual_seed(run.config.seed)
         self.run, self.model = run, MultiTaskModel(run.benchmark)
-        rate, decay = run.config.learning_rate or 0.0, run.config.weight_decay or 0.0
+        rate, decay = run.config.learning_rate, run.config.weight_decay
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=rate, weight_decay=decay)
-        self.balancers = {name: Balancer(form(), run.tasks, self.model.trunk) for name, form in FORMS.items()}
+        self.balancers = {name: Balancer(form(), run.learner.tasks, self.model.trunk) for name, form in FORMS.items()}
         self.risk_errors: dict[str, list[Tensor]] = {name: [] for name in FORMS}
         self.weight_errors: dict[str, list[Tensor]] = {name: [] for name in FORMS}
 
@@ -81,7 +81,7 @@ class Comparison:
         for name in reversed(FORMS):  # fp32 last: its gradients are those that stay
             self.optimiser.zero_grad()
             outputs = self.model(inputs)
-            losses = {task: self.run.losses[task](outputs[task], target) for task, target in targets.items()}
+            losses = {task: self.run.learner.losses[task](outputs[task], target) for task, target in targets.items()}
             step = self.balancers[name].backward(losses)
             risks[name], weights[name] = step.excess_risks, step.weights
         for name in FORMS:
@@ -107,13 +107,13 @@ def measure(problem: str, steps: int) -> dict[str, Any]:
         run = Run(config, Path(folder) / "run")
         comparison, taken, epoch = Comparison(run), 0, 0
         while taken < steps:
-            for batch in run.train.shuffled(config.seed, epoch, steps - taken):
+            for batch in run.data.train.shuffled(config.seed, epoch, steps - taken):
                 comparison.step(prepared(batch, run.benchmark), batch.targets)
                 taken += 1
             epoch += 1
     parameters = sum(parameter.numel() for parameter in comparison.model.trunk.parameters())
     rows = [comparison.row(name) for name in FORMS]
-    return {"problem": problem, "tasks": len(run.tasks), "parameters": parameters, "rows": rows}
+    return {"problem": problem, "tasks": len(run.learner.tasks), "parameters": parameters, "rows": rows}
 
 
 def main() -> None:

@@ -39,15 +39,15 @@ class Bare:
     def __init__(self, run: Run) -> None:
         torch.manual_seed(run.config.seed)
         self.model = MultiTaskModel(run.benchmark)
-        rate, decay = run.config.learning_rate or 0.0, run.config.weight_decay or 0.0
+        rate, decay = run.config.learning_rate, run.config.weight_decay
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=rate, weight_decay=decay)
-        self.balancer = excessmtl.create(run.config.method, tasks=run.tasks, shared=self.model.trunk)
-        self.loss_of = run.losses
+        self.balancer = excessmtl.create(run.config.method, tasks=run.learner.tasks, shared=self.model.trunk)
+        self.loss_of = run.learner.losses
         self.run = run
 
     def cut(self, number: int) -> list[tuple[Inputs, Targets]]:
         """The batches of an epoch."""
-        batches = self.run.train.shuffled(self.run.config.seed, number)
+        batches = self.run.data.train.shuffled(self.run.config.seed, number)
         return [(prepared(batch, self.run.benchmark), batch.targets) for batch in batches]
 
     def epoch(self, batches: list[tuple[Inputs, Targets]]) -> None:
@@ -85,18 +85,18 @@ def measure(method: str, rounds: int, bar: bool) -> dict[str, object]:
     """Milliseconds per step of both, and their ratio, round by round."""
     with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
         run = Run(RunConfig("multimnist", method, noise=0.8, device="cpu", epochs=rounds), Path(folder) / "run")
-        bare, clock = Bare(run), Clock(run.train.steps)
+        bare, clock = Bare(run), Clock(run.data.train.steps)
         # A terminal that nobody sees, drawn in full.
         shown = ProgressBar(Console(file=nowhere, force_terminal=True), rounds, run.primary) if bar else None
         run.watcher = shown or Silent()
         with shown or nullcontext():
             for number in range(rounds + WARM_UP):
-                clock = clock if number != WARM_UP else Clock(run.train.steps)
+                clock = clock if number != WARM_UP else Clock(run.data.train.steps)
                 batches = bare.cut(number)
                 for name in ("bare", "loop") if number % 2 else ("loop", "bare"):
                     with clock.timed(name):
                         bare.epoch(batches) if name == "bare" else run._epoch(number)
-        for one, other in zip(bare.model.parameters(), run.network.parameters(), strict=True):
+        for one, other in zip(bare.model.parameters(), run.learner.network.parameters(), strict=True):
             assert torch.equal(one, other), "the two did not do the same"
     return {
         "method": method,

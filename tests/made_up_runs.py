@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from excessmtl.studies.collect import NESTED, PLAIN
-from excessmtl.studies.paper.methods import METHODS
+from excessmtl.analysis.collect import NESTED, PLAIN
+from excessmtl.paper.methods import METHODS
 
 SOURCES = {
     "multimnist": "MNIST, 60,000 + 10,000 digits, 60,000 pairs, canvas 36",
@@ -40,6 +40,7 @@ def made_up_run(benchmark, shown, noise, seed, *, clean, noisy, weight, losses=(
         "noisy_tasks": noisy_tasks,
         "primary_metric": dict.fromkeys(scores, metric),
         "higher_is_better": dict.fromkeys(scores, higher),
+        "units": dict.fromkeys(scores, "share" if higher else "ratio"),
         "scores": scores,
         "mean_scores": scores,
         "metrics": measured,
@@ -56,11 +57,24 @@ def made_up_dense_run(benchmark, shown, noise, seed, *, segmentation, depth, nor
         "noisy_tasks": ["segmentation"],
         "primary_metric": {task: metric for task, (metric, _) in DENSE.items()},
         "higher_is_better": {task: higher for task, (_, higher) in DENSE.items()},
+        "units": {task: "share" if higher else "ratio" for task, (_, higher) in DENSE.items()},
         "scores": scores,
         "mean_scores": scores,
         "metrics": measured,
         "weights": _shares(["depth", "normals"], ["segmentation"], weight or 2 / 3),
     }
+
+
+def with_tasks_called(frame, names):
+    """The runs of another data set: the same numbers for tasks of other names."""
+    frame = frame.copy()
+    for column in ("scores", "mean_scores", "primary_metric", "higher_is_better", "units", "weights"):
+        frame[column] = [own and {names[task]: value for task, value in own.items()} for own in frame[column]]
+    frame["noisy_tasks"] = [[names[task] for task in own] for own in frame["noisy_tasks"]]
+    return frame
+
+
+PACS = {"Art": "art_painting", "Clipart": "sketch", "Real_World": "photo", "Product": "cartoon"}
 
 
 def as_frame(rows):

@@ -6,6 +6,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from torch import nn
 
@@ -15,7 +16,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def blocks(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def file_in(name, path):
+    """The Python that a page shows as the content of a file."""
+    (found,) = [block for block in blocks(name) if block.startswith(f"# {path}\n")]
+    return found
 
 
 def test_the_readme_example_runs(capsys):
@@ -31,7 +38,7 @@ def test_the_method_of_the_contributing_guide_works(monkeypatch):
     from excessmtl.methods import base
 
     monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
-    (example,) = blocks("CONTRIBUTING.md")
+    example = file_in("CONTRIBUTING.md", "src/excessmtl/methods/inverse_loss.py")
     module = type(sys)("inverse_loss")
     monkeypatch.setitem(sys.modules, "inverse_loss", module)
     exec(compile(example, "CONTRIBUTING.md", "exec"), module.__dict__)
@@ -42,43 +49,99 @@ def test_the_method_of_the_contributing_guide_works(monkeypatch):
     assert step.weights[0] > step.weights[1]
 
 
+def test_the_figure_of_the_contributing_guide_is_found_and_drawn(monkeypatch, tmp_path):
+    from excessmtl.analysis.collect import write_table
+    from excessmtl.paper import figures, registry
+    from excessmtl.paper.reproduction import draw_from
+    from made_up_runs import as_frame
+    from worlds import RIGHT, sarcos
+
+    registry.registry()
+    monkeypatch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
+    (tmp_path / "noise_cost.py").write_text(file_in("CONTRIBUTING.md", "src/excessmtl/paper/figures/noise_cost.py"))
+    monkeypatch.setattr(figures, "__path__", [*figures.__path__, str(tmp_path)])
+    entry = registry.registry()["noise-cost"]
+    monkeypatch.delitem(sys.modules, "excessmtl.paper.figures.noise_cost")
+    write_table(as_frame(sarcos(RIGHT)), tmp_path / "runs" / "runs.csv")
+    ((_, written),) = draw_from([entry], tmp_path / "runs", tmp_path / "out")
+    assert {path.name for path in written} == {"noise-cost.csv", "noise-cost.png", "noise-cost.svg"}
+
+
+def test_the_measure_of_the_contributing_guide_is_in_the_table(monkeypatch):
+    from excessmtl.analysis import measures
+    from excessmtl.analysis.settings import settings
+    from excessmtl.analysis.summary import summary_table
+    from report_data import made_up, table
+
+    example = file_in("CONTRIBUTING.md", "src/excessmtl/analysis/measures.py")
+    names = dict(vars(measures))
+    exec(compile(example, "CONTRIBUTING.md", "exec"), names)
+    monkeypatch.setattr(measures, "OTHERS", names["OTHERS"])
+    (setting,) = settings(table(made_up()))
+    assert "worst task, % ↑" in summary_table(setting).columns
+
+
 def test_every_method_is_in_the_readme_table():
     table = (ROOT / "README.md").read_text().split("## Methods")[1].split("##")[0]
     assert all(f"`{name}`" in table for name in excessmtl.list_methods())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-        "docs/theory.md",
-        "docs/results.md",
-        "docs/studies.md",
-        "docs/reproducing.md",
-        "docs/performance.md",
-        "perf/README.md",
-        "docs/estimators.md",
-    ],
-)
+PAGES = [
+    str(path.relative_to(ROOT)) for folder in ("", "docs", "perf") for path in sorted((ROOT / folder).glob("*.md"))
+]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_links_between_files_hold(name):
     prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert ((ROOT / name).parent / target).exists(), target
 
 
+def test_the_links_of_every_page_are_checked():
+    assert {"README.md", "CHANGELOG.md", "docs/guide.md", "docs/report.md", "docs/benchmarks.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_to_headings_hold(name):
+    for target, heading in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        page = ROOT / name if not target else (ROOT / name).parent / target
+        headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+        assert heading in slugs, f"{target}#{heading}"
+
+
 def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
+    from excessmtl.paper.figures.theory import rates
+
     (example,) = blocks("docs/theory.md")
     exec(compile(example, "docs/theory.md", "exec"), {})
-    page = (ROOT / "docs/theory.md").read_text()
-    with (ROOT / "docs/data/theory/theory_rates.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 18
-    for row in rows:
-        short = "" if row["long_enough"] == "True" else " (too short)"
+    page = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+    found = rates(pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv").to_dict("records"))
+    published = pd.read_csv(ROOT / "docs/data/theory/theory_rates.csv")
+    assert len(found) == len(published) == 18
+    assert [row["rate"] for row in found] == pytest.approx(published["rate"].tolist(), rel=1e-4)
+    for row in found:
+        short = "" if row["long_enough"] else " (too short)"
         start = f"| {row['problem']} | {row['tasks']} | {row['sampled'].split()[0]} | {row['horizons']} "
-        assert f"{start}| {float(row['rate']):.2f}{short} |" in page
+        assert f"{start}| {row['rate']:.2f}{short} |" in page
+
+
+def test_the_theory_study_gives_its_published_numbers_again():
+    from excessmtl.paper.theory.convergence import measure
+    from excessmtl.paper.theory.descent import ALGORITHM, PROOF
+    from excessmtl.paper.theory.optimum import solve
+    from excessmtl.paper.theory.problems import make
+
+    published = pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv")
+    cheap = published[(published.horizon <= 1024) & (published.tasks <= 8)]
+    assert len(cheap) >= 9
+    variants = {variant.sampled: variant for variant in (PROOF, ALGORITHM)}
+    for row in cheap.to_dict("records"):
+        problem = solve(make(row["problem"], row["tasks"]))
+        (again,) = measure(problem, [row["horizon"]], row["runs"], 0, variants[row["sampled"]])
+        for column in ("duality_gap", "stated", "bound", "min_max"):
+            assert again[column] == pytest.approx(row[column], rel=1e-4, abs=1e-6), (row["problem"], column)
 
 
 def test_the_numbers_in_the_readme_are_those_of_the_results():
@@ -98,7 +161,7 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
 def test_the_studies_page_shows_a_study_that_works(capsys):
     import yaml
 
-    from excessmtl.studies.study import expand
+    from excessmtl.sweeps.study import expand
 
     (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/studies.md").read_text(), flags=re.DOTALL)
     # Two benchmarks; two methods, one with a label and a grid of two; three levels; five seeds.

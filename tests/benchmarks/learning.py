@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.benchmarks.losses import loss_of
 
 
 def learned_outputs(bench: Benchmark, epochs: int, learning_rate: float) -> dict[str, Tensor]:
@@ -20,7 +19,7 @@ def learned_outputs(bench: Benchmark, epochs: int, learning_rate: float) -> dict
         for _ in range(epochs):
             for batch in torch.split(torch.randperm(len(x)), bench.recipe.batch_size):
                 z = trunk(x[batch])
-                losses = [loss_of(t.kind)(heads[t.name](z), bench.train.targets[t.name][batch]) for t in bench.tasks]
+                losses = [t.kind.loss(heads[t.name](z), bench.train.targets[t.name][batch]) for t in bench.tasks]
                 optimiser.zero_grad()
                 torch.autograd.backward(losses)
                 optimiser.step()

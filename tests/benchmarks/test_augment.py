@@ -3,8 +3,10 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.augment import SCALES, dense_augment, zoom_and_mirror
-from excessmtl.benchmarks.base import Kind, Targets, Task
+from excessmtl.benchmarks.base import Targets
 from excessmtl.benchmarks.dense import TASKS
+from excessmtl.benchmarks.kinds import classification
+from excessmtl.benchmarks.tasks import Kind, Task
 
 KINDS: dict[str, Kind] = {task.name: task.kind for task in TASKS}
 HEIGHT, WIDTH = 24, 36
@@ -133,4 +135,4 @@ def test_all_scales_and_both_sides_occur_about_equally_often() -> None:
 
 def test_only_maps_can_be_augmented() -> None:
     with pytest.raises(ValueError, match="task 'digit' has no map"):
-        dense_augment([Task("digit", "classification", 10)])
+        dense_augment([Task("digit", 10, classification)])

@@ -139,3 +139,16 @@ def test_an_archive_with_an_escaping_member_is_refused(tree: Path, tmp_path: Pat
         opened.writestr("../../Art/apple/11.png", b"")
     with pytest.raises(ValueError, match="points outside"):
         load_image_tree(archive, 32)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("kind", ["pipe", "device", "broken link"])
+def test_what_is_not_a_plain_file_is_refused_and_not_read(tmp_path: Path, kind: str) -> None:
+    make_tree(tmp_path)
+    odd = next(path for path in tmp_path.rglob("*.png")).with_name("odd.png")
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero" if kind == "device" else tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"odd\.png is not a plain file"):
+        load_image_tree(tmp_path, 32)

@@ -3,10 +3,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from excessmtl.benchmarks.base import Kind, Task
-from excessmtl.benchmarks.metrics import higher_is_better, metrics_of, primary_of
+from excessmtl.benchmarks import registry
+from excessmtl.benchmarks.kinds import BY_NAME, binary, regression
+from excessmtl.benchmarks.meters import Meters
+from excessmtl.benchmarks.metrics import average
+from excessmtl.benchmarks.tasks import Kind, Metric, Task
 
-KINDS: list[tuple[Kind, int]] = [
+CPU = torch.device("cpu")
+KINDS: list[tuple[str, int]] = [
     ("classification", 5),
     ("regression", 2),
     ("segmentation", 6),
@@ -15,7 +19,7 @@ KINDS: list[tuple[Kind, int]] = [
 ]
 
 
-def sample(kind: Kind, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
+def sample(kind: str, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(3)
     size = () if kind in ("classification", "regression") else (7, 9)
     output = torch.randn(n, outputs, *size, generator=g)
@@ -32,21 +36,20 @@ def sample(kind: Kind, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
     return output, target * known[:, None]
 
 
-def compute(kind: Kind, output: Tensor, target: Tensor, batch: int = 100) -> dict[str, float]:
-    metrics = metrics_of(Task("t", kind, output.shape[1]))
+def compute(kind: str, output: Tensor, target: Tensor, batch: int = 100) -> dict[str, float]:
+    train = torch.tensor([[0.0], [2.0]]).expand(-1, output.shape[1])  # of variance 1
+    metrics = Meters(Task("t", output.shape[1], BY_NAME[kind]), train, CPU)
     for i in range(0, len(output), batch):
         metrics.update(output[i : i + batch], target[i : i + batch])
     return metrics.compute()
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_metrics_do_not_depend_on_the_batches(kind: Kind, outputs: int) -> None:
+def test_metrics_do_not_depend_on_the_batches(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)
     whole, parts = compute(kind, output, target), compute(kind, output, target, batch=5)
     assert whole == pytest.approx(parts, rel=1e-5)
-    name, higher = primary_of(kind)
-    assert name in whole
-    assert higher == higher_is_better(name)
+    assert list(whole) == [metric.name for metric in BY_NAME[kind].metrics]
 
 
 def test_accuracy() -> None:
@@ -56,11 +59,48 @@ def test_accuracy() -> None:
 
 
 @pytest.mark.parametrize("flat", [True, False])
-def test_nmse_is_the_mean_squared_error_of_standardised_targets(flat: bool) -> None:
+def test_nmse_is_the_squared_error_over_the_variance_of_the_training_target(flat: bool) -> None:
     output, target = sample("regression", 1)
-    expected = ((output - target) ** 2).mean().item()
-    scores = compute("regression", output, target[:, 0] if flat else target)
-    assert scores == {"nmse": pytest.approx(expected)}
+    train = torch.tensor([3.0, 5.0, 13.0, 7.0])
+    meters = Meters(Task("t", 1, regression), train if flat else train[:, None], CPU)
+    meters.update(output, target[:, 0] if flat else target)
+    expected = np.mean((output - target).numpy() ** 2) / np.var([3.0, 5.0, 13.0, 7.0])
+    assert meters.compute() == {"nmse": pytest.approx(expected)}
+
+
+def test_nmse_normalises_every_output_and_leaves_missing_and_constant_targets_aside() -> None:
+    train = torch.tensor([[1.0, 10.0, 2.0], [3.0, 50.0, 2.0], [torch.nan, 0.0, 2.0]])
+    meters = Meters(Task("t", 3, regression), train, CPU)
+    meters.update(torch.zeros(2, 3), torch.tensor([[1.0, 20.0, 1.0], [1.0, 20.0, 3.0]]))
+    assert meters.compute() == {"nmse": pytest.approx((1 / 1 + 400 / 400 + 5 / 1) / 3)}
+
+
+@pytest.mark.parametrize("name", ["teacher-mixed", "teacher-offset"])
+def test_the_mean_of_the_training_target_has_an_nmse_of_about_one(name: str) -> None:
+    made = registry()[name].load(None, 0)
+    for task in made.tasks:
+        if task.kind == regression:
+            train, test = made.train.targets[task.name], made.test.targets[task.name]
+            meters = Meters(task, train, CPU)
+            meters.update(train.mean(0).expand_as(test), test)
+            assert meters.compute()["nmse"] == pytest.approx(1, abs=0.25)
+
+
+def test_binary_accuracy_is_the_share_of_right_signs() -> None:
+    meters = Meters(Task("t", 1, binary), torch.zeros(2), CPU)
+    meters.update(torch.tensor([[2.0], [-1.0], [0.5], [-0.1]]), torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    assert meters.compute() == {"accuracy": 0.5}
+
+
+def test_a_metric_of_your_own_has_a_unit_and_a_direction() -> None:
+    error = Metric("mae", average(lambda output, target: (output - target).abs()), "kg", False)
+    kind = Kind(regression.loss, (error, *regression.metrics), "mae")
+    assert (kind.primary.unit, kind.primary.higher_is_better) == ("kg", False)
+    meters = Meters(Task("weight", 1, kind), torch.tensor([[0.0], [2.0]]), CPU)
+    meters.update(torch.tensor([[1.0], [2.0]]), torch.tensor([[2.0], [5.0]]))
+    assert meters.compute() == {"mae": 2.0, "nmse": 5.0}
+    with pytest.raises(ValueError, match="score must name one of the metrics"):
+        Kind(regression.loss, (error,), "psnr")
 
 
 def test_segmentation_against_a_count_by_hand() -> None:
@@ -117,28 +157,21 @@ def test_a_perfect_guess_of_the_normals_has_angle_zero() -> None:
     assert opposite["angle_median"] == pytest.approx(180, abs=0.02)
 
 
-@pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_reset_forgets_and_nothing_seen_is_an_error(kind: Kind, outputs: int) -> None:
-    output, target = sample(kind, outputs)
-    metrics = metrics_of(Task("t", kind, outputs)).to("cpu")
+def test_nothing_seen_is_an_error() -> None:
     with pytest.raises(ValueError, match="call update first"):
-        metrics.compute()
-    metrics.update(output.flip(0), target)
-    metrics.reset()
-    metrics.update(output, target)
-    assert metrics.compute() == compute(kind, output, target)
+        Meters(Task("t", 1, regression), torch.zeros(2), CPU).compute()
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_half_precision_outputs_are_taken(kind: Kind, outputs: int) -> None:
+def test_half_precision_outputs_are_taken(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)
     scores = compute(kind, output.bfloat16().requires_grad_(), target)
     assert scores == pytest.approx(compute(kind, output.bfloat16().float(), target))
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_update_never_reads_from_the_device(kind: Kind, outputs: int) -> None:
+def test_update_never_reads_from_the_device(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)
-    metrics = metrics_of(Task("t", kind, outputs)).to("meta")
+    metrics = Meters(Task("t", outputs, BY_NAME[kind]), torch.zeros(3, outputs), torch.device("meta"))
     # A meta tensor has no values, so anything that needs one on the host fails.
     metrics.update(output.to("meta"), target.to("meta"))

@@ -8,7 +8,9 @@ from torch import Tensor
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, registry
 from excessmtl.benchmarks.digits import load_digits
 from excessmtl.benchmarks.idx import to_idx
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.multimnist import _draw, load
+from excessmtl.benchmarks.tasks import Task
 
 
 def pictures(bench: Benchmark, part: str = "train") -> Tensor:
@@ -29,10 +31,10 @@ def write_mnist(folder: Path, train: int = 40, test: int = 20) -> Path:
 def test_the_defaults_without_data() -> None:
     bench = registry()["multimnist"].load(None, 0)
     assert bench.source.startswith("bundled digits, 4,000 + 1,000")
-    assert [(task.name, task.kind, task.outputs) for task in bench.tasks] == [
-        ("top_left", "classification", 10),
-        ("bottom_right", "classification", 10),
-    ]
+    assert bench.tasks == (
+        Task("top_left", 10, classification),
+        Task("bottom_right", 10, classification),
+    )
     assert bench.noisy_tasks == ("bottom_right",)
     assert [bench.train.length("top_left"), bench.validation.length("top_left")] == [4000, 400]
     assert bench.test.length("bottom_right") == 1000

@@ -1,17 +1,25 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from excessmtl.benchmarks.base import Kind, Split, Task
+from excessmtl.benchmarks.base import Split
+from excessmtl.benchmarks.kinds import BY_NAME, binary, classification, regression
 from excessmtl.benchmarks.noise import Noise, apply
+from excessmtl.benchmarks.tasks import Task
 
 N = 400
 SIZE = (10, 12)
 
 
-def example(kind: Kind, outputs: int, n: int = N) -> Tensor:
+def kind_name(task: Task) -> str:
+    return next(name for name, kind in BY_NAME.items() if kind == task.kind)
+
+
+def example(kind: str, outputs: int, n: int = N) -> Tensor:
     g = torch.Generator().manual_seed(1)
     maps = torch.randn(n, outputs, *SIZE, generator=g)
     border = torch.ones(SIZE, dtype=torch.bool)
@@ -28,13 +36,13 @@ def example(kind: Kind, outputs: int, n: int = N) -> Tensor:
 
 
 TASKS = (
-    Task("digit", "classification", 10),
-    Task("torque", "regression", 2),
-    Task("segmentation", "segmentation", 13),
-    Task("depth", "depth", 1),
-    Task("normals", "normals", 3),
+    Task("digit", 10, classification),
+    Task("torque", 2, regression),
+    Task("segmentation", 13, BY_NAME["segmentation"]),
+    Task("depth", 1, BY_NAME["depth"]),
+    Task("normals", 3, BY_NAME["normals"]),
 )
-SPLIT = Split(torch.zeros(N), {task.name: example(task.kind, task.outputs) for task in TASKS})
+SPLIT = Split(torch.zeros(N), {task.name: example(kind_name(task), task.outputs) for task in TASKS})
 
 
 def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: bool) -> Tensor:
@@ -75,7 +83,7 @@ def test_draws_depend_on_the_seed_and_the_task_alone(task: Task) -> None:
 
 def test_two_tasks_with_the_same_targets_get_different_noise() -> None:
     target = SPLIT.targets["digit"]
-    tasks = (Task("a", "classification", 10), Task("b", "classification", 10))
+    tasks = (Task("a", 10, classification), Task("b", 10, classification))
     after = apply(Split(SPLIT.inputs, {"a": target, "b": target}), tasks, Noise(1.0, ("a", "b"), 0), 0)
     assert not torch.equal(after.targets["a"], after.targets["b"])
 
@@ -89,7 +97,7 @@ def test_noise_stays_the_same_over_epochs_unless_redrawn(task: Task) -> None:
     assert not torch.equal(first, second)
     clean = SPLIT.targets[task.name]
     untouched = once == clean
-    if not task.kind.startswith("s") and task.kind != "classification":
+    if kind_name(task) not in ("segmentation", "classification"):
         assert torch.equal(untouched, first == clean), "the same samples are hit in every epoch"
         assert torch.equal(untouched, second == clean)
 
@@ -97,7 +105,7 @@ def test_noise_stays_the_same_over_epochs_unless_redrawn(task: Task) -> None:
 @settings(deadline=None, max_examples=25)
 @given(level=st.floats(0, 1), n=st.integers(1, 60), seed=st.integers(0, 2**40))
 def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n: int, seed: int) -> None:
-    task = Task("t", "classification", 5)
+    task = Task("t", 5, classification)
     split = Split(torch.zeros(n), {"t": example("classification", 5, n)})
     after = apply(split, [task], Noise(level, ("t",), seed, exclude_true=True), 0).targets["t"]
     assert (after != split.targets["t"]).sum() == round(level * n)
@@ -107,7 +115,7 @@ def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n
 def test_classes_are_uniform_and_may_be_the_true_one() -> None:
     truth = torch.full((20_000,), 3)
     split = Split(truth, {"t": truth})
-    task = Task("t", "classification", 4)
+    task = Task("t", 4, classification)
     drawn = apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"]
     torch.testing.assert_close(drawn.bincount() / len(truth), torch.full((4,), 0.25), atol=0.02, rtol=0)
     others = apply(split, [task], Noise(1.0, ("t",), 0, exclude_true=True), 0).targets["t"]
@@ -117,8 +125,8 @@ def test_classes_are_uniform_and_may_be_the_true_one() -> None:
 
 def test_excluding_the_truth_needs_another_class() -> None:
     split = Split(torch.zeros(3), {"t": torch.zeros(3, dtype=torch.long)})
-    with pytest.raises(ValueError, match="'t', which has one class"):
-        apply(split, [Task("t", "classification", 1)], Noise(0.5, ("t",), 0, exclude_true=True), 0)
+    with pytest.raises(ValueError, match="task 't': exclude_true leaves no class to draw"):
+        apply(split, [Task("t", 1, classification)], Noise(0.5, ("t",), 0, exclude_true=True), 0)
 
 
 def test_higher_levels_hit_the_same_samples_and_more() -> None:
@@ -170,7 +178,34 @@ def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
 
 
 @pytest.mark.parametrize("kind", ["depth", "normals"])
-def test_maps_without_any_known_pixel_pass_through(kind: Kind) -> None:
-    task = Task("t", kind, 1 if kind == "depth" else 3)
+def test_maps_without_any_known_pixel_pass_through(kind: str) -> None:
+    task = Task("t", 1 if kind == "depth" else 3, BY_NAME[kind])
     split = Split(torch.zeros(2), {"t": torch.zeros(2, task.outputs, 4, 4)})
     assert not apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"].any()
+
+
+@pytest.mark.parametrize("exclude_true", [False, True])
+def test_bits_are_drawn_or_flipped(exclude_true: bool) -> None:
+    clean = torch.arange(4_000).remainder(2).float()
+    task, split = Task("t", 1, binary), Split(torch.zeros(4_000), {"t": clean})
+    after = apply(split, [task], Noise(0.5, ("t",), 0, exclude_true), 0).targets["t"]
+    assert set(after.tolist()) == {0.0, 1.0}
+    expected = 2_000 if exclude_true else pytest.approx(1_000, abs=100)
+    assert (after != clean).sum().item() == expected
+
+
+@pytest.mark.parametrize(("kind", "outputs"), [("classification", 5), ("binary", 1), ("regression", 1)])
+def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(kind: str, outputs: int) -> None:
+    clean = torch.arange(200).remainder(2).float()
+    clean[::4] = torch.nan
+    split = Split(torch.zeros(200), {"t": clean})
+    noise = Noise(0.4, ("t",), 1, exclude_true=True)
+    after = apply(split, [Task("t", outputs, BY_NAME[kind])], noise, 0).targets["t"]
+    assert torch.equal(after.isnan(), clean.isnan())
+    assert (after != clean)[~clean.isnan()].sum() == 60
+
+
+def test_a_kind_without_noise_is_refused() -> None:
+    silent = replace(regression, disturb=None)
+    with pytest.raises(ValueError, match="noise in task 't' is not possible"):
+        apply(Split(torch.zeros(3), {"t": torch.zeros(3)}), [Task("t", 1, silent)], Noise(0.5, ("t",), 0), 0)

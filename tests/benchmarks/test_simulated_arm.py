@@ -4,7 +4,7 @@ import torch
 from learning import learned_outputs
 
 from excessmtl.benchmarks.base import registry
-from excessmtl.benchmarks.losses import loss_of
+from excessmtl.benchmarks.kinds import regression
 from excessmtl.benchmarks.simulated_arm import SIZES, load, motions
 
 
@@ -59,4 +59,4 @@ def test_a_network_learns_every_joint() -> None:
     outputs = learned_outputs(bench, epochs=8, learning_rate=bench.recipe.learning_rate)
     for name, y in bench.test.targets.items():
         trivial = y.square().mean()
-        assert loss_of("regression")(outputs[name], y) < 0.3 * trivial, name
+        assert regression.loss(outputs[name], y) < 0.3 * trivial, name

@@ -86,6 +86,13 @@ def test_all_failures_are_listed_and_nothing_is_kept(cache: Path, offer: Callabl
     assert list(cache.iterdir()) == []
 
 
+def test_every_attempt_is_reported_as_it_begins(offer: Callable[..., None]) -> None:
+    offer(unreachable, works)
+    lines: list[str] = []
+    sources.get("toy", lines.append)
+    assert lines == ["fetching toy from unreachable ...", "  failed: timed out", "fetching toy from works ..."]
+
+
 def test_an_interruption_leaves_nothing_behind(cache: Path, offer: Callable[..., None]) -> None:
     offer(interrupted, works)
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +157,7 @@ def test_the_named_data_sets() -> None:
 
 
 def test_a_data_set_by_path_says_where_to_get_it(cache: Path) -> None:
-    with pytest.raises(DataNotFoundError, match=r"not at hand: download sarcos_inv\.mat .* or put it at"):
+    with pytest.raises(DataNotFoundError, match=r"not available: download sarcos_inv\.mat .* or put it at"):
         sources.get("sarcos")
     with pytest.raises(DataNotFoundError, match="use the stand-in `simulated-arm`"):
         sources.find("sarcos", None, "simulated-arm")
@@ -191,3 +198,9 @@ def test_the_cache_folder_of_each_platform(
 def test_mnist_really_comes(cache: Path) -> None:
     folder = sources.get("mnist")
     assert sorted(path.name for path in folder.iterdir()) == sorted(sources.catalogue()[0].files)
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there is no such device here")
+def test_a_device_is_not_read() -> None:
+    with pytest.raises(ValueError, match="neither a file nor a folder"):
+        sources.find("sarcos", Path("/dev/null"))

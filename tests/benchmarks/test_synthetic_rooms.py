@@ -6,11 +6,13 @@ import torch
 from learning import learned_outputs
 
 from excessmtl.benchmarks.base import Benchmark, registry
-from excessmtl.benchmarks.metrics import metrics_of
+from excessmtl.benchmarks.kinds import depth, normals, segmentation
+from excessmtl.benchmarks.meters import Meters
 from excessmtl.benchmarks.room_furniture import CLASSES, Box
 from excessmtl.benchmarks.room_render import View, pixel_rays, render
 from excessmtl.benchmarks.room_scene import Scene, random_scene
 from excessmtl.benchmarks.synthetic_rooms import SIZES, Size, load
+from excessmtl.benchmarks.tasks import Task
 
 HEIGHT, WIDTH = 60, 80
 
@@ -106,11 +108,11 @@ def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall() -> None:
 def test_it_is_registered_and_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
     entry = registry()["synthetic-rooms"]
     assert entry.load is load
-    assert [(task.name, task.kind, task.outputs) for task in rooms.tasks] == [
-        ("segmentation", "segmentation", 13),
-        ("depth", "depth", 1),
-        ("normals", "normals", 3),
-    ]
+    assert rooms.tasks == (
+        Task("segmentation", 13, segmentation),
+        Task("depth", 1, depth),
+        Task("normals", 3, normals),
+    )
     assert rooms.noisy_tasks == ("segmentation",)
     for split, n in zip((rooms.train, rooms.validation, rooms.test), (200, 40, 60), strict=True):
         assert isinstance(split.inputs, torch.Tensor)
@@ -173,7 +175,7 @@ def test_a_network_beats_the_trivial_guess_on_every_task(rooms: Benchmark) -> No
             "normals": lambda y: y.sum((0, 2, 3)).view(1, -1, 1, 1),
         }[task.name](known)
         for scores, output in ((learned, outputs[task.name]), (trivial, guess.expand_as(outputs[task.name]))):
-            metrics = metrics_of(task)
+            metrics = Meters(task, rooms.train.targets[task.name], torch.device("cpu"))
             metrics.update(output, target)
             scores.update(metrics.compute())
     assert learned["pixel_accuracy"] > trivial["pixel_accuracy"] + 0.05

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from excessmtl.benchmarks import registry
+from excessmtl.benchmarks.kinds import regression
 from excessmtl.benchmarks.teacher import REGIMES
 
 
@@ -15,7 +16,7 @@ def test_a_regime_is_what_it_says(name):
     for task, unit in zip(made.tasks, units, strict=True):
         target = made.train.targets[task.name]
         assert len(target) == regime.samples
-        if task.kind == "regression":
+        if task.kind == regression:
             assert target.std().item() == pytest.approx(unit, rel=1e-2)
         else:
             assert set(target.unique().tolist()) <= set(range(task.outputs))

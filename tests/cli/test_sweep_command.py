@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from excessmtl.analysis.collect import read_table
 from excessmtl.cli.app import app
-from excessmtl.studies.collect import read_table
 
 STUDY = """
 benchmarks: [simulated-arm]
@@ -37,7 +37,7 @@ def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
     regrets = pd.read_csv(tmp_path / "out" / "regret.csv")
     # Against uniform: two levels, two measures; against itself: the clean score at 0.8.
     assert sorted(regrets["rival"]) == ["itself at noise 0", *["uniform"] * 4]
-    assert "| 0.8 | uniform |" in (tmp_path / "out" / "scores.md").read_text()
+    assert "| uniform | 0.8 |" in (tmp_path / "out" / "scores.md").read_text()
     assert (tmp_path / "out" / "regret.md").exists()
 
     again = invoke(tiny, "--out", tmp_path / "out")
@@ -59,7 +59,7 @@ def test_a_dry_run_writes_nothing(tiny, tmp_path, monkeypatch):
     ("text", "message"),
     [
         (STUDY + "epochs: 3\n", "epochs is not a key of a study"),
-        (STUDY.replace("simulated-arm", "school"), "The data of school is not at hand"),
+        (STUDY.replace("simulated-arm", "school"), "The data of school is not available"),
         (STUDY.replace("excess, uniform", "{method: excess, options: {size: 1}}"), "size is not an option of"),
         (STUDY.replace("excess, uniform", "{method: mgda, options: {size: 1}}"), "size"),
         (STUDY.replace("simulated-arm", "{benchmark: simulated-arm, noisy_tasks: [elbow]}"), "unknown task 'elbow'"),
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_a_run_that_fails_is_exit_code_1_and_the_others_are_shown(tiny, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    from excessmtl.studies.study import folder_of, read_study
+    from excessmtl.sweeps.study import folder_of, read_study
 
     # One run cannot be started: something that is no run lies in its place.
     first = out / folder_of(read_study(tiny).runs[0])

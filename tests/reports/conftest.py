@@ -1,8 +1,8 @@
 import pytest
-from report_data import copied
 
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import train
+from report_data import copied
 
 TINY = {"epochs": 2, "limit_batches": 3, "device": "cpu"}
 

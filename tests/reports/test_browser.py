@@ -1,11 +1,13 @@
 """The report as a reader sees it: drawn, sorted, explored, on a phone, in the dark, with hundreds of runs."""
 
+import numpy as np
 import pytest
 from browser import ARGUMENTS, executable, opened
-from report_data import copied, made_up, table
 
+from excessmtl.analysis.collect import write_table
+from excessmtl.analysis.courses import QUANTITIES
 from excessmtl.reports.page import write_report
-from excessmtl.studies.collect import write_table
+from report_data import copied, made_up, table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium on this machine")
@@ -129,7 +131,9 @@ def test_tasks_can_be_left_out(shown):
 
 def test_a_quantity_that_a_method_does_not_have_is_explained(shown):
     shown.page.select_option("#run-label", "single")
-    assert "No weights: single-task networks have no weights." in shown.texts(f"#{EXPLORED} .empty:not([hidden])")
+    assert "No weights: single-task networks have none, or the run did not keep them." in shown.texts(
+        f"#{EXPLORED} .empty:not([hidden])"
+    )
 
 
 def test_the_logarithmic_scale_changes_the_losses(shown):
@@ -243,4 +247,23 @@ def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, run
         before = found.evaluate(LINES, EXPLORED)
         found.page.select_option("#run-seed", index=5)
         assert found.evaluate(LINES, EXPLORED) != before
+        assert found.complaints == []
+
+
+def test_curves_that_a_run_did_not_keep_come_and_go_without_complaint(browser, tmp_path):
+    rows = []
+    for noise, kept in ((0.0, "losses"), (0.4, "weights"), (0.8, "losses")):
+        folder = tmp_path / "runs" / f"noise-{noise}"
+        folder.mkdir(parents=True)
+        curves = {name: np.full((50, 2), 0.5 if name == kept else np.nan) for name in QUANTITIES}
+        np.savez(folder / "steps.npz", tasks=np.array(["a", "b"]), **curves)
+        rows.append(made_up("excess", noise, folder=folder.name))
+    write_table(table(*rows), tmp_path / "runs" / "runs.csv")
+    write_report(tmp_path / "runs", tmp_path / "report.html")
+    with opened(browser, tmp_path / "report.html") as found:
+        for noise in ("0.4", "0.0", "0.4", "0.8"):
+            found.page.select_option("#run-noise", noise if noise != "0.0" else "0")
+        panels = found.page.locator("#run-figures figure")
+        assert panels.nth(0).inner_text().endswith("have none, or the run did not keep them.")
+        assert panels.nth(1).locator(".scatterlayer .trace").count() == 2
         assert found.complaints == []

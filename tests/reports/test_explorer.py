@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from report_data import made_up, table
 
+from excessmtl.analysis.settings import settings
 from excessmtl.reports import explorer
 from excessmtl.reports.explorer import explorable, thinned
-from excessmtl.reports.settings import settings
+from report_data import made_up, table
 
 
 def test_a_short_curve_is_kept_as_it_is():
@@ -84,9 +84,14 @@ def test_many_runs_share_the_page(tmp_path, monkeypatch):
     assert all(len(curve) == 50 for run in found.runs for curve in run["curves"]["losses"])
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off"])
-def test_a_damaged_file_is_named(tmp_path, content):
+def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "steps.npz").write_bytes(content)
+    (tmp_path / "run" / "steps.npz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"run/steps\.npz is not the steps\.npz of a run"):
+        explored(tmp_path, made_up(folder="run"))
+
+
+def test_steps_of_other_tasks_are_refused(tmp_path):
+    write_steps(tmp_path / "run", ["a", "c"])
+    with pytest.raises(ValueError, match=r"run/steps\.npz has no task 'b'"):
         explored(tmp_path, made_up(folder="run"))

@@ -5,17 +5,24 @@ import shutil
 import sys
 
 import pytest
-from report_data import copied, made_up, table, without_score
 from typer.testing import CliRunner
 
+from excessmtl.analysis.collect import collect, write_table
+from excessmtl.analysis.regret import regrets_of
 from excessmtl.cli.app import app
 from excessmtl.files import atomic_write
-from excessmtl.reports.page import listed, render, write_report
-from excessmtl.studies.collect import collect, write_table
+from excessmtl.reports import page as reports_page
+from excessmtl.reports.page import listed, write_report
+from report_data import copied, made_up, table, without_score
 
 
 def command(*arguments):
     return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def render(folder, command):
+    frame = collect(folder)
+    return reports_page.render(folder, frame, regrets_of(frame), command)
 
 
 def readable(page):
@@ -80,6 +87,75 @@ def test_pictures_beside_the_runs_are_embedded_once(runs, tmp_path):
     assert "<figcaption>multimnist</figcaption>" in page
 
 
+def test_a_link_to_a_file_elsewhere_is_not_embedded(runs, tmp_path):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "secret").write_bytes(b"password")
+    (tmp_path / "runs" / "x.png").symlink_to(tmp_path / "secret")
+    (tmp_path / "runs" / "y.png").symlink_to("/dev/zero")
+    (tmp_path / "runs" / "z.svg").mkdir()
+    assert "<img" not in render(tmp_path / "runs", "")
+
+
+def test_one_benchmark_on_two_data_sets_is_a_whole_report(tmp_path):
+    rows = [made_up(label, source=source) for source in ("small", "large") for label in ("excess", "mgda")]
+    write_table(table(*rows), tmp_path / "runs" / "runs.csv")
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    assert "digits (large; 3 epochs)" in result.output
+    page = readable((tmp_path / "report.html").read_text())
+    assert page.count('<article class="setting"') == 2
+    assert "digits (small; 3 epochs)" in page
+
+
+def test_the_regret_of_any_method_is_shown(tmp_path):
+    write_table(table(made_up("mine"), made_up("mgda")), tmp_path / "runs" / "runs.csv")
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html", "--method", "mine")
+    assert result.exit_code == 0, result.output
+    assert "mine is within the tolerance in all" in result.output
+    assert "How much worse mine is than each rival" in (tmp_path / "report.html").read_text()
+    wrong = command(tmp_path / "runs", "-o", tmp_path / "other.html", "--method", "yours")
+    assert wrong.exit_code == 2
+    assert "there is no run of 'yours'; the methods of these runs are mine, mgda" in wrong.stderr
+    assert not (tmp_path / "other.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "claims"), [("sarcos", True), ("multimnist", True), ("simulated-arm", False), ("my_data:load", False)]
+)
+def test_the_papers_claims_are_shown_where_its_data_is(tmp_path, benchmark, claims):
+    write_table(table(made_up(benchmark=benchmark), made_up("mgda", benchmark=benchmark)), tmp_path / "runs.csv")
+    page = render(tmp_path, "")
+    assert ('id="claims"' in page, 'href="#claims"' in page) == (claims, claims)
+
+
+def test_scores_are_shown_in_their_unit(tmp_path):
+    kinds, units = dict.fromkeys("ab", ("psnr", True)), dict.fromkeys("ab", "dB")
+    write_table(table(made_up(scores={"a": 31.2, "b": 30.0}, kinds=kinds, units=units)), tmp_path / "runs.csv")
+    page = readable(render(tmp_path, ""))
+    assert "clean, dB ↑" in page
+    assert ">31.20<" in page
+    assert "3120" not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a list", "must be a mapping"),
+        ("versions: [1, 2]", "versions must be a mapping from names to texts"),
+        ("versions: {torch: {a: b}}", "versions must be a mapping from names to texts"),
+        ("{unclosed", "is not YAML"),
+    ],
+)
+def test_an_odd_config_is_one_line(runs, tmp_path, text, message):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "runs/one/config.yaml").write_text(text)
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
+    assert result.exit_code == 2, result.output
+    assert "one/config.yaml" in result.stderr
+    assert message in result.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_regret_is_shown_where_excess_has_a_rival(runs, tmp_path):
     assert 'id="regret-table"' in render(runs, "")
     shutil.copytree(runs / "digits" / "single", tmp_path / "runs")
@@ -115,10 +191,13 @@ def test_a_single_run_is_a_report_too(runs):
         (lambda folder: None, "is not a folder"),
         (lambda folder: folder.mkdir(), "holds no finished run"),
         (lambda folder: folder.write_text(""), "is not a folder"),
-        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "that no run wrote"),
-        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")), "that no run wrote"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "summary.json is not JSON"),
+        (
+            lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")),
+            "json: benchmark must be",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, prepare, message):

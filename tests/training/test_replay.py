@@ -28,7 +28,7 @@ def test_replayed_runs_equal_stepwise_runs(method, tmp_path):
     for name in ("losses", "weights"):
         first, second = (np.concatenate(run.history[name]) for run in histories)
         np.testing.assert_array_equal(first, second)
-    for one, two in zip(*(run.network.state_dict().values() for run in histories), strict=True):
+    for one, two in zip(*(run.learner.network.state_dict().values() for run in histories), strict=True):
         assert torch.equal(one, two)
 
 
@@ -66,17 +66,17 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch)
         monkeypatch.setattr(torch.cuda, name, _Stub)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     run = Run(config, tmp_path / "unrecorded")
-    run.replay = ReplayedEpochs(run._plain_step, run.train, run.balancer)
+    run.replay = ReplayedEpochs(run.plain_step, run.data.train, run.learner.balancer)
     with pytest.warns(UserWarning, match="recording one failed .operation not permitted"):
         summary = run.execute()
     assert summary["scores"] == expected["scores"]
-    assert run.balancer.steps == 12
+    assert run.learner.balancer.steps == 12
 
 
 @pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
 def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
     run = Run(RunConfig("teacher-narrow", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
-    assert run.balancer.scale * run.balancer.rule.prior(4).sum().item() == pytest.approx(4)
+    assert run.learner.balancer.scale * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
     summary = run.execute()
     logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
     np.testing.assert_allclose(logged.sum(1), 4 if method == "gradnorm" else 1, rtol=1e-5)
@@ -86,4 +86,4 @@ def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
 
 def test_a_scale_that_was_asked_for_stays(tmp_path):
     config = RunConfig("teacher-narrow", "uniform", options={"scale": 1.0}, epochs=1, limit_batches=1, device="cpu")
-    assert Run(config, tmp_path / "run").balancer.scale == 1.0
+    assert Run(config, tmp_path / "run").learner.balancer.scale == 1.0

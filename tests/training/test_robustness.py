@@ -17,7 +17,7 @@ from excessmtl.cli.app import app
 from excessmtl.training import loop
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run, train
-from excessmtl.training.resolve import make_fabric
+from excessmtl.training.processes import make_fabric
 from excessmtl.training.run_folder import RunFolder
 
 SMALL = {"epochs": 3, "limit_batches": 2, "batch_size": 32, "device": "cpu"}
@@ -172,11 +172,11 @@ def test_bf16_trains_and_resumes_exactly(tmp_path, monkeypatch, method):
 def test_bf16_runs_the_layers_in_bf16_and_keeps_parameters_and_losses_in_fp32(tmp_path):
     run = Run(RunConfig("multimnist", "excess", precision="bf16-mixed", **SMALL), tmp_path / "run")
     seen = []
-    run.network.trunk.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
-    batch = next(run.train.shuffled(0, 0))
-    result = run.step(batch, torch.Generator())
+    run.learner.network.trunk.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    batch = next(run.data.train.shuffled(0, 0))
+    result = run.learner.step(batch, torch.Generator())
     assert set(seen) == {torch.bfloat16}
-    assert {parameter.dtype for parameter in run.network.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in run.learner.network.parameters()} == {torch.float32}
     assert result.losses.dtype == result.weights.dtype == torch.float32
 
 

@@ -237,7 +237,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "nyuv2"], "synthetic-rooms"),
         (["train", "sarcos", "--data", "/no/such/file.mat"], "does not exist"),
         (["data", "get", "mnits"], "mnits"),
-        (["data", "where", "mnist"], "not at hand"),
+        (["data", "where", "mnist"], "mnist is not available"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments, message):

@@ -16,7 +16,9 @@ def machine(device: str = "cpu") -> dict[str, str | int]:
     info = Path("/proc/cpuinfo")
     if info.exists():
         models = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+            line.split(":", 1)[1].strip()
+            for line in info.read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
         ]
         cpu = models[0] if models else cpu
     found: dict[str, str | int] = {

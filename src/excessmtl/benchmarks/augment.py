@@ -6,7 +6,9 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.base import Augment, Kind, Targets, Task
+from excessmtl.benchmarks.base import Augment, Targets
+from excessmtl.benchmarks.kinds import depth, normals, segmentation
+from excessmtl.benchmarks.tasks import Kind, Task
 
 SCALES = (1.0, 1.2, 1.5)
 
@@ -14,7 +16,7 @@ SCALES = (1.0, 1.2, 1.5)
 def dense_augment(tasks: Sequence[Task]) -> Augment:
     """Zoom by 1, 1.2 or 1.5 into a random place, then mirror left and right with probability one half."""
     kinds = {task.name: task.kind for task in tasks}
-    wrong = [task.name for task in tasks if task.kind not in ("segmentation", "depth", "normals")]
+    wrong = [task.name for task in tasks if task.kind not in (segmentation, depth, normals)]
     if wrong:
         raise ValueError(f"task {wrong[0]!r} has no map as its target: only maps can be zoomed and mirrored")
 
@@ -65,9 +67,9 @@ def zoom_and_mirror(
     for name, target in targets.items():
         maps = target if target.ndim == 4 else target[:, None]
         maps = sample(maps.float(), "nearest")
-        if kinds[name] == "depth":
+        if kinds[name] == depth:
             maps = maps / scale.view(-1, 1, 1, 1)
-        elif kinds[name] == "normals":
+        elif kinds[name] == normals:
             maps = torch.cat([maps[:, :1] * sign.view(-1, 1, 1, 1), maps[:, 1:]], dim=1)
         shown[name] = maps.reshape(target.shape).to(target.dtype)
     return sample(images, "bilinear"), shown

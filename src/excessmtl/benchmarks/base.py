@@ -3,37 +3,33 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from torch import Generator, Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-Kind = Literal["classification", "regression", "segmentation", "depth", "normals"]
+from excessmtl.benchmarks.tasks import Task
+
 Targets = dict[str, Tensor]
 Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
 class DataNotFoundError(Exception):
-    """The benchmark's data is not at hand; the message says where to get it and which stand-in to use."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task: its name, its kind of target, and how many numbers its head gives (per pixel for maps)."""
-
-    name: str
-    kind: Kind
-    outputs: int
+    """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Examples of one split, as whole tensors.
+    """Examples of one split.
 
-    `inputs` is one tensor when all tasks look at the same inputs (then every target has its length), or a
-    dict task -> tensor when each task has inputs of its own (lengths may differ between tasks).
+    Args:
+        inputs: one tensor when all tasks look at the same inputs (then every target has its length), or a dict
+            task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset` or
+            `DataLoader` is read while training: `split_of` makes such a split.
+        targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
     """
 
-    inputs: Tensor | dict[str, Tensor]
+    inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
     targets: Targets
 
     def length(self, task: str) -> int:
@@ -43,12 +39,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the network is trained unless the command line says otherwise (Adam)."""
+    """How the network is trained unless a run says otherwise."""
 
     learning_rate: float
     weight_decay: float
     batch_size: int
     epochs: int
+    optimiser: str = "adam"
+    optimiser_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the optimiser, by torch's names: `momentum`, `betas`."""
+    schedule: str = "constant"
+    warmup_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Benchmark:
     """Stored inputs (often uint8) of one batch, already on the device -> what the network takes."""
     augment: Augment | None = None
     """Training only: (prepared inputs, targets, CPU generator) -> the same, augmented."""
+    workers: int = 0
+    """Processes that read a `Dataset`; 0: the training process itself."""
 
 
 class Loader(Protocol):
@@ -86,16 +89,18 @@ class Entry:
     """A row of the registry."""
 
     name: str
-    load: Loader
+    load: Callable[..., Benchmark]
     summary: str
     stand_in: str | None = None
+    data: Path | None = None
+    """Where the data is unless a run says otherwise."""
 
 
 _REGISTRY: dict[str, Entry] = {}
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
-    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is not at hand."""
+    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is missing."""
 
     def register(load: Loader) -> Loader:
         _REGISTRY[name] = Entry(name, load, summary, stand_in)

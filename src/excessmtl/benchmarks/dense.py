@@ -5,15 +5,17 @@ from functools import partial
 from torch import Tensor
 
 from excessmtl.benchmarks.augment import dense_augment
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split
+from excessmtl.benchmarks.kinds import depth, normals, segmentation
 from excessmtl.benchmarks.networks.heads import dense_head
 from excessmtl.benchmarks.networks.segnet import SegNet
 from excessmtl.benchmarks.scaling import PixelScaling, pixel_scaling
+from excessmtl.benchmarks.tasks import Task
 
 TASKS = (
-    Task("segmentation", "segmentation", 13),
-    Task("depth", "depth", 1),
-    Task("normals", "normals", 3),
+    Task("segmentation", 13, segmentation),
+    Task("depth", 1, depth),
+    Task("normals", 3, normals),
 )
 PAPER_RECIPE = Recipe(learning_rate=1e-4, weight_decay=1e-3, batch_size=2, epochs=200)
 

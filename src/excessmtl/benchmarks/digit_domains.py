@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.benchmarks.digits import Digits, load_digits
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.scaling import pixel_scaling
+from excessmtl.benchmarks.tasks import Task
 
 Style = Callable[[Tensor, torch.Generator], Tensor]
 """Ink between 0 and 1, [n, 1, 28, 28] -> the picture, in the same range."""
@@ -59,7 +61,7 @@ def load(data: Path | None, seed: int, *, digits_per_domain: int = _DIGITS_PER_D
     return Benchmark(
         name="digit-domains",
         source=f"bundled digits in {len(STYLES)} drawn styles, {digits_per_domain:,} digits each",
-        tasks=tuple(Task(name, "classification", 10) for name in STYLES),
+        tasks=tuple(Task(name, 10, classification) for name in STYLES),
         train=train,
         validation=validation,
         test=test,

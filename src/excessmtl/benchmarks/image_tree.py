@@ -59,7 +59,7 @@ def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
         # Written last: where it stands, the images beside it are complete.
         with atomic_write(index) as file:
             file.write(json.dumps(table.index).encode())
-    return _open(stored, json.loads(index.read_text()))
+    return _open(stored, json.loads(index.read_text(encoding="utf-8")))
 
 
 class _Table:
@@ -116,7 +116,11 @@ def _files_below(root: Path) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"{root} is neither a folder nor a .tar, .tar.gz, .tar.xz or .zip archive.")
     found = (Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names)
-    return sorted(name.relative_to(root).as_posix() for name in found if _is_picture(name.name))
+    pictures = [name for name in found if _is_picture(name.name)]
+    odd = next((name for name in pictures if not name.is_file()), None)
+    if odd is not None:  # reading a pipe or a device may never end
+        raise ValueError(f"{odd} is not a plain file (a pipe, a device or a broken link); remove it")
+    return sorted(name.relative_to(root).as_posix() for name in pictures)
 
 
 def _read_files(root: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:

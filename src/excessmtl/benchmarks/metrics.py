@@ -5,30 +5,69 @@ number of cells, where boolean indexing or `bincount` would make the host wait a
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanSquaredError, Metric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import Metric
 
-from excessmtl.benchmarks.base import Kind, Task
 from excessmtl.benchmarks.losses import IGNORED
+from excessmtl.benchmarks.tasks import Measure, Task, labelled
+
+__all__ = [
+    "accuracy",
+    "angle",
+    "average",
+    "binary_accuracy",
+    "confusion",
+    "depth_error",
+    "error_over",
+    "nmse",
+]
 
 _BINS_PER_DEGREE = 100
 
 
-class _Accuracy(MulticlassAccuracy):
-    def __init__(self, classes: int) -> None:
-        super().__init__(num_classes=classes, average="micro", validate_args=False)
+class _Average(Metric):
+    """The mean over all examples of what `values` gives for each."""
+
+    full_state_update = False
+    total: Tensor
+    examples: Tensor
+
+    def __init__(self, values: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.values = values
+        self.add_state("total", torch.zeros((), dtype=torch.float32), dist_reduce_fx="sum")
+        self.add_state("examples", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        super().update(preds, target.long())
+        self.total += self.values(preds, target).float().sum()
+        self.examples += len(target)
+
+    def compute(self) -> Tensor:
+        return self.total / self.examples
 
 
-class _SquaredError(MeanSquaredError):
+class _NormalisedError(Metric):
+    """Squared error of each output over its variance, then the mean over the outputs."""
+
+    full_state_update = False
+    total: Tensor
+    examples: Tensor
+    variance: Tensor
+
+    def __init__(self, variance: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("variance", variance)
+        self.add_state("total", torch.zeros_like(variance), dist_reduce_fx="sum")
+        self.add_state("examples", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
     def update(self, preds: Tensor, target: Tensor) -> None:
-        super().update(preds.float(), target.reshape_as(preds))
+        self.total += (preds.float() - target.reshape_as(preds)).square().flatten(1).sum(0)
+        self.examples += len(target)
+
+    def compute(self) -> Tensor:
+        return (self.total / self.examples / self.variance).mean()
 
 
 class _Confusion(Metric):
@@ -117,64 +156,52 @@ class _Angle(Metric):
         return torch.cat([torch.stack([self.total / pixels, median]), self.within / pixels])
 
 
-_METRICS: dict[Kind, tuple[Callable[[Task], Metric], tuple[str, ...]]] = {
-    "classification": (lambda task: _Accuracy(task.outputs), ("accuracy",)),
-    "regression": (lambda task: _SquaredError(), ("nmse",)),
-    "segmentation": (lambda task: _Confusion(task.outputs), ("miou", "pixel_accuracy")),
-    "depth": (lambda task: _DepthError(), ("abs_error", "rel_error")),
-    "normals": (
-        lambda task: _Angle(),
-        ("angle_mean", "angle_median", "within_11.25", "within_22.5", "within_30"),
-    ),
-}
-_PRIMARY: dict[Kind, tuple[str, bool]] = {
-    "classification": ("accuracy", True),
-    "regression": ("nmse", False),
-    "segmentation": ("pixel_accuracy", True),
-    "depth": ("rel_error", False),
-    "normals": ("within_11.25", True),
-}
-_LOWER_IS_BETTER = {"nmse", "abs_error", "rel_error", "angle_mean", "angle_median"}
+def average(values: Callable[[Tensor, Tensor], Tensor]) -> Measure:
+    """The mean over all examples of `values(output, target)`, which gives one number for each."""
+    return lambda task, train: _Average(values)
 
 
-class MetricSet:
-    """All metrics of one task: `update` with every batch of a split, then `compute`."""
-
-    def __init__(self, metric: Metric, names: tuple[str, ...]) -> None:
-        self.metric = metric
-        self.names = names
-
-    def to(self, device: torch.device | str) -> Self:
-        """Accumulate on `device`, where the outputs and targets are."""
-        self.metric = self.metric.to(device)
-        return self
-
-    def update(self, output: Tensor, target: Tensor) -> None:
-        """Add one batch."""
-        self.metric.update(output.detach(), target)
-
-    def compute(self) -> dict[str, float]:
-        """The metrics over all batches since the start or the last `reset`."""
-        if not self.metric.update_called:
-            raise ValueError(f"no batch was seen, so there is no {self.names[0]}: call update first")
-        return dict(zip(self.names, self.metric.compute().reshape(-1).tolist(), strict=True))
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        self.metric.reset()
+def accuracy(task: Task, train: Tensor) -> Metric:
+    """Share of examples whose class has the highest score."""
+    return _Average(_is_hit)
 
 
-def metrics_of(task: Task) -> MetricSet:
-    """An empty accumulator of everything that is reported for a task of this kind."""
-    make, names = _METRICS[task.kind]
-    return MetricSet(make(task), names)
+def binary_accuracy(task: Task, train: Tensor) -> Metric:
+    """Share of examples whose logit has the right sign."""
+    return _Average(_has_right_sign)
 
 
-def primary_of(kind: Kind) -> tuple[str, bool]:
-    """The metric that stands for a task of this kind in tables, and whether higher is better."""
-    return _PRIMARY[kind]
+def nmse(task: Task, train: Tensor) -> Metric:
+    """Squared error over the variance of the clean training target; a constant target is not normalised."""
+    present = labelled(train)
+    known = train if present is None else train[present]
+    variance = known.double().reshape(len(known), -1).var(0, correction=0)
+    return _NormalisedError(variance.where(variance > 0, 1).float())
 
 
-def higher_is_better(metric: str) -> bool:
-    """Whether a larger value of the metric of this name is the better one."""
-    return metric not in _LOWER_IS_BETTER
+def error_over(variance: float) -> Measure:
+    """Squared error over a variance that several tasks share."""
+    return lambda task, train: _NormalisedError(torch.full((task.outputs,), variance))
+
+
+def confusion(task: Task, train: Tensor) -> Metric:
+    """Mean intersection over union, and the share of labelled pixels whose class is right."""
+    return _Confusion(task.outputs)
+
+
+def depth_error(task: Task, train: Tensor) -> Metric:
+    """Absolute and relative error over the pixels whose depth is known."""
+    return _DepthError()
+
+
+def angle(task: Task, train: Tensor) -> Metric:
+    """Mean and median angle in degrees, and the shares within 11.25, 22.5 and 30 degrees."""
+    return _Angle()
+
+
+def _is_hit(output: Tensor, target: Tensor) -> Tensor:
+    return output.argmax(1) == target.long()
+
+
+def _has_right_sign(output: Tensor, target: Tensor) -> Tensor:
+    return (output > 0) == (target.reshape_as(output) > 0.5)

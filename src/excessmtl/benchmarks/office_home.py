@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 from excessmtl.benchmarks import sources
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.benchmarks.image_tree import ImageTree, load_image_tree
+from excessmtl.benchmarks.kinds import classification
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.resnet import resnet18
 from excessmtl.benchmarks.scaling import PixelScaling
+from excessmtl.benchmarks.tasks import Task
 
 _IMAGENET = PixelScaling(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
@@ -35,7 +37,7 @@ def load(data: Path | None, seed: int, *, size: int = 64, split_seed: int = 0) -
     return Benchmark(
         name="office-home",
         source=f"{path.name}: {images:,} pictures, {len(names)} domains, {classes} classes, {size} px",
-        tasks=tuple(Task(name, "classification", classes) for name in names.values()),
+        tasks=tuple(Task(name, classes, classification) for name in names.values()),
         train=_part(tree, names, "train"),
         validation=_part(tree, names, "validation"),
         test=_part(tree, names, "test"),

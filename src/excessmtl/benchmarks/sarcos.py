@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks import sources
-from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.benchmarks.kinds import regression
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.mlp import mlp
 from excessmtl.benchmarks.scaling import standardise
+from excessmtl.benchmarks.tasks import Task
 
 _INPUTS, _JOINTS, _HIDDEN = 21, 7, 128
 Table = npt.NDArray[np.float64]
@@ -51,7 +53,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     return Benchmark(
         name="sarcos",
         source=f"{source}, {len(train):,} + {len(validation):,} + {len(test):,} rows",
-        tasks=tuple(Task(f"joint_{joint}", "regression", 1) for joint in range(1, _JOINTS + 1)),
+        tasks=tuple(Task(f"joint_{joint}", 1, regression) for joint in range(1, _JOINTS + 1)),
         train=_part(inputs[0], torques[0]),
         validation=_part(inputs[1], torques[1]),
         test=_part(inputs[2], torques[2]),

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.arm_dynamics import Arm, Array, inverse_dynamics
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.benchmarks.kinds import regression
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.mlp import mlp
 from excessmtl.benchmarks.scaling import standardise
+from excessmtl.benchmarks.tasks import Task
 
 JOINTS = 7
 SIZES = {"small": (6_000, 1_000, 1_500), "paper": (44_484, 4_449, 4_449)}
@@ -90,7 +92,7 @@ def load(data: Path | None, seed: int, *, size: str = "small") -> Benchmark:
         parts.append((np.concatenate(state, axis=1), inverse_dynamics(arm, *state)))
     inputs, torques = (standardise(*map(torch.from_numpy, arrays)) for arrays in zip(*parts, strict=True))
     train, validation, test = map(_split, inputs, torques)
-    tasks = tuple(Task(f"joint_{i + 1}", "regression", 1) for i in range(JOINTS))
+    tasks = tuple(Task(f"joint_{i + 1}", 1, regression) for i in range(JOINTS))
     return Benchmark(
         name="simulated-arm",
         source=f"simulated 7-joint arm, {len(inputs[0]):,} rows",

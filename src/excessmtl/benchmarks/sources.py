@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,16 +103,21 @@ def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
     dataset = _dataset(name)
     place = where(name) if data is None else Path(data)
     if place is not None and place.exists():
+        if not (place.is_file() or place.is_dir()):  # reading a pipe or a device may never end
+            raise ValueError(f"{place} is neither a file nor a folder; name one of them")
         return place
-    missing = f"The data of {name} is not at hand" if data is None else f"--data {data} does not exist"
+    missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
     other = f", or use the stand-in `{stand_in}`, which needs no file" if stand_in else ""
     raise DataNotFoundError(
         f"{missing}: {dataset.directions}, then pass --data PATH or put it at {cache_folder() / name}{other}."
     )
 
 
-def get(name: str) -> Path:
-    """The data set's folder, after fetching what is missing or damaged from the first source that works."""
+def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
+    """The data set's folder, after fetching what is missing or damaged from the first source that works.
+
+    `report` is given a line before each attempt and after each that failed.
+    """
     dataset = _dataset(name)
     folder = cache_folder() / name
     if not dataset.sources:
@@ -121,12 +126,15 @@ def get(name: str) -> Path:
         return folder
     failures = []
     for source in dataset.sources:
+        report(f"fetching {name} from {source.name} ...")
         try:
             files = source.fetch()
             if wrong := next((file for file in dataset.files if _wrong(file, files.get(file, b""), dataset)), None):
                 raise ValueError(f"{wrong} is damaged, its sha256 is not the known one")
         except _FETCH_ERRORS as error:
-            failures.append(f"{source.name} ({str(error) or type(error).__name__})")
+            reason = str(error) or type(error).__name__
+            report(f"  failed: {reason}")
+            failures.append(f"{source.name} ({reason})")
             continue
         for file in dataset.files:
             with atomic_write(folder / file) as opened:

@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from excessmtl.benchmarks.base import Benchmark, Kind, Loader, Recipe, Split, Task, benchmark
+from excessmtl.benchmarks.base import Benchmark, Loader, Recipe, Split, benchmark
+from excessmtl.benchmarks.kinds import classification, regression
 from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.mlp import mlp
 from excessmtl.benchmarks.scaling import standardise
+from excessmtl.benchmarks.tasks import Kind, Task
 
 _INPUTS, _HIDDEN, _FEATURES, _CLASSES = 16, 48, 12, 5
 _TEST = 2_000
@@ -47,26 +49,26 @@ class Regime:
 
 
 REGIMES = {
-    "teacher-narrow": Regime("a trunk too narrow for its four tasks", ("regression",) * 4, (0,), 3_000, 6, 40),
+    "teacher-narrow": Regime("a trunk too narrow for its four tasks", (regression,) * 4, (0,), 3_000, 6, 40),
     "teacher-memorise": Regime(
-        "a trunk that memorises 400 samples of three tasks", ("classification",) * 3, (0,), 400, 256, 80
+        "a trunk that memorises 400 samples of three tasks", (classification,) * 3, (0,), 400, 256, 80
     ),
     "teacher-separate": Regime(
-        "four tasks with inputs of their own", ("classification",) * 4, (0,), 700, 96, 40, separate=True
+        "four tasks with inputs of their own", (classification,) * 4, (0,), 700, 96, 40, separate=True
     ),
     "teacher-mixed": Regime(
         "classification and regression in different units",
-        ("classification", "regression", "classification", "regression", "regression"),
+        (classification, regression, classification, regression, regression),
         (0, 1),
         2_000,
         64,
         30,
         units=(1.0, 8.0, 1.0, 0.2, 1.0),
     ),
-    "teacher-many": Regime("24 tasks, a third of them noisy", ("regression",) * 24, tuple(range(8)), 1_500, 48, 20),
+    "teacher-many": Regime("24 tasks, a third of them noisy", (regression,) * 24, tuple(range(8)), 1_500, 48, 20),
     "teacher-hard": Regime(
         "five tasks, the last two of them hard",
-        ("regression",) * 5,
+        (regression,) * 5,
         (0,),
         3_000,
         64,
@@ -74,11 +76,11 @@ REGIMES = {
         waves=(0.5, 0.5, 0.5, 1.5, 2.5),
     ),
     "teacher-offset": Regime(
-        "targets whose mean is three times their deviation", ("regression",) * 4, (0,), 2_000, 64, 30, offset=3.0
+        "targets whose mean is three times their deviation", (regression,) * 4, (0,), 2_000, 64, 30, offset=3.0
     ),
-    "teacher-majority": Regime("six tasks, four of them noisy", ("regression",) * 6, (0, 1, 2, 3), 2_000, 64, 30),
+    "teacher-majority": Regime("six tasks, four of them noisy", (regression,) * 6, (0, 1, 2, 3), 2_000, 64, 30),
     "teacher-plenty": Regime(
-        "more data than the trunk can memorise", ("classification",) * 2, (0,), 20_000, 48, 12, batch_size=256
+        "more data than the trunk can memorise", (classification,) * 2, (0,), 20_000, 48, 12, batch_size=256
     ),
 }
 
@@ -98,7 +100,7 @@ def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict
     targets: dict[str, Tensor] = {}
     shared_inputs = torch.randn(rows, _INPUTS, generator=generator)
     for position, kind in enumerate(regime.kinds):
-        name, outputs = _name(position), _CLASSES if kind == "classification" else 1
+        name, outputs = _name(position), _CLASSES if kind == classification else 1
         own = shared_inputs
         if regime.separate:
             turn = torch.linalg.qr(torch.randn(_INPUTS, _INPUTS, generator=generator))[0]
@@ -109,7 +111,7 @@ def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict
         if regime.waves is not None:
             values = torch.sin(regime.waves[position] * values)
         inputs[name] = own
-        targets[name] = values.argmax(1) if kind == "classification" else values
+        targets[name] = values.argmax(1) if kind == classification else values
     return inputs, targets
 
 
@@ -125,7 +127,7 @@ def _loader(name: str, regime: Regime) -> Loader:
         ends = (regime.samples, regime.samples + _TEST, regime.samples + 2 * _TEST)
         parts = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
         for position, kind in enumerate(regime.kinds):
-            if kind == "regression":
+            if kind == regression:
                 task = _name(position)
                 unit = 1.0 if regime.units is None else regime.units[position]
                 scaled = torch.cat(standardise(*(targets[task][part] for part in parts)))
@@ -139,7 +141,7 @@ def _loader(name: str, regime: Regime) -> Loader:
             for part in parts
         ]
         tasks = tuple(
-            Task(_name(position), kind, _CLASSES if kind == "classification" else 1)
+            Task(_name(position), _CLASSES if kind == classification else 1, kind)
             for position, kind in enumerate(regime.kinds)
         )
         return Benchmark(

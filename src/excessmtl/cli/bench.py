@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-console = Console(highlight=False)
+from excessmtl.cli.terminal import console
 
 
 def bench(

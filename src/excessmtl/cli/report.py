@@ -4,36 +4,28 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-console = Console(highlight=False)
+from excessmtl.cli.terminal import console
 
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with runs, or with a runs.csv of a sweep.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    method: Annotated[str | None, typer.Option(help="Whose regret to show, by its label. Default: excess.")] = None,
 ) -> None:
-    """Write one self-contained HTML page: tables, figures, an explorer of every run, the paper's claims.
+    """Write one self-contained HTML page: tables, figures, an explorer of every run, regret, the paper's claims.
 
-    Where the runs compare `excess` with other methods, its regret is printed as well.
+    Where the runs compare a method with others, its regret is printed as well.
     """
+    from excessmtl.analysis.regret_tables import verdict, worst_regrets
     from excessmtl.reports.page import write_report
 
-    write_report(folder, out)
-    _print_regrets(folder)
+    regrets = write_report(folder, out, method)
+    if regrets is not None:
+        for sentence in regrets.left_out:
+            console.print(f"no regret for {sentence}", soft_wrap=True)
+        for table in worst_regrets(regrets.table, regrets.method):
+            console.print(table.as_rich())
+        if len(regrets.table):
+            console.print(verdict(regrets.table, regrets.method), soft_wrap=True)
     console.print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
-
-
-def _print_regrets(folder: Path) -> None:
-    from excessmtl.studies.collect import collect
-    from excessmtl.studies.regret import can_compare, regret_table
-    from excessmtl.studies.regret_summary import verdict, worst_regrets
-    from excessmtl.studies.study_tables import JUDGED
-
-    frame = collect(folder)
-    regrets = regret_table(frame, JUDGED) if can_compare(frame, JUDGED) else None
-    if regrets is None or regrets.empty:  # no two runs of the same seed and level
-        return
-    for table in worst_regrets(regrets, JUDGED):
-        console.print(table.as_rich())
-    console.print(verdict(regrets, JUDGED), soft_wrap=True)

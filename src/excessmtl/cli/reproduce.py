@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from excessmtl.studies.reproduction import Made
+from excessmtl.cli.terminal import console
 
-console = Console(highlight=False)
+if TYPE_CHECKING:
+    from excessmtl.paper.reproduction import Made
 
 
 def reproduce(
@@ -23,21 +22,21 @@ def reproduce(
     runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
 ) -> None:
-    """Draw a figure of the paper again, with every number beside it. Stopped? The same command goes on."""
-    from excessmtl.studies import figures
+    """Draw a figure of the paper again, with all its numbers. Stopped? The same command goes on."""
+    from excessmtl.paper import registry
 
     if show:
         table = Table("name", "what it shows")
-        for entry in figures.registry().values():
+        for entry in registry.registry().values():
             table.add_row(entry.name, entry.summary)
         console.print(table)
         return
     if name is None:
-        raise ValueError(f"name a figure: {', '.join(figures.registry())} or all (--list says what they show)")
-    chosen, checked = figures.chosen(name, scale)
-    paths = figures.data_paths(data)
-    from excessmtl.studies import reproduction
-    from excessmtl.studies.sweep_progress import SweepProgress
+        raise ValueError(f"name a figure: {', '.join(registry.registry())} or all (--list says what they show)")
+    chosen, checked = registry.chosen(name, scale)
+    paths = registry.data_paths(data)
+    from excessmtl.paper import reproduction
+    from excessmtl.sweeps.progress import SweepProgress
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     if runs is not None:

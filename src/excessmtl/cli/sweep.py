@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from excessmtl.cli.terminal import console
 
 if TYPE_CHECKING:
-    from excessmtl.studies.study import Study
+    from excessmtl.sweeps.study import Study
 
 FAILED = 1
-console = Console(highlight=False)
 
 
 def sweep(
@@ -25,11 +25,11 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
-    from excessmtl.studies.preflight import check_runs
-    from excessmtl.studies.study import read_study
-    from excessmtl.studies.sweep import is_finished
-    from excessmtl.studies.sweep import sweep as run_sweep
-    from excessmtl.studies.sweep_progress import SweepProgress, described
+    from excessmtl.sweeps.preflight import check_runs
+    from excessmtl.sweeps.progress import SweepProgress, described
+    from excessmtl.sweeps.study import read_study
+    from excessmtl.sweeps.sweep import is_finished
+    from excessmtl.sweeps.sweep import sweep as run_sweep
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     found = read_study(study)
@@ -39,7 +39,7 @@ def sweep(
     if dry_run:
         left = [config for config in found.runs if not is_finished(config, place)]
         for config in left:
-            console.print(described(config), markup=False, soft_wrap=True)
+            console.print(described(config), soft_wrap=True)
         console.print(f"{len(left)} of {len(found.runs)} runs would run, in {place}", soft_wrap=True)
         return
     check_runs([config for config in found.runs if not is_finished(config, place)])
@@ -50,12 +50,12 @@ def sweep(
     if outcome.failed:
         console.print(f"{len(outcome.failed)} runs failed ({place / 'failed.txt'}):", soft_wrap=True)
         for failure in outcome.failed:
-            console.print(f"  {described(failure.config)}: {failure.reason}", markup=False, soft_wrap=True)
+            console.print(f"  {described(failure.config)}: {failure.reason}", soft_wrap=True)
         raise typer.Exit(FAILED)
 
 
 def _print_tables(study: "Study", place: Path) -> None:
-    from excessmtl.studies.study_tables import write_tables
+    from excessmtl.sweeps.tables import write_tables
 
     written = write_tables(study, place)
     for table in written.tables:

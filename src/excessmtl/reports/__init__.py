@@ -1,1 +1,1 @@
-"""What finished runs look like to a reader: the HTML report and the results page."""
+"""The HTML report on a folder of runs."""

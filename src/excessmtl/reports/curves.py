@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from excessmtl.reports.measures import CLEAN_WEIGHT, DELTA_M, Measure, measures_of, task_key
-from excessmtl.reports.settings import Setting
-from excessmtl.reports.tables import Row
+from excessmtl.analysis.measures import CLEAN_WEIGHT, DELTA_M, Measure, measures_of, task_key
+from excessmtl.analysis.settings import Setting
+from excessmtl.analysis.summary import Row
 
 
 def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -36,16 +36,16 @@ def _drawn(setting: Setting) -> list[Measure]:
 def _curves(measure: Measure, labels: Sequence[str], rows: Sequence[Row]) -> list[dict[str, Any]]:
     curves = []
     for label in labels:
-        own = [row for row in rows if row.label == label and row.cells[measure.key].runs]
-        cells = [row.cells[measure.key] for row in own]
+        own = [row for row in rows if row.label == label and row.cells[measure.key].spread.count]
+        cells = [row.cells[measure.key].spread for row in own]
         if cells:
             curves.append(
                 {
                     "label": label,
                     "noise": [row.noise for row in own],
                     "mean": [float(f"{cell.mean:.6g}") for cell in cells],
-                    "deviation": [float(f"{cell.deviation:.3g}") if cell.runs > 1 else 0 for cell in cells],
-                    "seeds": [cell.runs for cell in cells],
+                    "deviation": [float(f"{cell.deviation:.3g}") if cell.count > 1 else 0 for cell in cells],
+                    "seeds": [cell.count for cell in cells],
                 }
             )
     return curves

@@ -1,16 +1,14 @@
 """The training of every run in few numbers: curves thinned so that hundreds of runs fit into one page."""
 
-import csv
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from excessmtl.reports.settings import Setting
+from excessmtl.analysis.courses import QUANTITIES, file_in, read_epochs, read_steps
+from excessmtl.analysis.settings import Setting
 
-QUANTITIES = ("weights", "losses", "excess_risks")
 MOST_POINTS, FEWEST_POINTS = 240, 24
 """Per curve. A page with few runs has the most, one with many tasks in many runs never less than the fewest."""
 PAGE_BUDGET = 1_500_000
@@ -31,18 +29,18 @@ class Explorable:
 def explorable(folder: Path, settings: list[Setting]) -> Explorable:
     """Runs with a readable steps.npz; `setting` in each is an index into `settings`."""
     places = [
-        (index, run, folder / str(run["folder"]))
+        (index, run, path)
         for index, setting in enumerate(settings)
         for run in setting.runs.to_dict("records")
-        if (folder / str(run["folder"]) / "steps.npz").is_file()
+        if (path := file_in(folder, run["folder"], "steps.npz")) is not None
     ]
     share = PAGE_BUDGET // max(len(places), 1)
     runs, points = [], 0
-    for index, run, place in places:
+    for index, run, path in places:
         tasks = settings[index].tasks
         allowed = int(np.clip(share // (len(QUANTITIES) * len(tasks)), FEWEST_POINTS, MOST_POINTS))
-        steps, width, curves = _training(place / "steps.npz", tasks, allowed)
-        epochs, scores = _test_scores(place / "metrics.csv", settings[index], allowed)
+        steps, width, curves = _training(path, tasks, allowed)
+        epochs, scores = _test_scores(file_in(folder, run["folder"], "metrics.csv"), settings[index], allowed)
         points = max(points, allowed)
         identity = {"setting": index, **{key: run[key] for key in ("label", "noise", "seed", "folder")}}
         training = {"steps": steps, "width": width, "curves": curves}
@@ -63,12 +61,11 @@ def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
 
 
 def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:
-    try:
-        with path.open("rb") as file, np.load(file) as steps:
-            order = [steps["tasks"].tolist().index(task) for task in tasks]
-            columns = {name: steps[name][:, order] for name in QUANTITIES}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not the steps.npz of a run ({error}); delete the run or make it again") from error
+    steps = read_steps(path)
+    unknown = next((task for task in tasks if task not in steps.losses), None)
+    if unknown is not None:
+        raise ValueError(f"{path} has no task {unknown!r}, which the run's summary names; make the run again")
+    columns = {name: getattr(steps, name)[tasks].to_numpy() for name in QUANTITIES}
     curves: dict[str, list[Curve] | None] = {}
     width = 1
     for name, values in columns.items():
@@ -78,18 +75,18 @@ def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict
     return len(columns["losses"]), width, curves
 
 
-def _test_scores(path: Path, setting: Setting, points: int) -> tuple[list[int], list[Curve]]:
+def _test_scores(path: Path | None, setting: Setting, points: int) -> tuple[list[int], list[Curve]]:
     """Epochs (from 1) and per task the primary metric on the test split; every k-th epoch and the last."""
-    if not path.is_file():
+    if path is None:
         return [], []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    stride = max(1, -(-len(rows) // points))
-    kept = sorted({*range(0, len(rows), stride), len(rows) - 1}) if rows else []
+    table = read_epochs(path)
+    stride = max(1, -(-len(table) // points))
+    kept = sorted({*range(0, len(table), stride), len(table) - 1}) if len(table) else []
     scores = []
     for task, metric in setting.metrics.items():
-        values = np.array([float(rows[index].get(f"test/{task}/{metric.name}") or "nan") for index in kept])
-        scores.append(_plain(values * (100 if metric.percent else 1)))
+        column = f"test/{task}/{metric.name}"
+        values = table[column].to_numpy(float)[kept] if column in table else np.full(len(kept), np.nan)
+        scores.append(_plain(values * (100 if metric.is_share else 1)))
     return [index + 1 for index in kept], scores
 
 

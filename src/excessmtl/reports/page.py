@@ -1,6 +1,5 @@
 """The report: one HTML page from a folder of runs that needs no other file and no network."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,24 +11,26 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from excessmtl.analysis.collect import collect
+from excessmtl.analysis.measures import Measure, measures_of
+from excessmtl.analysis.palette import Look, style_sheet
+from excessmtl.analysis.regret import Regrets, regrets_of
+from excessmtl.analysis.regret_tables import every_regret, verdict
+from excessmtl.analysis.settings import Setting, settings
+from excessmtl.analysis.summary import rows_of, summary_table
+from excessmtl.analysis.table import Table
 from excessmtl.files import atomic_write
+from excessmtl.paper.claims.verdicts import verdicts
+from excessmtl.paper.subjects import has_the_papers_data
 from excessmtl.reports.curves import figures_of
 from excessmtl.reports.explorer import explorable
-from excessmtl.reports.measures import Measure, measures_of
 from excessmtl.reports.packing import packed, packed_json
-from excessmtl.reports.palette import Look, looks_of
+from excessmtl.reports.palette import looks_of
 from excessmtl.reports.pictures import pictures_in
-from excessmtl.reports.regrets import regrets_of
-from excessmtl.reports.settings import Setting, settings
-from excessmtl.reports.tables import Row, rows_of
 from excessmtl.reports.versions import page_versions, run_versions
-from excessmtl.studies.claims import verdicts
-from excessmtl.studies.collect import collect
 
 SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
 MANY_ROWS = 30
-_PANDAS = (pd.errors.EmptyDataError, pd.errors.ParserError)
-_UNREADABLE = (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError, *_PANDAS)
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class Section:
 
     setting: Setting
     measures: list[Measure]
-    rows: list[Row]
+    table: Table
     figures: list[dict[str, Any]]
 
     @property
     def first_levels(self) -> list[float]:
         """The noise levels that the table shows at the start: of many rows, the two ends."""
         levels = self.setting.noise_levels
-        return levels if len(self.rows) <= MANY_ROWS else [levels[0], levels[-1]]
+        return levels if len(self.table.rows) <= MANY_ROWS else [levels[0], levels[-1]]
 
     @property
     def keys(self) -> set[str]:
@@ -53,18 +54,32 @@ class Section:
         return {measure.key for measure in self.measures}
 
 
-def write_report(folder: Path, out: Path) -> None:
-    """Write the page on the runs below `folder` to the file `out`."""
+def write_report(folder: Path, out: Path, method: str | None = None) -> Regrets | None:
+    """Write the page on the runs below `folder` to the file `out`; returns the regrets that it shows.
+
+    `method`: the label of the method whose regret is shown; None: `excess` with its default options.
+    """
     if out.is_dir():
         raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
-    page = render(folder, command=shlex.join(["excessmtl", "report", str(folder), "-o", str(out)]))
+    command = ["excessmtl", "report", str(folder), "-o", str(out), *([] if method is None else ["--method", method])]
+    frame = collect(folder)
+    regrets = regrets_of(frame, method)
+    page = render(folder, frame, regrets, shlex.join(command))
     with atomic_write(out) as file:
         file.write(page.encode())
+    return regrets
 
 
-def render(folder: Path, command: str) -> str:
-    """The page as text; `command` is what makes it again."""
-    frame, found = _runs_of(folder)
+def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: str) -> str:
+    """The page as text.
+
+    Args:
+        folder: where the runs lie.
+        frame: what `collect(folder)` gave.
+        regrets: what the page says about regret; None: nothing.
+        command: what makes the page again.
+    """
+    found = settings(frame)
     sections = [_section(setting) for setting in found]
     runs = explorable(folder, found)
     looks = looks_of(frame)
@@ -85,12 +100,15 @@ def render(folder: Path, command: str) -> str:
         noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
         explorer=runs,
         pictures=pictures_in(folder),
-        regrets=regrets_of(found),
-        verdicts=verdicts(frame, folder),
+        regrets=regrets,
+        regret_table=None if regrets is None else every_regret(regrets.table),
+        regret_sentence="" if regrets is None or regrets.table.empty else verdict(regrets.table, regrets.method),
+        # The claims are about the paper's data: on other data there is nothing to judge.
+        verdicts=verdicts(frame, folder) if has_the_papers_data(frame) else [],
         page_versions=page_versions(),
         run_versions=run_versions(folder, frame),
         command=command,
-        style=Markup(_template("style.css")),
+        style=Markup(style_sheet() + _template("style.css")),
         script=Markup("\n".join(_template(name) for name in SCRIPTS)),
         plotly=packed(_plotly()),
         figure_data=packed_json(_figure_data(sections, looks)),
@@ -107,23 +125,13 @@ def listed(values: Sequence[Any]) -> str:
     return ", ".join(texts)
 
 
-def _runs_of(folder: Path) -> tuple[pd.DataFrame, list[Setting]]:
-    try:
-        frame = collect(folder)
-        return frame, settings(frame)
-    except _UNREADABLE as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{folder} holds a summary.json or runs.csv that no run wrote ({reason})") from error
-
-
 def _unfinished(folder: Path) -> int:
     """How many runs have begun and not ended: the page must not look complete where they are missing."""
     return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
 
 
 def _section(setting: Setting) -> Section:
-    rows = rows_of(setting)
-    return Section(setting, measures_of(setting), rows, figures_of(setting, rows))
+    return Section(setting, measures_of(setting), summary_table(setting), figures_of(setting, rows_of(setting)))
 
 
 def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict[str, Any]:
@@ -132,14 +140,11 @@ def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict
         "looks": [asdict(look) for look in looks.values()],
         "settings": [
             {
-                "benchmark": section.setting.benchmark,
+                "benchmark": section.setting.name,
                 "source": section.setting.source,
                 "tasks": section.setting.tasks,
                 "noisyTasks": section.setting.noisy_tasks,
-                "metrics": [
-                    f"{metric.name}{', %' if metric.percent else ''} {'↑' if metric.higher_is_better else '↓'}"
-                    for metric in section.setting.metrics.values()
-                ],
+                "metrics": [metric.heading for metric in section.setting.metrics.values()],
                 "figures": section.figures,
             }
             for section in sections
@@ -148,7 +153,7 @@ def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict
 
 
 def _template(name: str) -> str:
-    return files("excessmtl.reports").joinpath("templates", name).read_text()
+    return files("excessmtl.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

@@ -1,8 +1,10 @@
-"""Pictures that lie beside the runs, as `excessmtl reproduce` draws them, embedded in the page."""
+"""Pictures in the folder of the runs, as `excessmtl reproduce` draws them, embedded in the page."""
 
 import base64
 from dataclasses import dataclass
 from pathlib import Path
+
+from excessmtl.analysis.courses import is_plain_file
 
 _KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -16,10 +18,13 @@ class Picture:
 
 
 def pictures_in(folder: Path) -> list[Picture]:
-    """Every picture below `folder`, once: of the same picture as SVG and as PNG, the smaller file."""
+    """Every picture below `folder`, once: of the same picture as SVG and as PNG, the smaller file.
+
+    Links that lead out of the folder are left out: the page may be passed on, and what they point to may not.
+    """
     found: dict[Path, Path] = {}
     for path in sorted(folder.rglob("*")):
-        if path.suffix in _KINDS and path.is_file():
+        if path.suffix in _KINDS and is_plain_file(path, folder):
             other = found.get(path.with_suffix(""))
             if other is None or path.stat().st_size < other.stat().st_size:
                 found[path.with_suffix("")] = path

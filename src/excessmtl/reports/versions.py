@@ -8,9 +8,12 @@ import pandas as pd
 import yaml
 
 import excessmtl
+from excessmtl.analysis.courses import file_in
+from excessmtl.plain import Kind, by_task, mapping
 
 # Hundreds of files: the parser in C, where PyYAML was built with it, is ten times as fast.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_VERSIONS = by_task(Kind("texts", lambda value: value is None or isinstance(value, str)))
 
 
 def page_versions() -> dict[str, str]:
@@ -23,9 +26,19 @@ def run_versions(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     """What the config.yaml of the runs say, all versions of a package together; empty without run folders."""
     found: dict[str, set[str]] = {}
     for place in frame["folder"]:
-        path = folder / str(place) / "config.yaml"
-        if path.is_file():
-            recorded = yaml.load(path.read_text(), Loader=_Loader).get("versions") or {}
-            for package, number in recorded.items():
-                found.setdefault(package, set()).add(str(number))
+        path = file_in(folder, place, "config.yaml")
+        for package, number in _recorded(path).items() if path is not None else ():
+            found.setdefault(package, set()).add(str(number))
     return {package: " and ".join(sorted(numbers)) for package, numbers in found.items()}
+
+
+def _recorded(path: Path) -> dict[str, str | None]:
+    try:
+        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error
+    versions = mapping(plain, str(path)).get("versions") or {}
+    _VERSIONS.checked(versions, f"{path}: versions")
+    recorded: dict[str, str | None] = versions
+    return recorded

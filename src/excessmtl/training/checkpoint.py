@@ -40,7 +40,7 @@ def load(folder: Path) -> dict[str, Any] | None:
         return None
     advice = "delete the run's folder and start again, or restore the file"
     try:
-        note = json.loads(note_path.read_text())
+        note = json.loads(note_path.read_text(encoding="utf-8"))
         path = folder / note["file"]
         content = path.read_bytes()
     except (OSError, ValueError, KeyError, TypeError) as error:

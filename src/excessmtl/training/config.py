@@ -1,29 +1,55 @@
-"""What defines a training run: everything that is needed to run it again, checked before anything is written."""
+"""What defines a training run: `RunConfig`, as it is asked for, and `Resolved`, as it is trained."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from excessmtl.benchmarks import registry as benchmarks
-from excessmtl.create import list_methods
-
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
+OPTIMISERS = ("adam", "adamw", "sgd")
+SCHEDULES = ("constant", "cosine")
+STRATEGIES = ("ddp", "fsdp")
+_CHOICES = {
+    "device": ("auto", "cpu", "cuda", "mps"),
+    "precision": ("32-true", "bf16-mixed", "16-mixed"),
+    "optimiser": OPTIMISERS,
+    "schedule": SCHEDULES,
+    "strategy": STRATEGIES,
+}
 _SEEDS = 2**32
-_DEVICES = ("auto", "cpu", "cuda", "mps")
-_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+Config = TypeVar("Config", bound="_Plain")
+
+
+class _Plain:
+    """Configurations as plain values for YAML, and back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Lists and dicts, no tuples."""
+        plain = asdict(self)  # type: ignore[call-overload]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+    @classmethod
+    def from_dict(cls: type[Config], plain: Mapping[str, Any]) -> Config:
+        """The inverse of `to_dict`; entries that are not fields (versions) are left aside."""
+        names = {option.name for option in fields(cls)}  # type: ignore[arg-type]
+        values = {name: value for name, value in plain.items() if name in names}
+        if values.get("noisy_tasks") is not None:
+            values["noisy_tasks"] = tuple(values["noisy_tasks"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """One training run. None stands for the benchmark's own choice until the run has resolved it."""
+class RunConfig(_Plain):
+    """One training run as it is asked for. None stands for the benchmark's own choice."""
 
     benchmark: str
+    """A registered name, `package.module:function`, or a CSV file."""
     method: str
+    """A method's name, `package.module:Rule`, or "single"."""
     seed: int = 0
     noise: float = 0.0
     noisy_tasks: tuple[str, ...] | None = None
@@ -33,10 +59,18 @@ class RunConfig:
     redraw_each_epoch: bool = False
     epochs: int | None = None
     batch_size: int | None = None
+    """Of all processes together."""
+    optimiser: str | None = None
+    optimiser_options: Mapping[str, Any] | None = None
+    """Further options of the optimiser, by torch's names: `momentum`, `betas`."""
     learning_rate: float | None = None
     weight_decay: float | None = None
+    schedule: str | None = None
+    """How the learning rate changes: "constant", or "cosine", down to zero at the end of the last epoch."""
+    warmup_steps: int | None = None
+    """The learning rate rises linearly over so many first steps."""
     limit_batches: int | None = None
-    """At most so many steps per epoch, for trying things out."""
+    """At most so many steps per epoch, for trying things out; None: all."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the method."""
     label: str | None = None
@@ -44,63 +78,84 @@ class RunConfig:
     benchmark_options: Mapping[str, Any] = field(default_factory=dict)
     data: str | None = None
     device: str = "auto"
+    devices: int = 1
+    """How many processes share every batch."""
+    strategy: str = "ddp"
+    """With several: replicas ("ddp"), or parameters divided among them ("fsdp")."""
     precision: str = "32-true"
     replay: bool = True
     """On CUDA, record a step once and replay it, where the method and the benchmark allow."""
 
     def __post_init__(self) -> None:
-        if self.benchmark not in benchmarks():
-            raise ValueError(f"unknown benchmark {self.benchmark!r}; the benchmarks are {sorted(benchmarks())}")
-        known = [*list_methods(), SINGLE]
-        if self.method not in known:
-            raise ValueError(f"unknown method {self.method!r}; the methods are {known}")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise ValueError(f"{name} must be one of {list(choices)}, found {value!r}")
         if not 0 <= self.noise <= 1:
             raise ValueError(f"noise must be between 0 and 1, found {self.noise}; it is a share of the labels")
         for name in ("seed", "noise_seed"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < _SEEDS:
                 raise ValueError(f"{name} must be from 0 to {_SEEDS - 1}, found {value}")
-        if self.device not in _DEVICES:
-            raise ValueError(f"device must be one of {list(_DEVICES)}, found {self.device!r}")
-        if self.precision not in _PRECISIONS:
-            raise ValueError(f"precision must be one of {list(_PRECISIONS)}, found {self.precision!r}")
-        for name in ("epochs", "batch_size", "limit_batches"):
+        for name in ("epochs", "batch_size", "limit_batches", "devices"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.warmup_steps is not None and self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be at least 0, found {self.warmup_steps}")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be positive and finite, found {self.learning_rate}")
         if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0 and finite, found {self.weight_decay}")
+        if self.strategy == "fsdp" and self.devices == 1:
+            raise ValueError("strategy 'fsdp' divides parameters among several devices, found devices 1; raise devices")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
 
     @property
     def name(self) -> str:
         """What tables call the method: `label`, or its name followed by the options that were set."""
-        return self.label or " ".join([self.method, *(f"{key}={value}" for key, value in sorted(self.options.items()))])
+        method = self.method.rpartition(":")[2]
+        return self.label or " ".join([method, *(f"{key}={value}" for key, value in sorted(self.options.items()))])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for YAML."""
-        plain = asdict(self)
-        plain["noisy_tasks"] = None if self.noisy_tasks is None else list(self.noisy_tasks)
-        return {**plain, "options": dict(self.options), "benchmark_options": dict(self.benchmark_options)}
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "RunConfig":
-        """The inverse of `to_dict`; entries that are not fields (versions) are left aside."""
-        names = {option.name for option in fields(cls)}
-        values = {name: value for name, value in plain.items() if name in names}
-        if values.get("noisy_tasks") is not None:
-            values["noisy_tasks"] = tuple(values["noisy_tasks"])
-        return cls(**values)
+@dataclass(frozen=True)
+class Resolved(_Plain):
+    """One training run as it is trained: every choice is made. `RunConfig` says what the fields mean."""
+
+    benchmark: str
+    method: str
+    seed: int
+    noise: float
+    noisy_tasks: tuple[str, ...]
+    noise_seed: int
+    exclude_true: bool
+    redraw_each_epoch: bool
+    epochs: int
+    batch_size: int
+    optimiser: str
+    optimiser_options: Mapping[str, Any]
+    learning_rate: float
+    weight_decay: float
+    schedule: str
+    warmup_steps: int
+    limit_batches: int | None
+    options: Mapping[str, Any]
+    label: str
+    benchmark_options: Mapping[str, Any]
+    data: str | None
+    device: str
+    devices: int
+    strategy: str
+    precision: str
+    replay: bool
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """What the config.yaml of an existing run says, as plain values."""
     try:
-        plain = yaml.safe_load(path.read_text())
-        RunConfig.from_dict(plain)
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+        Resolved.from_dict(plain)
     except (yaml.YAMLError, TypeError, AttributeError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(

@@ -1,26 +1,25 @@
 """A benchmark's network: one trunk and a head per task, or a trunk per task for the single-task baseline."""
 
-from collections.abc import Mapping
-
 from torch import Tensor, nn
 
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.training.batches import ByTask, Inputs
 
 
 class MultiTaskModel(nn.Module):
-    """trunk -> heads. Takes one input for all tasks, or a mapping from task to input."""
+    """trunk -> heads. Takes the inputs of all tasks, or `ByTask`."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         super().__init__()
         self.trunk = benchmark.build_trunk()
         self.heads = nn.ModuleDict({task.name: benchmark.build_head(task) for task in benchmark.tasks})
 
-    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, inputs: Inputs) -> dict[str, Tensor]:
         """The outputs by task."""
-        if isinstance(inputs, Tensor):
-            z = self.trunk(inputs)
-            return {name: head(z) for name, head in self.heads.items()}
-        return {name: self.heads[name](self.trunk(own)) for name, own in inputs.items()}
+        if isinstance(inputs, ByTask):
+            return {name: self.heads[name](self.trunk(own)) for name, own in inputs.items()}
+        z = self.trunk(inputs)
+        return {name: head(z) for name, head in self.heads.items()}
 
 
 class SingleTaskModels(nn.Module):
@@ -32,8 +31,8 @@ class SingleTaskModels(nn.Module):
             {task.name: nn.Sequential(benchmark.build_trunk(), benchmark.build_head(task)) for task in benchmark.tasks}
         )
 
-    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, inputs: Inputs) -> dict[str, Tensor]:
         """The outputs by task."""
-        if isinstance(inputs, Tensor):
-            return {name: model(inputs) for name, model in self.models.items()}
-        return {name: self.models[name](own) for name, own in inputs.items()}
+        if isinstance(inputs, ByTask):
+            return {name: self.models[name](own) for name, own in inputs.items()}
+        return {name: model(inputs) for name, model in self.models.items()}

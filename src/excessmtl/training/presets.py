@@ -9,7 +9,7 @@ from excessmtl.training.config import RunConfig
 _WARMUP_EPOCHS = 3
 
 
-def method_options(config: RunConfig, benchmark: Benchmark) -> Mapping[str, Any]:
+def method_options(config: RunConfig, benchmark: Benchmark, batch_size: int) -> Mapping[str, Any]:
     """The options of the method, completed.
 
     The paper divides excess risks by their initial values where tasks have losses of different kinds (NYUv2), the
@@ -20,7 +20,7 @@ def method_options(config: RunConfig, benchmark: Benchmark) -> Mapping[str, Any]
     literal = config.method == "excess" and options.get("estimator") == "paper"
     if literal and mixed and "normalize" not in options:
         longest = max(benchmark.train.length(task.name) for task in benchmark.tasks)
-        steps = max(1, longest // (config.batch_size or 1))
+        steps = max(1, longest // batch_size)
         steps = steps if config.limit_batches is None else min(steps, config.limit_batches)
         options |= {"normalize": "initial", "warmup_steps": options.get("warmup_steps", _WARMUP_EPOCHS * steps)}
     return options

@@ -37,11 +37,11 @@ class ProgressBar:
     def __init__(self, console: Console, epochs: int, primary: dict[str, str]) -> None:
         self.epochs, self.primary = epochs, primary
         self.progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("epoch {task.fields[epoch]}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             console=console,
             transient=True,
         )
@@ -72,4 +72,4 @@ class ProgressBar:
         """One line with the scores."""
         shown = [f"{task} {row[f'test/{task}/{metric}']:.4f}" for task, metric in self.primary.items()]
         line = "  ".join(shown[:8]) + ("  ..." if len(shown) > 8 else "")
-        self.progress.console.print(f"epoch {epoch + 1:>3}  {line}")
+        self.progress.console.print(f"epoch {epoch + 1:>3}  {line}", markup=False)

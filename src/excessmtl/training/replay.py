@@ -13,7 +13,7 @@ import torch
 from excessmtl.balancer import Balancer
 from excessmtl.cuda_graphs.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step import Step
-from excessmtl.training.batches import Batch, Batches, Orders
+from excessmtl.training.batches import Batch, Orders, TensorBatches
 
 TrainStep = Callable[[Batch], Step]
 LOGGED = ("weights", "losses", "excess_risks")
@@ -23,7 +23,7 @@ LOGGED = ("weights", "losses", "excess_risks")
 class ReplayedEpochs:
     """Runs epochs of `step` on `batches`: the first steps as they are, the others from the recording."""
 
-    def __init__(self, step: TrainStep, batches: Batches, balancer: Balancer | None) -> None:
+    def __init__(self, step: TrainStep, batches: TensorBatches, balancer: Balancer | None) -> None:
         self.step, self.batches, self.balancer = step, batches, balancer
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)

@@ -1,92 +1,93 @@
-"""From a configuration with gaps to one without: the benchmark, its options, the device."""
+"""From a configuration with gaps to one without."""
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from enum import Enum
-from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import torch
-from lightning.fabric import Fabric
+from torch import nn
+from torch.utils.data import DataLoader
 
 from excessmtl.balancer import Balancer
-from excessmtl.benchmarks import registry
+from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.training.config import RunConfig
+from excessmtl.training.config import Resolved, RunConfig
+from excessmtl.training.optimisation import make_optimiser
 from excessmtl.training.presets import method_options
 
 
 def load_benchmark(config: RunConfig) -> Benchmark:
     """The benchmark of a configuration, with clean labels."""
-    data = None if config.data is None else Path(config.data)
-    return registry()[config.benchmark].load(data, config.seed, **benchmark_options(config))
+    return find.load_benchmark(config.benchmark, config.data, config.seed, config.benchmark_options)
 
 
-def benchmark_options(config: RunConfig) -> dict[str, Any]:
-    """The options of the benchmark, completed by its defaults; what does not fit is refused."""
-    load = registry()[config.benchmark].load
-    hints = get_type_hints(load)
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(load).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    for name, value in config.benchmark_options.items():
-        if name not in defaults:
-            raise ValueError(f"{name} is not an option of {config.benchmark!r}; its options are {[*defaults]}")
-        if not _fits(value, hints[name]):
-            kinds = " or ".join(kind.__name__ for kind in _kinds(hints[name]) if kind is not NoneType)
-            raise ValueError(f"{name} of {config.benchmark!r} must be of type {kinds}, found {value!r}")
-    return {**defaults, **config.benchmark_options}
+def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_name: bool = True) -> Resolved:
+    """The configuration with every gap filled by what the benchmark says.
 
-
-def _kinds(hint: Any) -> tuple[type, ...]:
-    return get_args(hint) or (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    kinds = _kinds(hint)
-    if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
-
-
-def make_fabric(config: RunConfig) -> Fabric:
-    """Fabric on the configured device; a device or precision that is not to be had is refused."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(config.device, True):
-        others = ["auto", "cpu", *(name for name, here in available.items() if here)]
-        raise ValueError(f"device {config.device!r} is not available on this machine; choose one of {others}")
-    half = config.precision == "16-mixed"
-    if half and not (available["cuda"] and config.device in ("auto", "cuda")):
-        raise ValueError("precision '16-mixed' needs a CUDA device; choose 'bf16-mixed' or '32-true'")
-    accelerator = "cuda" if half else config.device
-    return Fabric(accelerator=accelerator, devices=1, precision=config.precision)  # type: ignore[arg-type]
-
-
-def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device) -> RunConfig:
-    """The configuration with every None replaced by what the benchmark says."""
+    `by_name`: whether the benchmark was loaded by the name in the configuration, with its options, or is an object.
+    """
+    if not by_name and (config.benchmark_options or config.data is not None):
+        raise ValueError("data and benchmark_options belong to a benchmark that is loaded by name; leave them out")
     recipe = benchmark.recipe
     noisy = benchmark.noisy_tasks if config.noisy_tasks is None else config.noisy_tasks
     names = [task.name for task in benchmark.tasks]
     unknown = [name for name in noisy if name not in names]
     if unknown:
         raise ValueError(f"noisy_tasks names unknown task {unknown[0]!r}; the tasks are {names}")
-    resolved = replace(
-        config,
+    if config.noise and not noisy:
+        raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it, of {names}")
+    if isinstance(benchmark.train.inputs, DataLoader):
+        _check_loader(config, benchmark)
+    chosen = {
+        name: getattr(recipe, name) if getattr(config, name) is None else getattr(config, name)
+        for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup_steps")
+    }
+    optimiser = config.optimiser or recipe.optimiser
+    # The recipe's further options are those of its own optimiser.
+    default = recipe.optimiser_options if optimiser == recipe.optimiser else {}
+    resolved = Resolved(
+        benchmark=config.benchmark,
+        method=config.method,
+        seed=config.seed,
+        noise=config.noise,
         noisy_tasks=tuple(noisy),
         noise_seed=config.seed if config.noise_seed is None else config.noise_seed,
-        epochs=recipe.epochs if config.epochs is None else config.epochs,
-        batch_size=recipe.batch_size if config.batch_size is None else config.batch_size,
-        learning_rate=recipe.learning_rate if config.learning_rate is None else config.learning_rate,
-        weight_decay=recipe.weight_decay if config.weight_decay is None else config.weight_decay,
-        benchmark_options=benchmark_options(config),
-        device=device.type,
+        exclude_true=config.exclude_true,
+        redraw_each_epoch=config.redraw_each_epoch,
+        **chosen,
+        optimiser=optimiser,
+        optimiser_options=dict(default if config.optimiser_options is None else config.optimiser_options),
+        limit_batches=config.limit_batches,
+        options=method_options(config, benchmark, chosen["batch_size"]),
         label=config.name,
+        benchmark_options=find.complete_options(config.benchmark, config.benchmark_options) if by_name else {},
+        data=config.data,
+        device=device.type,
+        devices=config.devices,
+        strategy=config.strategy,
+        precision=config.precision,
+        replay=config.replay,
     )
-    return replace(resolved, options=method_options(resolved, benchmark))
+    make_optimiser(resolved, [nn.Parameter(torch.zeros(1, device=device))], device)  # refuses options that do not fit
+    smallest = min(resolved.batch_size, *(benchmark.train.length(name) for name in names))
+    if resolved.batch_size % config.devices or smallest < config.devices:
+        raise ValueError(
+            f"batch_size is {resolved.batch_size} and devices is {config.devices}; a batch, of {smallest} in the "
+            "smallest task, must divide evenly: choose other numbers"
+        )
+    return resolved
+
+
+def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:
+    """A DataLoader decides itself about its batches."""
+    wanted = {"noise": config.noise > 0, "batch_size": config.batch_size is not None, "devices": config.devices > 1}
+    refused = next((name for name, is_wanted in wanted.items() if is_wanted), None)
+    if refused is not None:
+        raise ValueError(
+            f"{refused} is {getattr(config, refused)}, but {benchmark.name!r} trains from a DataLoader, whose batches "
+            "are taken as they are; give it the Dataset"
+        )
 
 
 def complete_options(balancer: Balancer) -> Mapping[str, Any]:

@@ -5,25 +5,32 @@ import io
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from filelock import FileLock, Timeout
 
 from excessmtl.files import atomic_write, unfinished
-from excessmtl.training.config import RunConfig, read_config
+from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
+_OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
+"""Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 
 
-@dataclass(frozen=True)
+_LOCK = ".lock"
+
+
 class RunFolder:
-    """Where a run keeps what it knows."""
+    """Where a run keeps what it knows. One process at a time trains in it, from `open` to `close`."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = FileLock(path / _LOCK, thread_local=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -34,35 +41,71 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """summary.json of a finished run, or None."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def open(self, config: RunConfig, found: Mapping[str, Any], resume: bool) -> None:
+    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0) -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
 
         `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
+        `wait`: seconds to wait for a process that is still training in it.
         """
-        existing, rests = self.path / "config.yaml", unfinished(self.path)
-        if not existing.exists():
-            if self.path.exists() and (not self.path.is_dir() or len(list(self.path.iterdir())) > len(rests)):
+        self._refuse_others(resume)
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock.acquire(timeout=wait)
+        except Timeout:
+            raise ValueError(
+                f"another process is training in {self.path}; wait for it, or choose another --out"
+            ) from None
+        try:
+            self._claim(config, found, resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        if self.lock.is_locked:
+            with suppress(OSError):  # some systems do not let go of a file that is open
+                (self.path / _LOCK).unlink()
+            self.lock.release()
+
+    def _refuse_others(self, resume: bool) -> None:
+        if (self.path / "config.yaml").exists():
+            if not resume:
+                raise ValueError(
+                    f"out={self.path} already holds a run; pass --resume to go on with it, or another --out"
+                )
+        elif self.path.exists():
+            known = [*unfinished(self.path), self.path / _LOCK]
+            if not self.path.is_dir() or any(path not in known for path in self.path.iterdir()):
                 raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
-            self._write_config(config, found)
-        elif not resume:
-            raise ValueError(f"out={self.path} already holds a run; pass --resume to go on with it, or another --out")
-        else:
+
+    def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
+        self._refuse_others(resume)
+        existing = self.path / "config.yaml"
+        if existing.exists():
             self._check(read_config(existing), {**config.to_dict(), **found})
-        for path in [*rests, *unfinished(self.checkpoints)]:
+        else:
+            self._write_config(config, found)
+        for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
             path.unlink(missing_ok=True)
 
     def _check(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         for name, value in new.items():
-            # Where a run is computed may change between its parts; what is computed may not.
-            if name not in ("device", "data", "label", "replay") and name in old and old[name] != value:
+            if name not in _OF_THE_MACHINE and name in old and old[name] != value:
                 raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
 
-    def _write_config(self, config: RunConfig, found: Mapping[str, Any]) -> None:
+    def _write_config(self, config: Resolved, found: Mapping[str, Any]) -> None:
         packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
         versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
-        text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
+        try:
+            text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"options must be plain values (numbers, texts, lists), or config.yaml cannot hold them: {reason}"
+            ) from error
         self._write("config.yaml", text.encode())
 
     def write_metrics(self, rows: Sequence[Row]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.benchmarks.metrics import primary_of
-from excessmtl.training.config import RunConfig
+from excessmtl.training.config import Resolved
 from excessmtl.training.run_folder import Row
 
 LAST_K = 5
@@ -16,34 +15,35 @@ LAST_K = 5
 
 
 def summarise(
-    config: RunConfig, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
+    config: Resolved, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
 ) -> dict[str, Any]:
     """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch.
 
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
     """
-    primary = {task.name: primary_of(task.kind) for task in benchmark.tasks}
-    scores = {name: rows[-1][f"test/{name}/{metric}"] for name, (metric, _) in primary.items()}
+    primary = {task.name: task.kind.primary for task in benchmark.tasks}
+    scores = {name: rows[-1][f"test/{name}/{metric.name}"] for name, metric in primary.items()}
     recent = rows[-LAST_K:]
     averages = {
-        name: float(np.mean([row[f"test/{name}/{metric}"] for row in recent])) for name, (metric, _) in primary.items()
+        name: float(np.mean([row[f"test/{name}/{metric.name}"] for row in recent])) for name, metric in primary.items()
     }
-    noisy = list(config.noisy_tasks or ())
+    noisy = list(config.noisy_tasks)
     clean = [name for name in scores if name not in noisy]
-    alike = len(set(primary.values())) == 1
+    alike = len({(metric.name, metric.unit) for metric in primary.values()}) == 1
     share = None if weights is None else _mean_weights(weights, list(scores))
     summary = {
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
-        "label": config.name,
+        "label": config.label,
         "options": dict(config.options),
         "noise": config.noise,
         "noisy_tasks": noisy,
         "seed": config.seed,
         "epochs": len(rows),
-        "primary_metric": {name: metric for name, (metric, _) in primary.items()},
-        "higher_is_better": {name: higher for name, (_, higher) in primary.items()},
+        "primary_metric": {name: metric.name for name, metric in primary.items()},
+        "higher_is_better": {name: metric.higher_is_better for name, metric in primary.items()},
+        "units": {name: metric.unit for name, metric in primary.items()},
         "scores": scores,
         "mean_scores": averages,
         "mean_scores_epochs": len(recent),

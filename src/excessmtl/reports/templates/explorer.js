@@ -1,10 +1,10 @@
-// One run step by step, and a second one beside it: the first solid, the second dashed, a colour per task.
+// One run step by step, and a second one to compare with: the first solid, the second dashed, a colour per task.
 const TASK_COLOURS = 8;
 const FIRST_TASKS = 8; // shown at the start; the others are one click away
 const PANELS = [
-  { key: "weights", title: "weights", none: "single-task networks have no weights" },
-  { key: "losses", title: "losses", canBeLog: true },
-  { key: "excess_risks", title: "excess risks", none: "this method estimates none", canBeLog: true },
+  { key: "weights", title: "weights", none: "single-task networks have none, or the run did not keep them" },
+  { key: "losses", title: "losses", none: "the run did not keep them", canBeLog: true },
+  { key: "excess_risks", title: "excess risks", none: "this method estimates none, or the run did not keep them", canBeLog: true },
 ];
 
 const byId = (id) => document.getElementById(id);
@@ -88,7 +88,7 @@ function startExplorer(data, runs) {
   byId("all-tasks").addEventListener("click", () => chooseTasks(true));
   byId("no-tasks").addEventListener("click", () => chooseTasks(false));
   offerTasks();
-  show();
+  chooseRun("run", false);
   // The noisiest run says most about a method.
   byId("run-noise").selectedIndex = byId("run-noise").length - 1;
   show();

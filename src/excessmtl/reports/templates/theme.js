@@ -1,5 +1,6 @@
 // How every plot looks: colours come from the style sheet, so plots follow the colour scheme as the page does.
 const drawings = new Map();
+const underWay = new Map();
 const coarse = matchMedia("(pointer: coarse)").matches;
 
 function colour(name) {
@@ -46,18 +47,21 @@ function layout(xaxis, yaxis) {
 function draw(element, make) {
   drawings.set(element, make);
   const { traces, layout } = make();
-  return Plotly.react(element, traces, layout, {
+  const done = Plotly.react(element, traces, layout, {
     responsive: true,
     displaylogo: false,
     displayModeBar: coarse ? false : "hover",
     // Only what stays on this machine: the library's own choice has a button that sends the chart away.
     modeBarButtons: [["toImage", "resetScale2d"]],
   });
+  underWay.set(element, done);
 }
 
-function forget(element) {
+// Plotly stumbles over a plot that is taken away while it is being drawn.
+async function forget(element) {
   drawings.delete(element);
-  Plotly.purge(element);
+  await underWay.get(element);
+  if (!drawings.has(element)) Plotly.purge(element);
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

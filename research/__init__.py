@@ -1,0 +1,1 @@
+"""What only writes the documents of this repository; run from its root, not part of the package."""

@@ -1,0 +1,1 @@
+"""Statistics of finished runs, one copy of each: collecting, measures, regret, tables."""

@@ -1,0 +1,189 @@
+"""Regret: how much worse a method is than each rival, setting by setting and noise level by noise level.
+
+Differences are paired by seed, and a method is judged by the lower end of the 90 % t-interval of their mean: what the
+seeds prove, not what luck (or having many rivals, of which one is bound to look best) suggests.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.analysis.measures import number
+from excessmtl.analysis.settings import Metric, Run, Setting, metrics_of, settings
+from excessmtl.analysis.statistics import interval
+from excessmtl.training.config import SINGLE
+
+ITSELF = "itself at noise 0"
+_SETTING = ("benchmark", "source", "epochs", "noise")
+_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
+COLUMNS = (*_SETTING, *_COMPARISON)
+_DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
+"""Options of `excess` that are its default."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Over which tasks scores are compared, and how much regret is tolerated."""
+
+    name: str
+    tasks: Callable[[Run], list[str]]
+    points: float
+    percent: float
+
+
+def _clean_tasks(run: Run) -> list[str]:
+    return [task for task in run["scores"] if task not in run["noisy_tasks"]]
+
+
+GROUPS = (Group("clean", _clean_tasks, 0.3, 3.0), Group("overall", lambda run: list(run["scores"]), 1.0, 5.0))
+_BySeed = dict[int, Run]
+
+
+@dataclass(frozen=True)
+class Regrets:
+    """The regrets of one method, and a sentence for every setting that could not be compared."""
+
+    method: str
+    table: pd.DataFrame
+    left_out: tuple[str, ...] = ()
+
+
+def default_method(frame: pd.DataFrame) -> str | None:
+    """The label of `excess` with its default options, or None where these runs have none."""
+    rows = frame[["label", "method", "options"]].itertuples(index=False)
+    return next((label for label, method, options in rows if method == "excess" and options in _DEFAULT), None)
+
+
+def regrets_of(frame: pd.DataFrame, method: str | None = None) -> Regrets | None:
+    """The regrets of a method (None: the default of `excess`) in every setting; None where nothing can be compared.
+
+    A setting in which it cannot be told which runs belong together is left out, with a sentence.
+    """
+    label = default_method(frame) if method is None else method
+    if label is not None and label not in set(frame["label"]):
+        raise ValueError(f"there is no run of {label!r}; the methods of these runs are {_listed(frame)}")
+    if label is None or not _rivals(frame, label):
+        return None
+    tables, left_out = [], []
+    for setting in settings(frame):
+        try:
+            tables.append(_regrets(setting, label, _rivals(setting.runs, label)))
+        except ValueError as error:
+            left_out.append(f"{setting.name}: {error}")
+    joined = _joined(tables)
+    return Regrets(label, joined, tuple(left_out)) if len(joined) or left_out else None
+
+
+def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[str] | None = None) -> pd.DataFrame:
+    """One row per setting, noise level, rival and group of tasks (clean, all); positive: `method` is worse.
+
+    Args:
+        frame: runs as `collect` gives them.
+        method: its label.
+        rivals: their labels; None: every other method, without the networks trained on each task alone.
+
+    Shares such as accuracies are compared in points, other scores in percent of the rival's, and where tasks have
+    metrics of different kinds the regret is the mean of the tasks' relative changes in percent. A run that has diverged
+    is infinitely bad. With a single seed both ends of the interval are the difference itself. The rival "itself at
+    noise 0" is the method's own clean score on labels without noise.
+    """
+    labels = set(frame["label"])
+    for label in (method, *(rivals or ())):
+        if label not in labels:
+            raise ValueError(f"there is no run of {label!r}; the methods of these runs are {_listed(frame)}")
+    return _joined(
+        [
+            _regrets(setting, method, _rivals(setting.runs, method) if rivals is None else rivals)
+            for setting in settings(frame)
+        ]
+    )
+
+
+def difference(ours: Run, theirs: Run, tasks: Sequence[str]) -> float:
+    """How much worse `ours` is on these tasks, in points or percent (see `unit`)."""
+    metrics = metrics_of(ours)
+    if len(set(metrics.values())) > 1:
+        changes = [_worse(metrics[task], _mean(ours, [task]), _mean(theirs, [task]), relative=True) for task in tasks]
+        return math.inf if math.inf in changes else statistics.fmean(changes)
+    metric = next(iter(metrics.values()))
+    return _worse(metric, _mean(ours, tasks), _mean(theirs, tasks), relative=not metric.is_share)
+
+
+def unit(run: Run) -> str:
+    """What regrets on this benchmark are measured in."""
+    metrics = set(metrics_of(run).values())
+    return "points" if len(metrics) == 1 and metrics.pop().is_share else "percent"
+
+
+def _mean(run: Run, tasks: Sequence[str]) -> float:
+    return sum(number(run["scores"][task]) for task in tasks) / len(tasks)
+
+
+def _worse(metric: Metric, mine: float, other: float, relative: bool) -> float:
+    """A run that has diverged (NaN) is worse without bound; two are equally bad."""
+    if math.isnan(mine) or math.isnan(other):
+        return 0.0 if math.isnan(mine) and math.isnan(other) else math.inf if math.isnan(mine) else -math.inf
+    loss = other - mine if metric.higher_is_better else mine - other
+    if not relative:
+        return 100 * loss
+    if other == 0:
+        return math.copysign(math.inf, loss) if loss else 0.0
+    return 100 * loss / abs(other)
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return ", ".join(dict.fromkeys(frame["label"]))
+
+
+def _rivals(runs: pd.DataFrame, method: str) -> list[str]:
+    weighting = runs[runs["method"] != SINGLE]
+    return [label for label in dict.fromkeys(weighting["label"]) if label != method]
+
+
+def _regrets(setting: Setting, method: str, rivals: Sequence[str]) -> list[dict[str, Any]]:
+    runs = _by_seed(setting)
+    rows: list[dict[str, Any]] = []
+    for (label, noise), ours in runs.items():
+        if label != method:
+            continue
+        found = [row for rival in rivals for row in _rows(ours, runs.get((rival, noise), {}), rival, GROUPS)]
+        if noise > 0:
+            found += _rows(ours, runs.get((method, 0.0), {}), ITSELF, GROUPS[:1])
+        head = dict(zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, noise), strict=True))
+        rows += [{**head, **row} for row in found]
+    return rows
+
+
+def _by_seed(setting: Setting) -> dict[tuple[str, float], _BySeed]:
+    runs: dict[tuple[str, float], _BySeed] = {}
+    rows: list[dict[str, Any]] = setting.runs.to_dict("records")
+    for row in rows:
+        group = runs.setdefault((row["label"], float(row["noise"])), {})
+        if row["seed"] in group:
+            which = f"{row['benchmark']}, {row['label']}, noise {row['noise']:g}, seed {row['seed']}"
+            raise ValueError(f"there are two runs of {which}; compare runs of one study at a time")
+        group[row["seed"]] = row
+    return runs
+
+
+def _rows(ours: _BySeed, theirs: _BySeed, rival: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
+    seeds = sorted(ours.keys() & theirs.keys())
+    rows: list[dict[str, Any]] = []
+    for group in groups if seeds else ():
+        one = ours[seeds[0]]
+        tasks = group.tasks(one)
+        if not tasks:
+            continue
+        tolerance = group.points if unit(one) == "points" else group.percent
+        mean, lower, upper = interval([difference(ours[seed], theirs[seed], tasks) for seed in seeds])
+        values = (rival, group.name, unit(one), mean, lower, upper, len(seeds), tolerance, lower <= tolerance)
+        rows.append(dict(zip(_COMPARISON, values, strict=True)))
+    return rows
+
+
+def _joined(tables: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
+    return pd.DataFrame([row for rows in tables for row in rows], columns=list(COLUMNS))

@@ -1,0 +1,133 @@
+"""Which runs of a table may be compared: those on the same tasks of the same data, for the same number of epochs."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.analysis.collect import SHARE
+from excessmtl.training.config import SINGLE
+
+PLAIN_UNITS = ("", "ratio")
+"""Units that are not worth a word."""
+Run = Mapping[str, Any]
+"""A row of `collect`'s table."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a task is scored: the name of the metric, its direction and its unit."""
+
+    name: str
+    higher_is_better: bool
+    unit: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies between 0 and 1; it is then shown in percent, and differences are in points."""
+        return self.unit == SHARE
+
+    @property
+    def heading(self) -> str:
+        """With its unit and direction."""
+        unit = "%" if self.is_share else "" if self.unit in PLAIN_UNITS else self.unit
+        return f"{self.name}{f', {unit}' if unit else ''} {'↑' if self.higher_is_better else '↓'}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One benchmark on one data set with the same noisy tasks and number of epochs, and its runs."""
+
+    benchmark: str
+    source: str
+    epochs: int
+    noisy_tasks: tuple[str, ...]
+    metrics: dict[str, Metric]
+    """By task, in task order."""
+    runs: pd.DataFrame
+    name: str = ""
+    """The benchmark, and what tells it from other settings of the same benchmark."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Task names in order."""
+        return list(self.metrics)
+
+    @property
+    def clean_tasks(self) -> list[str]:
+        """The tasks whose labels no level of noise touches."""
+        return [task for task in self.metrics if task not in self.noisy_tasks]
+
+    @property
+    def common_metric(self) -> Metric | None:
+        """The metric of all tasks, or None where they are scored in different units: a mean has no meaning there."""
+        kinds = set(self.metrics.values())
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def noise_levels(self) -> list[float]:
+        """The noise levels of the runs, ascending."""
+        return sorted(self.runs["noise"].unique().tolist())
+
+    @property
+    def labels(self) -> list[str]:
+        """The methods of the runs."""
+        return method_order(self.runs)
+
+
+def settings(frame: pd.DataFrame) -> list[Setting]:
+    """The settings of collected runs, in the order of the benchmarks' names."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, run in enumerate(frame.to_dict("records")):
+        groups.setdefault(_key(run), []).append(place)
+    return _named([_setting(frame.iloc[groups[key]]) for key in sorted(groups)])
+
+
+def method_order(runs: pd.DataFrame) -> list[str]:
+    """Labels in the order of all tables: ExcessMTL first, the single-task baseline last."""
+    methods = dict(zip(runs["label"], runs["method"], strict=True))
+    return sorted(methods, key=lambda label: (methods[label] == SINGLE, methods[label] != "excess", label))
+
+
+def metrics_of(run: Run) -> dict[str, Metric]:
+    """Task -> how it is scored."""
+    return {
+        task: Metric(name, bool(run["higher_is_better"][task]), run["units"][task])
+        for task, name in run["primary_metric"].items()
+    }
+
+
+def _key(run: Run) -> tuple[Any, ...]:
+    metrics = tuple((task, own.name, own.higher_is_better, own.unit) for task, own in metrics_of(run).items())
+    return str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"]), metrics
+
+
+def _setting(group: pd.DataFrame) -> Setting:
+    first = group.iloc[0]
+    return Setting(
+        benchmark=str(first["benchmark"]),
+        source=str(first["source"]),
+        epochs=int(first["epochs"]),
+        noisy_tasks=tuple(first["noisy_tasks"]),
+        metrics=metrics_of(first),
+        runs=group.reset_index(drop=True),
+    )
+
+
+def _named(found: list[Setting]) -> list[Setting]:
+    """Every setting with the shortest name that no other has."""
+    names = [_names(setting) for setting in found]
+    counts = Counter(name for own in names for name in own)
+    return [
+        replace(setting, name=next((name for name in own if counts[name] == 1), own[-1]))
+        for setting, own in zip(found, names, strict=True)
+    ]
+
+
+def _names(setting: Setting) -> list[str]:
+    """From the shortest to the longest."""
+    noisy = f"noise in {', '.join(setting.noisy_tasks) or 'no task'}"
+    parts = [setting.source, f"{setting.epochs} epochs", noisy]
+    return [setting.benchmark, *(f"{setting.benchmark} ({'; '.join(parts[:count])})" for count in (1, 2, 3))]

@@ -1,0 +1,53 @@
+"""Mean, spread and interval of a few numbers, usually one per seed."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Numbers that are finite, summarised."""
+
+    mean: float
+    """NaN where there is no number."""
+    deviation: float
+    """Of the sample (n - 1); NaN where there are fewer than two numbers."""
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Leaves out what is not finite."""
+        finite = np.array([value for value in values if math.isfinite(value)], float)
+        mean = float(finite.mean()) if len(finite) else math.nan
+        return cls(mean, float(finite.std(ddof=1)) if len(finite) > 1 else math.nan, len(finite))
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 90 % t-interval of the mean; NaN where there are fewer than two numbers."""
+        if self.count < 2:
+            return math.nan
+        return float(student.ppf((1 + CONFIDENCE) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
+
+    def text(self, digits: int) -> str:
+        """`mean ± deviation`, the latter from two numbers on."""
+        spread = f" ± {self.deviation:.{digits}f}" if self.count > 1 else ""
+        return f"{self.mean:z.{digits}f}{spread}"
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of paired differences and the ends of its t-interval; one difference has an interval of no width.
+
+    An infinite difference makes all three infinite; a loss without bound outweighs any gain.
+    """
+    for extreme in (math.inf, -math.inf):
+        if extreme in differences:
+            return extreme, extreme, extreme
+    found = Spread.of(differences)
+    half = found.half_width if found.count > 1 else 0.0
+    return found.mean, found.mean - half, found.mean + half

@@ -1,0 +1,93 @@
+"""A table for a terminal, a Markdown document or an HTML page (`reports/templates/table.html.j2`)."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import rich.table
+from rich.markup import escape
+
+_WORDS = ("method", "benchmark", "rival", "tasks", "verdict")
+"""Columns that hold words, not numbers."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, and what an HTML page makes of it."""
+
+    text: str
+    order: str | None = None
+    """What a click on the heading sorts by, in the spelling of JavaScript; None: the text. Empty sorts last."""
+    note: str = ""
+    """A remark below the text."""
+    best: bool = False
+    badge: str = ""
+    """"good" or "bad": shown as a coloured badge."""
+    method: str = ""
+    """A label whose colour is shown before the text."""
+
+    @property
+    def plain(self) -> str:
+        """With its remark."""
+        return f"{self.text} ({self.note})" if self.note else self.text
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells, and the group of rows that they belong to."""
+
+    cells: Sequence[Cell]
+    group: str = ""
+    flagged: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+    @classmethod
+    def of_texts(cls, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+        """Without anything but texts; rows that begin alike are a group."""
+        return cls(title, columns, [Row([Cell(text) for text in row], row[0]) for row in rows])
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells as plain texts."""
+        return [[cell.plain for cell in row.cells] for row in self.rows]
+
+    def select(self, columns: Sequence[str]) -> "Table":
+        """Some of the columns."""
+        places = [list(self.columns).index(column) for column in columns]
+        return Table(self.title, columns, [replace(row, cells=[row.cells[i] for i in places]) for row in self.rows])
+
+    def is_number(self, column: str) -> bool:
+        """Whether the cells of a column are numbers, which stand to the right."""
+        return column not in _WORDS
+
+    def as_markdown(self) -> str:
+        """The table for a document, without its title; the best numbers are bold."""
+        ruler = ["---:" if self.is_number(column) else "---" for column in self.columns]
+        body = [[f"**{cell.plain}**" if cell.best else cell.plain for cell in row.cells] for row in self.rows]
+        lines = [[_one_line(column) for column in self.columns], ruler, *body]
+        return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+    def as_rich(self) -> rich.table.Table:
+        """The table for a terminal, with lines between the groups of rows."""
+        table = rich.table.Table(title=escape(self.title))
+        for column in self.columns:
+            justify: Literal["left", "right"] = "right" if self.is_number(column) else "left"
+            table.add_column(escape(_one_line(column)), justify=justify, no_wrap=column == "method")
+        grouped = len({row.group for row in self.rows}) < len(self.rows)
+        for row, following in itertools.zip_longest(self.rows, self.rows[1:]):
+            texts = [f"[bold]{escape(cell.plain)}[/bold]" if cell.best else escape(cell.plain) for cell in row.cells]
+            table.add_row(*texts, end_section=grouped and following is not None and following.group != row.group)
+        return table
+
+
+def _one_line(column: str) -> str:
+    return column.replace("\n", " ")

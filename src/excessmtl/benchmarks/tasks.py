@@ -1,0 +1,121 @@
+"""What a task is: how many numbers its head gives, its loss, its metrics, and what bad labels look like."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torchmetrics
+from torch import Generator, Tensor
+
+__all__ = ["SHARE", "Disturb", "Draw", "Kind", "Loss", "Measure", "Metric", "Task", "labelled"]
+
+SHARE = "share"
+"""The unit of a metric between 0 and 1; tables show it in percent."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(output, target) -> the mean loss of a batch, a scalar."""
+Measure = Callable[["Task", Tensor], torchmetrics.Metric]
+"""(task, its clean training target) -> an empty accumulator; `compute` gives a number or a vector of them."""
+Disturb = Callable[[Tensor, "Draw"], Tensor]
+"""(clean target, random choices) -> the target with bad labels; the given one is left as it is."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that judges a task.
+
+    Args:
+        name: what tables call it.
+        measure: makes the accumulator; any `torchmetrics.Metric` will do. Metrics with the same one share it.
+        unit: what the number is measured in: "share" (0 to 1, shown in percent), "dB", "kg"; "" for none.
+        higher_is_better: its direction.
+        part: which of the numbers that the accumulator computes.
+    """
+
+    name: str
+    measure: Measure
+    unit: str
+    higher_is_better: bool
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tasks of one kind have in common.
+
+    Args:
+        loss: (output, target) -> mean loss of the batch.
+        metrics: everything that is measured on validation and test data.
+        score: the name of the metric that stands for the task.
+        disturb: how label noise changes the targets; None: these targets cannot be disturbed.
+    """
+
+    loss: Loss
+    metrics: tuple[Metric, ...]
+    score: str
+    disturb: Disturb | None = None
+
+    def __post_init__(self) -> None:
+        names = [metric.name for metric in self.metrics]
+        if self.score not in names or len(set(names)) < len(names):
+            raise ValueError(f"score must name one of the metrics, each of them once; found {self.score!r} and {names}")
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that `score` names."""
+        return next(metric for metric in self.metrics if metric.name == self.score)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: its name, how many numbers its head gives (per pixel for maps), and its kind."""
+
+    name: str
+    outputs: int
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The random choices behind the label noise of one task."""
+
+    level: float
+    """The share of examples that are hit."""
+    outputs: int
+    """Of the task."""
+    exclude_true: bool
+    """Whether a drawn class is never the true one."""
+    chosen: Generator
+    """Decides which examples are hit."""
+    values: Generator
+    """Decides what they get."""
+
+    def examples(self, target: Tensor) -> Tensor:
+        """Indices of exactly the given share of the labelled examples, rounded."""
+        order = torch.randperm(len(target), generator=self.chosen)
+        present = labelled(target)
+        order = order if present is None else order[present.cpu()[order]]
+        return order[: round(self.level * len(order))].to(target.device)
+
+    def pixels(self, known: Tensor) -> Tensor:
+        """A mask: each of the known pixels with probability `level`."""
+        return known & (torch.rand(known.shape, generator=self.chosen) < self.level).to(known.device)
+
+    def normal(self, shape: torch.Size, like: Tensor) -> Tensor:
+        """Standard normal numbers of the type and device of `like`."""
+        return torch.randn(shape, generator=self.values).to(like)
+
+    def classes(self, truth: Tensor, count: int) -> Tensor:
+        """For each true class one of `count` classes, drawn uniformly."""
+        if count - self.exclude_true < 1:
+            raise ValueError("exclude_true leaves no class to draw where there is only one")
+        drawn = torch.randint(count - self.exclude_true, truth.shape, generator=self.values).to(truth)
+        return drawn + (drawn >= truth) if self.exclude_true else drawn
+
+
+def labelled(target: Tensor) -> Tensor | None:
+    """[n] bool: the examples whose target has no NaN; None where all are labelled."""
+    if not target.is_floating_point():
+        return None
+    missing = target.isnan().flatten(1).any(1) if target.ndim > 1 else target.isnan()
+    return ~missing if bool(missing.any()) else None

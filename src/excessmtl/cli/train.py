@@ -1,0 +1,215 @@
+"""`excessmtl train`: one run."""
+
+import logging
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from excessmtl.cli.terminal import console
+
+_DATA, _TRAINING, _MACHINE = "Data and label noise", "Training", "Machine"
+
+
+def train(
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            help="A benchmark (`excessmtl benchmarks` lists them), a CSV file, or a function of yours as "
+            "package.module:function."
+        ),
+    ],
+    method: Annotated[
+        str,
+        typer.Option(help="A method, 'single' for one network per task, or a rule of yours as package.module:Rule."),
+    ] = "excess",
+    seed: Annotated[int, typer.Option(help="Of weights, batches and noise.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
+    option: Annotated[list[str], typer.Option(help="Option of the method, name=value; repeat.")] = [],  # noqa: B006
+    data: Annotated[
+        str | None, typer.Option(help="File or folder with the benchmark's data.", rich_help_panel=_DATA)
+    ] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Of a CSV file: the columns to predict, comma-separated.", rich_help_panel=_DATA)
+    ] = None,
+    kind: Annotated[
+        list[str],
+        typer.Option(
+            help="Of a CSV file: target=regression, classification or binary; repeat. Default: inferred.",
+            rich_help_panel=_DATA,
+        ),
+    ] = [],  # noqa: B006
+    benchmark_option: Annotated[
+        list[str], typer.Option(help="Option of the benchmark, name=value; repeat.", rich_help_panel=_DATA)
+    ] = [],  # noqa: B006
+    noise: Annotated[
+        float, typer.Option(help="Share of bad labels in the noisy tasks, 0 to 1.", rich_help_panel=_DATA)
+    ] = 0.0,
+    noisy_tasks: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated task names. Default: the benchmark's.", rich_help_panel=_DATA),
+    ] = None,
+    exclude_true: Annotated[
+        bool, typer.Option(help="Noisy classes are never the true ones.", rich_help_panel=_DATA)
+    ] = False,
+    redraw_each_epoch: Annotated[
+        bool, typer.Option(help="Draw the noise anew in every epoch.", rich_help_panel=_DATA)
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Of all devices together. Default: the benchmark's.", rich_help_panel=_TRAINING)
+    ] = None,
+    optimiser: Annotated[
+        str | None, typer.Option(help="adam, adamw or sgd. Default: the benchmark's.", rich_help_panel=_TRAINING)
+    ] = None,
+    optimiser_option: Annotated[
+        list[str],
+        typer.Option(help="Option of the optimiser by torch's name, momentum=0.9; repeat.", rich_help_panel=_TRAINING),
+    ] = [],  # noqa: B006
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the learning rate: constant or cosine. Default: the benchmark's.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps over which the learning rate rises. Default: the benchmark's.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    limit_batches: Annotated[
+        int | None, typer.Option(help="At most so many batches per epoch.", rich_help_panel=_TRAINING)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.", rich_help_panel=_MACHINE)] = "auto",
+    devices: Annotated[
+        int, typer.Option(help="Processes that share every batch, each on a device.", rich_help_panel=_MACHINE)
+    ] = 1,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="With several devices: ddp (replicas) or fsdp (parameters divided).", rich_help_panel=_MACHINE
+        ),
+    ] = "ddp",
+    precision: Annotated[
+        str, typer.Option(help="32-true, bf16-mixed or 16-mixed.", rich_help_panel=_MACHINE)
+    ] = "32-true",
+    replay: Annotated[
+        bool,
+        typer.Option(help="On CUDA, record a step once and replay it where possible.", rich_help_panel=_MACHINE),
+    ] = True,
+) -> None:
+    """Train a network on many tasks with one method and keep everything in a run folder."""
+    # Imported here: the training half takes seconds to import, and `--help` should not.
+    from excessmtl.training.config import RunConfig
+    from excessmtl.training.loop import Run
+    from excessmtl.training.progress import ProgressBar, Silent
+
+    # After the import, which sets the levels. Lightning's echo of the precision and its advice are for programmers.
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if resume and out is None:
+        raise ValueError("--resume needs --out: say which run to go on with")
+    config = RunConfig(
+        benchmark=benchmark,
+        method=method,
+        seed=seed,
+        noise=noise,
+        noisy_tasks=None if noisy_tasks is None else tuple(_names(noisy_tasks)),
+        exclude_true=exclude_true,
+        redraw_each_epoch=redraw_each_epoch,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimiser=optimiser,
+        optimiser_options=_pairs("--optimiser-option", optimiser_option) or None,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
+        limit_batches=limit_batches,
+        options=_pairs("--option", option),
+        benchmark_options=_pairs("--benchmark-option", benchmark_option) | _of_a_table(targets, kind),
+        data=data,
+        device=device,
+        devices=devices,
+        strategy=strategy,
+        precision=precision,
+        replay=replay,
+    )
+    place = _new_folder(config.benchmark, config.method) if out is None else out
+    run = Run(config, place, resume)
+    if not run.fabric.is_global_zero:
+        run.execute()
+        return
+    console.print(
+        f"{run.benchmark.name} ({run.benchmark.source}), method {config.name}, noise {config.noise:g}, seed {seed}",
+        soft_wrap=True,
+    )
+    with ProgressBar(console, run.config.epochs, run.primary) as bar:
+        run.watcher = bar
+        summary = run.execute()
+    run.watcher = Silent()
+    console.print(summary_table(summary))
+    console.print(f"run folder: {place}", soft_wrap=True)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
+    """`k=v` options, values read as YAML (numbers, booleans, lists)."""
+    pairs = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{argument} must look like name=value, found {value!r}")
+        try:
+            pairs[name.replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{argument} {value!r}: the value is neither a word, a number nor a list") from error
+    return pairs
+
+
+def _of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
+    """The options of a CSV file; a column may be called anything."""
+    kinds = {}
+    for value in kind:
+        name, equals, word = value.rpartition("=")
+        if not equals or not name:
+            raise ValueError(f"--kind must look like target=kind, found {value!r}")
+        kinds[name.strip()] = word.strip()
+    options: dict[str, Any] = {} if targets is None else {"targets": _names(targets)}
+    return {**options, "kinds": kinds} if kinds else options
+
+
+def _new_folder(benchmark: str, method: str) -> Path:
+    """The first folder runs/BENCHMARK-METHOD-N that is not there yet."""
+    words = f"{Path(benchmark).stem}-{method}".replace(":", "-").replace("/", "-")
+    return next(place for n in count(1) if not (place := Path("runs", f"{words}-{n}")).exists())
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Scores and weights of a run, task by task."""
+    table = Table(
+        title=f"{summary['method']} on {summary['benchmark']}, noise {summary['noise']:g}, {summary['epochs']} epochs"
+    )
+    for column in ("task", "labels", "metric", "score", "weight"):
+        table.add_column(column, justify="right" if column in ("score", "weight") else "left")
+    for task, score in summary["scores"].items():
+        weight = "" if summary["weights"] is None else f"{summary['weights'][task] or 0:.3f}"
+        arrow = "↑" if summary["higher_is_better"][task] else "↓"
+        labels = "noisy" if task in summary["noisy_tasks"] and summary["noise"] else "clean"
+        shown = "diverged" if score is None else f"{score:.4f}"
+        table.add_row(task, labels, f"{summary['primary_metric'][task]} {arrow}", shown, weight)
+    return table

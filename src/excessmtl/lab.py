@@ -1,0 +1,167 @@
+"""The laboratory as a Python API: benchmarks of your own, training runs, sweeps, tables and reports.
+
+from excessmtl import lab
+
+result = lab.train("multimnist", method="excess", noise=0.4, out="runs/first")
+network = lab.load("runs/first")
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from excessmtl.analysis.collect import collect as _collect
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split
+from excessmtl.benchmarks.check import check_benchmark
+from excessmtl.benchmarks.kinds import binary, classification, depth, normals, regression, segmentation
+from excessmtl.benchmarks.metrics import average
+from excessmtl.benchmarks.reading import split_of
+from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
+from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
+from excessmtl.sweeps.study import expand
+from excessmtl.sweeps.sweep import sweep as _sweep
+from excessmtl.training import checkpoint
+from excessmtl.training.config import SINGLE, RunConfig, read_config
+from excessmtl.training.loop import Run
+from excessmtl.training.model import MultiTaskModel, SingleTaskModels
+from excessmtl.training.progress import Watcher
+from excessmtl.training.resolve import load_benchmark
+
+__all__ = [
+    "SHARE",
+    "Benchmark",
+    "DataNotFoundError",
+    "Draw",
+    "Failure",
+    "Kind",
+    "Metric",
+    "Outcome",
+    "Recipe",
+    "Result",
+    "Split",
+    "SweepWatcher",
+    "Task",
+    "Watcher",
+    "average",
+    "binary",
+    "classification",
+    "collect",
+    "depth",
+    "load",
+    "normals",
+    "regression",
+    "report",
+    "segmentation",
+    "split_of",
+    "sweep",
+    "train",
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    folder: Path
+    summary: dict[str, Any]
+    """What summary.json says."""
+    network: nn.Module
+    """The trained network, in evaluation mode."""
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Task -> its score on the test split; None where training has diverged."""
+        return dict(self.summary["scores"])
+
+
+def train(
+    benchmark: Benchmark | str,
+    method: str = "excess",
+    *,
+    out: Path | str,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    **settings: Any,
+) -> Result:
+    """Train a network on a benchmark with one method.
+
+    Args:
+        benchmark: an object, or what `excessmtl train` takes: a name, `package.module:function`, a CSV file.
+        method: a name, `package.module:Rule`, or "single" for a network per task.
+        out: folder of the run.
+        resume: go on with the run in `out`, if there is one.
+        watcher: told about every step and epoch.
+        settings: further fields of `excessmtl.training.config.RunConfig`: noise, seed, epochs, ...
+    """
+    made = benchmark if isinstance(benchmark, Benchmark) else None
+    if made is not None:
+        check_benchmark(made)
+    name = benchmark if isinstance(benchmark, str) else benchmark.name
+    run = Run(RunConfig(name, method, **settings), Path(out), resume, watcher, made)
+    return Result(Path(out), run.execute(), load(out, made))
+
+
+def sweep(
+    benchmarks: Sequence[str | Mapping[str, Any]],
+    methods: Sequence[str | Mapping[str, Any]],
+    *,
+    out: Path | str,
+    noise: Sequence[float] = (0.0,),
+    seeds: int | Sequence[int] = 1,
+    jobs: int | None = None,
+    backend: str = "loky",
+    watcher: SweepWatcher | None = None,
+    **settings: Any,
+) -> Outcome:
+    """Run every combination that is not finished in `out`; what a study in YAML says, as arguments.
+
+    Every worker loads its benchmark itself, so benchmarks are names, import paths or CSV files, not objects.
+    """
+    if any(isinstance(entry, Benchmark) for entry in benchmarks):
+        raise ValueError(
+            "benchmarks must be names or import paths (package.module:function): every worker loads its own"
+        )
+    plain = {
+        "benchmarks": list(benchmarks),
+        "methods": list(methods),
+        "noise": list(noise),
+        "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "settings": settings,
+    }
+    return _sweep(expand(plain, Path(out).name).runs, Path(out), jobs=jobs, backend=backend, watcher=watcher)
+
+
+def collect(folder: Path | str) -> pd.DataFrame:
+    """All finished runs under a folder, one row for each."""
+    return _collect(Path(folder))
+
+
+def report(folder: Path | str, file: Path | str) -> Path:
+    """Write the HTML report on the runs under a folder; its path."""
+    from excessmtl.reports.page import write_report
+
+    write_report(Path(folder), Path(file))
+    return Path(file)
+
+
+def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
+    """The network of a run after its last finished epoch, on the CPU, in evaluation mode.
+
+    It takes what `benchmark.prepare` gives and returns task -> output. A run that was trained on an object, not by a
+    name, needs the object again.
+    """
+    folder = Path(run)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} holds no run; pass the folder that was given as out")
+    config = RunConfig.from_dict(read_config(folder / "config.yaml"))
+    state = checkpoint.load(folder / "checkpoint")
+    if state is None:
+        raise ValueError(f"the run in {folder} has not finished an epoch yet; go on with it first")
+    made = load_benchmark(config) if benchmark is None else benchmark
+    network = SingleTaskModels(made) if config.method == SINGLE else MultiTaskModel(made)
+    network.load_state_dict(state["model"])
+    return network.eval()

@@ -1,0 +1,1 @@
+"""The ExcessMTL paper: its figures, its claims and its theory."""

@@ -1,0 +1,70 @@
+"""Collected runs as the paper's figures and claims see them, and the course of their training where it is known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.analysis.collect import collect
+from excessmtl.analysis.courses import Steps, file_in, read_epochs, read_steps
+from excessmtl.paper.methods import with_shown_names
+from excessmtl.paper.subjects import Subject, subjects
+
+_IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A table of runs: what `collect` gives, the paper's name of each method (`shown`), and where its files lie.
+
+    `steps_path` and `metrics_path` are the paths of steps.npz and metrics.csv, None where there are none.
+    """
+
+    frame: pd.DataFrame
+    _subjects: dict[str, list[Subject]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
+        """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
+        files = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
+        paths = {
+            column: pd.Series(
+                [None if root is None else file_in(root, folder, name) for folder in frame.folder], frame.index, object
+            )
+            for column, name in files.items()
+        }
+        return cls(with_shown_names(frame.assign(**paths)).drop_duplicates(_IDENTITY, ignore_index=True))
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> "Runs":
+        """All finished runs under several folders, each run once."""
+        # By rows: pandas guesses types anew when it joins tables in which a column is empty.
+        rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
+        return cls(pd.DataFrame(rows).drop_duplicates(_IDENTITY, ignore_index=True))
+
+    def subjects(self, wanted: str) -> list[Subject]:
+        """What the runs say about one data set of the paper."""
+        if wanted not in self._subjects:  # every claim asks
+            self._subjects[wanted] = subjects(self.frame, wanted)
+        return self._subjects[wanted]
+
+
+def has_steps(run: pd.Series) -> bool:
+    """Whether it is known what happened step by step."""
+    return run.steps_path is not None
+
+
+def has_epochs(run: pd.Series) -> bool:
+    """Whether it is known what every epoch ended with."""
+    return run.metrics_path is not None
+
+
+def epochs_of(run: pd.Series) -> pd.DataFrame:
+    """metrics.csv: one row per epoch."""
+    return read_epochs(run.metrics_path)
+
+
+def steps_of(run: pd.Series) -> Steps:
+    """steps.npz: one row per step, or per stretch of steps where the course was thinned."""
+    return read_steps(run.steps_path)

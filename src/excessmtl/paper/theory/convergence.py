@@ -1,0 +1,86 @@
+"""Theorem 3.1 and Corollary 3.2: the gap for a range of horizons, beside the bound."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from excessmtl.paper.theory.descent import PROOF, Iterates, Variant, bound, descend
+from excessmtl.paper.theory.optimum import Solved
+from excessmtl.paper.theory.problems import Array
+
+Row = dict[str, Any]
+
+LEAST_RATE = 0.4
+"""The proof promises T^-0.5; a fit over a few horizons, with noise and a transient, may fall a little short."""
+
+
+def gaps(solved: Solved, at: Iterates) -> dict[str, Array]:
+    """Every gap the theorem, its proof and the corollary speak of, for each run [r].
+
+    Where a minimum over theta is subtracted, a proven lower bound of it is: what is shown is never too small.
+    """
+    risks = solved.excess_risks(at.mean_theta)
+    last_value, mean_value = (at.last_weights * risks).sum(1), (at.mean_weights * risks).sum(1)
+    last_floor, mean_floor = solved.lower(at.last_weights), solved.lower(at.mean_weights)
+    return {
+        "stated": last_value - solved.value,  # the left side of Theorem 3.1
+        "duality_gap": risks.max(1) - mean_floor,  # what the proof bounds
+        "worst_task": risks.max(1) - solved.value,  # how far from the min-max
+        "corollary_last_weights": last_value - last_floor,  # Corollary 3.2 as stated
+        "corollary_mean_weights": mean_value - mean_floor,  # Corollary 3.2 as far as the proof carries
+        "last_iterate": solved.excess_risks(at.last_theta).max(1) - solved.value,
+    }
+
+
+def measure(solved: Solved, horizons: Sequence[int], runs: int, seed: int, variant: Variant = PROOF) -> list[Row]:
+    """One row per horizon: means over runs, the standard error of the duality gap, and the bound."""
+    problem, rows = solved.problem, []
+    for horizon in horizons:
+        at = descend(solved, horizon, runs, seed, variant)
+        found = gaps(solved, at)
+        limit = bound(solved, horizon)
+        rows.append(
+            {
+                "problem": problem.kind,
+                "tasks": problem.tasks,
+                "sampled": variant.sampled,
+                "risks": variant.risks,
+                "horizon": horizon,
+                "runs": runs,
+                **{name: float(value.mean()) for name, value in found.items()},
+                "duality_gap_se": float(found["duality_gap"].std(ddof=1) / np.sqrt(runs)),
+                "bound": limit,
+                "bound_without_m": bound(solved, horizon, 1.0),
+                "looseness": limit / float(found["duality_gap"].mean()),
+                "farthest": at.farthest,
+                "L": problem.lipschitz,
+                "B_l": problem.largest_loss,
+                "B_theta": problem.radius,
+                "min_max": solved.value,
+                "certificate": solved.error,
+            }
+        )
+    return rows
+
+
+def rate(rows: Sequence[Row], column: str = "duality_gap") -> float:
+    """r of the fit gap ~ T^-r over the horizons (least squares in logarithms)."""
+    horizons, values = (np.log([row[name] for row in rows]) for name in ("horizon", column))
+    return float(-np.polyfit(horizons, values, 1)[0])
+
+
+def broken(rows: Sequence[Row], least_rate: float | None = LEAST_RATE) -> list[str]:
+    """What the theorem promises and these rows of one problem do not keep, in words; empty when all is kept."""
+    names = ["stated", "duality_gap", "corollary_mean_weights"]
+    # With all tasks a step the same proof needs no factor m, so the sharper bound is asked for.
+    limit = "bound" if rows[0]["sampled"] == "one task" else "bound_without_m"
+    found = [
+        f"{row['problem']}, m={row['tasks']}, T={row['horizon']}: {name} {row[name]:.3g} above {limit} {row[limit]:.3g}"
+        for row in rows
+        for name in names
+        if row[name] > row[limit]
+    ]
+    if least_rate is not None and (fitted := rate(rows)) < least_rate:
+        found.append(f"{rows[0]['problem']}, m={rows[0]['tasks']}: rate {fitted:.2f} below {least_rate}")
+    return found

@@ -1,1 +1,0 @@
-"""Studies: many runs that answer one question."""

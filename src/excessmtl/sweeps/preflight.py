@@ -1,0 +1,44 @@
+"""What would stop every run of a study alike, found before any of them starts."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.training.balancers import make_balancer
+from excessmtl.training.config import SINGLE, RunConfig
+from excessmtl.training.processes import make_fabric
+from excessmtl.training.resolve import load_benchmark, resolve
+
+
+def check_runs(runs: Sequence[RunConfig]) -> None:
+    """Raises what the first run of each kind would: data that is missing, options that do not fit, no such device.
+
+    Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
+    """
+    kinds: dict[str, dict[str, RunConfig]] = {}
+    for config in runs:
+        benchmark, method, *_ = folder_of(config).parts
+        kinds.setdefault(benchmark, {}).setdefault(method, config)
+    for methods in kinds.values():
+        loaded = _load(next(iter(methods.values())))
+        for config in methods.values():
+            _check(config, loaded)
+
+
+def _load(config: RunConfig) -> Benchmark:
+    try:
+        return load_benchmark(config)
+    except DataNotFoundError as error:
+        advice = "In a study, the key `data` of the benchmark's entry stands for --data."
+        raise DataNotFoundError(f"{config.benchmark}: {error} {advice}") from error
+
+
+def _check(config: RunConfig, benchmark: Benchmark) -> None:
+    make_fabric(config)
+    resolved = resolve(config, benchmark, torch.device("cpu"))
+    if config.method == SINGLE:
+        return
+    make_balancer(config.method, [task.name for task in benchmark.tasks], nn.Linear(1, 1), resolved.options)

@@ -1,0 +1,68 @@
+"""What the finished runs of a study say, in tables: to print, and as files next to the runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.analysis.collect import collect
+from excessmtl.analysis.measures import CLEAN_WEIGHT, score_measures
+from excessmtl.analysis.regret import regrets_of
+from excessmtl.analysis.regret_tables import verdict, worst_regrets, write_regrets
+from excessmtl.analysis.settings import Setting, settings
+from excessmtl.analysis.summary import summary_table
+from excessmtl.analysis.table import Table
+from excessmtl.files import atomic_write
+from excessmtl.sweeps.folders import folder_of
+from excessmtl.sweeps.study import Study
+
+
+@dataclass(frozen=True)
+class StudyTables:
+    """Tables and sentences in reading order, for a terminal, and the files that hold all of them."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    files: Sequence[Path]
+
+
+def study_runs(study: Study, out: Path) -> pd.DataFrame:
+    """The finished runs of the study, as `collect` gives them; its folder may hold others."""
+    frame = collect(out)
+    wanted = {folder_of(config).as_posix() for config in study.runs}
+    return frame[frame["folder"].isin(wanted)].reset_index(drop=True)
+
+
+def write_tables(study: Study, out: Path) -> StudyTables:
+    """Writes `scores.md` and, where the study compares `excess` with others, `regret.csv` and `regret.md`."""
+    frame = study_runs(study, out)
+    seeds = frame["seed"].nunique()
+    spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
+    notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
+    order = list(dict.fromkeys(config.name for config in study.runs))
+    found = settings(frame)
+    whole = [summary_table(setting, order) for setting in found]
+    files = [out / "runs.csv", _write(out / "scores.md", whole, notes)]
+    tables = [table.select(_brief(setting)) for table, setting in zip(whole, found, strict=True)]
+    regrets = regrets_of(frame)
+    if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
+        worst, judgement = worst_regrets(regrets.table, regrets.method), verdict(regrets.table, regrets.method)
+        write_regrets(regrets.table, out / "regret.csv")
+        files += [out / "regret.csv", _write(out / "regret.md", worst, [judgement])]
+        tables, notes = [*tables, *worst], [*notes, judgement]
+    return StudyTables(tables, notes, files)
+
+
+def _brief(setting: Setting) -> list[str]:
+    """The columns that a terminal has room for."""
+    return ["method", "noise", *(measure.heading for measure in (*score_measures(setting), CLEAN_WEIGHT))]
+
+
+def _write(path: Path, tables: Sequence[Table], notes: Sequence[str]) -> Path:
+    text = "\n".join(
+        [*(f"{table.title}\n\n{table.as_markdown()}" for table in tables), *(f"{note}\n" for note in notes)]
+    )
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    return path

@@ -1,0 +1,59 @@
+"""One run of a sweep, in a worker process."""
+
+import logging
+import os
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from excessmtl.step import Step
+from excessmtl.training.config import RunConfig
+from excessmtl.training.loop import train
+from excessmtl.training.progress import Silent
+
+_PATIENCE = 60.0
+"""Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a worker sends back: the summary of its run, or why there is none."""
+
+    seconds: float
+    summary: dict[str, Any] | None = None
+    reason: str = ""
+    details: str = ""
+
+
+class _EndsWithSweep(Silent):
+    """A worker whose sweep has been killed stops after its step: the next sweep waits for the run."""
+
+    def __init__(self) -> None:
+        self.parent = os.getppid()
+
+    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
+        """A process whose parent has died is given another one."""
+        if os.getppid() != self.parent:
+            os._exit(1)  # nobody is left to be told
+
+
+def run(config: RunConfig, folder: Path) -> Result:
+    """Run, or go on with, one configuration; whatever it raises is sent back, not raised."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
+    torch.set_num_threads(1)  # several runs share the cores
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    start = time.monotonic()
+    try:
+        summary = train(config, folder, resume=True, watcher=_EndsWithSweep(), wait=_PATIENCE)
+        return Result(time.monotonic() - start, summary)
+    except Exception as error:
+        message = " ".join(str(error).split())
+        reason = message if message and isinstance(error, ValueError) else f"{type(error).__name__}: {message}"
+        return Result(time.monotonic() - start, None, reason, traceback.format_exc())

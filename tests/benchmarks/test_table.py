@@ -1,0 +1,155 @@
+"""A CSV file as a benchmark."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from excessmtl.benchmarks.find import load_benchmark
+from excessmtl.benchmarks.kinds import binary, classification, regression
+from excessmtl.benchmarks.table import infer_kind
+
+ROWS = 100
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "größe": rng.normal(50, 10, ROWS),
+            "town": rng.choice(["Łódź", "Bern"], ROWS),
+            "price": rng.normal(300, 40, ROWS),
+            "sold": rng.choice(["no", "yes"], ROWS),
+            "stars": rng.choice([1, 3, 5], ROWS),
+        }
+    )
+
+
+def write(folder: Path, table: pd.DataFrame) -> str:
+    path = folder / "Häuser.csv"
+    table.to_csv(path, index=False, encoding="utf-8")
+    return str(path)
+
+
+def load(path: str, **options: object):
+    return load_benchmark(path, None, 0, {"targets": ["price", "sold", "stars"], **options})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0, 1, 1], binary),
+        (["a", "b", None], binary),
+        ([2.5, 7.5], binary),
+        ([True, False], binary),
+        (["a", "b", "c"], classification),
+        ([1, 2, 3], classification),
+        ([1.0, 2.0, None, 3.0], classification),
+        (list(range(20)), classification),
+        (list(range(21)), regression),
+        ([1, 2, 2.5], regression),
+    ],
+)
+def test_kinds_are_inferred_from_the_values(values: list[object], kind: object) -> None:
+    assert infer_kind(pd.Series(values)) == kind
+
+
+def test_columns_become_tasks_and_inputs(tmp_path: Path) -> None:
+    table = frame()
+    made = load(write(tmp_path, table))
+    assert [(task.name, task.outputs, task.kind) for task in made.tasks] == [
+        ("price", 1, regression),
+        ("sold", 1, binary),
+        ("stars", 3, classification),
+    ]
+    assert (made.name, made.source) == ("Häuser", "Häuser.csv, 100 rows, 2 input columns")
+    lengths = [split.length("price") for split in (made.train, made.validation, made.test)]
+    assert lengths == [70, 15, 15]
+    inputs = torch.cat([made.train.inputs, made.validation.inputs, made.test.inputs])
+    assert inputs.shape == (100, 3)  # a number and two towns
+    assert made.train.inputs[:, 0].mean().item() == pytest.approx(0, abs=1e-5)
+    assert inputs[:, 1:].sum(1).tolist() == [1.0] * 100
+    price = made.train.targets["price"]
+    assert (price.mean().item(), price.std(correction=0).item()) == (pytest.approx(0, abs=1e-5), pytest.approx(1))
+    # Every row is in one split, with its own targets.
+    found = sorted(
+        zip(
+            inputs[:, 0].tolist(),
+            torch.cat([s.targets["stars"] for s in (made.train, made.validation, made.test)]).tolist(),
+            strict=True,
+        )
+    )
+    stars = table["stars"].map({1: 0.0, 3: 1.0, 5: 2.0})
+    assert [star for _, star in found] == stars.iloc[np.argsort(table["größe"].to_numpy())].tolist()
+
+
+def test_empty_cells_are_missing(tmp_path: Path) -> None:
+    table = frame()
+    table.loc[::4, "price"] = np.nan
+    table.loc[::5, "sold"] = None
+    table.loc[::10, "größe"] = np.nan
+    table.loc[::20, "town"] = None
+    made = load(write(tmp_path, table))
+    splits = (made.train, made.validation, made.test)
+    missing = {task.name: sum(int(split.targets[task.name].isnan().sum()) for split in splits) for task in made.tasks}
+    assert missing == {"price": 25, "sold": 20, "stars": 0}
+    inputs = torch.cat([split.inputs for split in splits])
+    assert inputs.isfinite().all()
+    assert inputs.shape == (100, 5)
+    assert (inputs[:, 1].sum().item(), inputs[:, 4].sum().item()) == (10, 5)
+    assert (inputs[inputs[:, 1] == 1, 0] == 0).all()
+
+
+def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path: Path) -> None:
+    path = write(tmp_path, frame())
+    made = load(path, kinds={"stars": "regression"}, inputs=["größe"], split_seed=1, hidden=7, layers=1)
+    assert made.tasks[2].kind == regression
+    assert made.train.inputs.shape == (70, 1)
+    assert [tuple(p.shape) for p in made.build_trunk().parameters()] == [(7, 1), (7,)]
+    assert not torch.equal(made.train.inputs, load(path, inputs=["größe"]).train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": ["cost"]}, "targets names 'cost', which is no column"),
+        ({"targets": []}, "targets is empty"),
+        ({"targets": "price"}, r"targets of .* must be of type list\[str\], found 'price'"),
+        ({"kinds": {"town": "binary"}}, "kinds names 'town', which is not among the targets"),
+        ({"kinds": {"price": "ranking"}}, "kinds has 'ranking'; a kind is one of"),
+        ({"kinds": {"price": "binary"}}, "column 'price' of .* has 100 different values; binary needs two"),
+        ({"kinds": {"sold": "regression"}}, "column 'sold' of .* holds texts"),
+        ({"inputs": ["price"]}, "'price' is both input and target"),
+        ({"inputs": []}, "no column is left as an input"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        load(write(tmp_path, frame()), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,b\n\xff\xfe,1\n" * 30)
+    with pytest.raises(ValueError, match="cannot be read as a CSV file in UTF-8"):
+        load(str(path))
+    path.write_text("price,sold,stars,a\n1,2,3,4\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="has 1 rows; at least 20"):
+        load(str(path))
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(str(path))
+    with pytest.raises(ValueError, match="needs its option targets"):
+        load_benchmark(str(path), None, 0, {})
+    with pytest.raises(ValueError, match="is the data itself"):
+        load_benchmark(str(path), "other.csv", 0, {"targets": ["a"]})
+
+
+def test_a_column_of_many_texts_is_refused(tmp_path: Path) -> None:
+    table = frame().loc[np.repeat(np.arange(ROWS), 3)].reset_index(drop=True)
+    table["name"] = [f"house {number}" for number in range(len(table))]
+    with pytest.raises(ValueError, match=r"column 'name' of .* has 210 different texts, more than 100"):
+        load(write(tmp_path, table))

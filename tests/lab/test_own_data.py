@@ -1,0 +1,334 @@
+"""A package of the user's own, outside the repository: trained, swept by two workers, reported on and loaded."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from excessmtl import lab
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+TINY = {"epochs": 2, "device": "cpu"}
+
+PACKAGE = '''
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from excessmtl import lab
+from excessmtl.engine.observation import Observation
+from excessmtl.methods.base import Decision, Rule, State
+
+percent = lab.Metric("mae", lab.average(lambda output, target: (output - target).abs()), "kg", higher_is_better=False)
+weighing = lab.Kind(lab.regression.loss, (percent,), "mae", lab.regression.disturb)
+
+
+def load(seed: int, rows: int = 60) -> lab.Benchmark:
+    """Two tasks from random numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    splits = []
+    for count in (rows, 20, 20):
+        x = torch.randn(count, 4, generator=generator)
+        splits.append(lab.Split(x, {"heavy": (x[:, 0] > 0).long(), "weight": 3 * x[:, 1:2]}))
+    return lab.Benchmark(
+        name="scales",
+        source="made up",
+        tasks=(lab.Task("heavy", 2, lab.classification), lab.Task("weight", 1, weighing)),
+        train=splits[0],
+        validation=splits[1],
+        test=splits[2],
+        recipe=lab.Recipe(learning_rate=0.01, weight_decay=0.0, batch_size=20, epochs=2),
+        noisy_tasks=("heavy",),
+        build_trunk=lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()),
+        build_head=lambda task: nn.Linear(8, task.outputs),
+    )
+
+
+@dataclass(frozen=True)
+class Fixed(Rule):
+    """The first task gets this share."""
+
+    first: float = 0.75
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        weights = torch.full_like(seen.losses, (1 - self.first) / (len(seen.losses) - 1))
+        weights[0] = self.first
+        return Decision(weights, state)
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder with a module `scales_of_mine`, and the current folder of the test."""
+    (tmp_path / "scales_of_mine.py").write_text(PACKAGE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("scales_of_mine", None)
+
+
+def excessmtl(*arguments):
+    command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT)
+
+
+def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(package):
+    rule = ["--method", "scales_of_mine:Fixed", "--option", "first=0.9", "--noise", "0.5", "--device", "cpu"]
+    done = excessmtl("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((package / "one" / "summary.json").read_text())
+    assert (summary["benchmark"], summary["label"], summary["noisy_tasks"]) == ("scales", "Fixed first=0.9", ["heavy"])
+    assert summary["units"] == {"heavy": "share", "weight": "kg"}
+    assert summary["weights"] == {"heavy": pytest.approx(0.9), "weight": pytest.approx(0.1)}
+    with np.load(package / "one" / "steps.npz") as steps:
+        assert steps["losses"].shape == (4, 2)
+
+    (package / "study.yaml").write_text(
+        textwrap.dedent("""
+        benchmarks: ["scales_of_mine:load"]
+        methods: [uniform, single, {method: "scales_of_mine:Fixed", options: {first: 0.6}, label: fixed}]
+        noise: [0, 0.5]
+        settings: {device: cpu, epochs: 1}
+        """)
+    )
+    done = excessmtl("sweep", "study.yaml", "--jobs", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    frame = lab.collect(package / "runs" / "study")
+    assert sorted(frame.label) == ["fixed", "fixed", "single", "single", "uniform", "uniform"]
+    assert set(frame.benchmark) == {"scales"}
+    assert "nothing to do" in excessmtl("sweep", "study.yaml").stdout
+    assert lab.report("runs/study", "report.html").read_text(encoding="utf-8").count("scales") > 1
+
+    network = lab.load("one")
+    outputs = network(torch.zeros(3, 4))
+    assert {task: tuple(output.shape) for task, output in outputs.items()} == {"heavy": (3, 2), "weight": (3, 1)}
+    assert not network.training
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scales_of_mine:laod"], "benchmark 'scales_of_mine:laod' cannot be imported: 'scales_of_mine' has no 'laod'"),
+        (["no_such_module:load"], "there is no module no_such_module"),
+        (["scales_of_mine:percent"], "is neither a Benchmark nor a function"),
+        (["scales_of_mine:load", "--method", "scales_of_mine:Fixd"], "method 'scales_of_mine:Fixd' cannot be imported"),
+        (["scales_of_mine:load", "--method", "scales_of_mine:load"], "must be a class derived from Rule"),
+        (["scales_of_mine:load", "--method", "scales_of_mine:Fixed", "--option", "last=1"], "do not fit method"),
+        (["scales_of_mine:load", "--data", "."], "takes no data; leave it out"),
+        (
+            ["scales_of_mine:load", "--benchmark-option", "rows=many"],
+            "rows of 'scales_of_mine:load' must be of type int",
+        ),
+        (["scales_of_mine:load", "--targets", "a"], "targets is not an option of 'scales_of_mine:load'"),
+        (["scales_of_mine:load", "--optimiser", "lion"], "optimiser must be one of ['adam', 'adamw', 'sgd']"),
+        (["scales_of_mine:load", "--optimiser-option", "momentum=0.9"], "do not fit 'adam'"),
+        (["scales_of_mine:load", "--optimiser-option", "lr=0.9"], "optimiser_options must not have 'lr'"),
+        (["scales_of_mine:load", "--schedule", "step"], "schedule must be one of ['constant', 'cosine']"),
+        (["scales_of_mine:load", "--noise", "0.1", "--noisy-tasks", ""], "noisy_tasks is empty"),
+    ],
+)
+def test_mistakes_are_one_line(package, arguments, message):
+    from typer.testing import CliRunner
+
+    from excessmtl.cli.app import app
+
+    result = CliRunner().invoke(app, ["train", *arguments, "--device", "cpu", "--out", "run"])
+    assert result.exit_code == 2, (result.stderr, result.exception)
+    (line,) = result.stderr.strip().splitlines()
+    assert message in line
+    assert not (package / "run").exists()
+
+
+# ------------------------------------------------------------------ objects, datasets, loaders
+
+
+class Pairs(Dataset):
+    """Items with a structure of their own."""
+
+    def __init__(self, x, targets):
+        self.x, self.values = x, targets
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        inputs = {"left": self.x[index, :2], "right": self.x[index, 2:]}
+        return inputs, {task: target[index] for task, target in self.values.items()}
+
+
+class Joins(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, inputs):
+        x = inputs if isinstance(inputs, torch.Tensor) else torch.cat([inputs["left"], inputs["right"]], 1)
+        return self.layer(x).relu()
+
+
+def world(form, missing=False):
+    """The same numbers as tensors, datasets or loaders."""
+    generator = torch.Generator().manual_seed(0)
+    splits = []
+    for count in (44, 20, 20):
+        x = torch.randn(count, 4, generator=generator)
+        targets = {"a": x[:, :1] ** 2, "b": (x[:, 1] > 0).float(), "c": (x[:, 2] > 0).long()}
+        if missing:
+            targets["a"][::3] = torch.nan
+            targets["b"][1::2] = torch.nan
+        if form == "tensors":
+            splits.append(lab.Split(x, targets))
+        elif form == "dataset":
+            splits.append(lab.split_of(Pairs(x, targets)))
+        else:
+            splits.append(lab.split_of(DataLoader(Pairs(x, targets), batch_size=11, shuffle=count == 44)))
+    return lab.Benchmark(
+        name="pairs",
+        source="made up",
+        tasks=(lab.Task("a", 1, lab.regression), lab.Task("b", 1, lab.binary), lab.Task("c", 2, lab.classification)),
+        train=splits[0],
+        validation=splits[1],
+        test=splits[2],
+        recipe=lab.Recipe(learning_rate=0.01, weight_decay=0.0, batch_size=11, epochs=3),
+        noisy_tasks=("b",),
+        build_trunk=Joins,
+        build_head=lambda task: nn.Linear(8, task.outputs),
+        prepare=lambda inputs: inputs,
+    )
+
+
+def without_time(summary):
+    return {key: value for key, value in summary.items() if key != "seconds_per_step"}
+
+
+@pytest.mark.parametrize("method", ["excess", "moml"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_dataset_trains_as_its_tensors_do(tmp_path, method, missing):
+    settings = {"method": method, "noise": 0.4, "device": "cpu"}
+    tensors = lab.train(world("tensors", missing), out=tmp_path / "tensors", **settings)
+    dataset = lab.train(world("dataset", missing), out=tmp_path / "dataset", **settings)
+    assert without_time(tensors.summary) == without_time(dataset.summary)
+    with np.load(tmp_path / "tensors" / "steps.npz") as one, np.load(tmp_path / "dataset" / "steps.npz") as other:
+        for name in ("weights", "losses", "excess_risks"):
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_a_loader_is_taken_as_it_is_and_resumes(tmp_path):
+    class Stops:
+        def on_step(self, *args):
+            pass
+
+        def on_epoch(self, epoch, row):
+            raise KeyboardInterrupt
+
+    whole = lab.train(world("loader"), out=tmp_path / "whole", device="cpu")
+    with np.load(tmp_path / "whole" / "steps.npz") as steps:
+        assert len(steps["losses"]) == 12
+    with pytest.raises(KeyboardInterrupt):
+        lab.train(world("loader"), out=tmp_path / "parts", device="cpu", watcher=Stops())
+    parts = lab.train(world("loader"), out=tmp_path / "parts", device="cpu", resume=True)
+    assert without_time(parts.summary) == without_time(whole.summary)
+    for settings in ({"noise": 0.2}, {"batch_size": 4}, {"devices": 2}):
+        with pytest.raises(ValueError, match="trains from a DataLoader"):
+            lab.train(world("loader"), out=tmp_path / "refused", device="cpu", **settings)
+    with pytest.raises(ValueError, match="pass the Dataset"):
+        lab.train(world("loader"), "moml", out=tmp_path / "refused2", device="cpu")
+
+
+def test_worker_processes_read_the_same(tmp_path):
+    from dataclasses import replace
+
+    here = lab.train(world("dataset"), out=tmp_path / "here", device="cpu", epochs=1)
+    there = lab.train(replace(world("dataset"), workers=1), out=tmp_path / "there", device="cpu", epochs=1)
+    assert here.scores == there.scores
+
+
+def test_missing_labels_are_left_out_of_losses_and_scores(tmp_path):
+    made = world("tensors", missing=True)
+    result = lab.train(made, "uniform", out=tmp_path / "run", device="cpu", epochs=1, batch_size=44)
+    torch.manual_seed(0)
+    trunk = Joins()
+    heads = {task.name: nn.Linear(8, task.outputs) for task in made.tasks}
+    order = torch.randperm(44, generator=torch.Generator().manual_seed(0))
+    known = {task: ~target[order].isnan().reshape(-1) for task, target in made.train.targets.items()}
+    z = trunk(made.train.inputs[order])
+    expected = [
+        (heads["a"](z) - made.train.targets["a"][order])[known["a"]].square().mean(),
+        nn.functional.binary_cross_entropy_with_logits(
+            heads["b"](z)[known["b"], 0], made.train.targets["b"][order][known["b"]]
+        ),
+        nn.functional.cross_entropy(heads["c"](z), made.train.targets["c"][order]),
+    ]
+    with np.load(tmp_path / "run" / "steps.npz") as steps:
+        np.testing.assert_allclose(steps["losses"][0], torch.stack(expected).detach().numpy(), rtol=1e-6)
+    outputs = result.network(made.test.inputs)
+    target = made.test.targets["b"]
+    right = (outputs["b"][:, 0] > 0) == (target > 0.5)
+    assert result.scores["b"] == pytest.approx(right[~target.isnan()].double().mean().item())
+
+
+def test_a_batch_without_any_label_trains_nothing(tmp_path):
+    made = world("tensors", missing=True)
+    for target in ("a", "b"):
+        made.train.targets[target][:40] = torch.nan
+    from dataclasses import replace
+
+    two = replace(made, tasks=made.tasks[:2], noisy_tasks=())
+    for split in (two.train, two.validation, two.test):
+        split.targets.pop("c")
+    for method in ("excess", "single"):
+        result = lab.train(two, method, out=tmp_path / method, device="cpu", epochs=3, batch_size=2)
+        with np.load(tmp_path / method / "steps.npz") as steps:
+            assert np.isnan(steps["losses"]).all(axis=1).any()
+        assert all(np.isfinite(score) for score in result.scores.values())
+
+
+NOTHING = torch.full((20, 1), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda made: {"tasks": ()}, "has no tasks"),
+        (lambda made: {"tasks": (*made.tasks, made.tasks[0])}, "has 2 tasks named 'a'"),
+        (lambda made: {"tasks": (lab.Task("type", 1, lab.regression),)}, "rename it"),
+        (lambda made: {"tasks": (lab.Task("training", 1, lab.regression),)}, "rename it"),
+        (lambda made: {"tasks": (lab.Task("a.b", 1, lab.regression),)}, "rename it"),
+        (lambda made: {"tasks": (lab.Task("d", 1, lab.regression),), "noisy_tasks": ()}, "has no targets for task 'd'"),
+        (lambda made: {"noisy_tasks": ("d",)}, "noisy_tasks of 'pairs' names 'd'"),
+        (lambda made: {"tasks": (lab.Task("c", 1, lab.classification),), "noisy_tasks": ()}, "classes from 0 to 1"),
+        (lambda made: {"test": lab.Split(made.test.inputs[:5], made.test.targets)}, "has 5 inputs and 20 targets"),
+        (
+            lambda made: {
+                "test": lab.Split(made.test.inputs, {**made.test.targets, "a": torch.full((20, 1), torch.nan)})
+            },
+            "the test split of 'pairs' has no label for task 'a'",
+        ),
+    ],
+)
+def test_a_benchmark_that_cannot_work_is_refused_in_one_sentence(tmp_path, change, message):
+    from dataclasses import replace
+
+    made = world("tensors")
+    with pytest.raises(ValueError, match=message) as refused:
+        lab.train(replace(made, **change(made)), out=tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_objects_are_refused_where_workers_load(tmp_path):
+    with pytest.raises(ValueError, match="every worker loads its own"):
+        lab.sweep([world("tensors")], ["uniform"], out=tmp_path)
+
+
+def test_items_of_another_form_are_refused():
+    with pytest.raises(ValueError, match=r"must be pairs \(inputs, \{task: target\}\), found Tensor"):
+        lab.split_of(torch.zeros(3, 2))

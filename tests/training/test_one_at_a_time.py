@@ -1,0 +1,90 @@
+"""One process at a time trains in a folder; a second command without --out gets a folder of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from excessmtl.cli.app import app
+from excessmtl.training.config import RunConfig
+from excessmtl.training.loop import Run, train
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+CONFIG = RunConfig("teacher-narrow", "uniform", epochs=2, limit_batches=2, device="cpu")
+SMALL = ["--method", "uniform", "--epochs", "1", "--limit-batches", "1", "--device", "cpu"]
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    arguments = [
+        "train",
+        "teacher-narrow",
+        "--epochs",
+        "5000",
+        "--device",
+        "cpu",
+        "--resume",
+        "--out",
+        tmp_path / "run",
+    ]
+    command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    try:
+        deadline = time.monotonic() + 100
+        while not (tmp_path / "run" / "checkpoint" / "latest.json").exists():
+            assert time.monotonic() < deadline
+            assert first.poll() is None
+            time.sleep(0.1)
+        second = CliRunner().invoke(app, [*map(str, arguments)])
+        assert second.exit_code == 2
+        assert second.stderr.startswith("error: another process is training in")
+        assert first.poll() is None
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    # What a killed process held is free again.
+    config = replace(CONFIG, method="excess", epochs=5000, limit_batches=None)
+    Run(config, tmp_path / "run", resume=True).folder.close()
+
+
+def test_a_worker_waits_for_the_one_before(tmp_path):
+    first = Run(CONFIG, tmp_path / "run")
+    threading.Timer(0.5, first.folder.close).start()
+    assert train(CONFIG, tmp_path / "run", resume=True, wait=30.0)["completed"]
+    assert first.folder.lock.is_locked is False
+
+
+def test_the_folder_is_free_after_a_run_and_after_a_failure(tmp_path, monkeypatch):
+    train(CONFIG, tmp_path / "run")
+    train(CONFIG, tmp_path / "run", resume=True)
+    monkeypatch.setattr(Run, "_epoch", lambda self, epoch: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(CONFIG, tmp_path / "failed")
+    monkeypatch.undo()
+    assert train(CONFIG, tmp_path / "failed", resume=True)["completed"]
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_without_out_every_run_gets_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL])
+        assert done.exit_code == 0, done.stderr
+        assert f"run folder: runs/teacher-narrow-uniform-{number}" in done.stdout
+    refused = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, "--resume"])
+    assert refused.exit_code == 2
+    assert "--resume needs --out" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["x/[/b]", "[red]", ":smile:", "[link=x]y"])
+def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, "--out", name])
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    assert f"run folder: {name}" in done.stdout
+    assert (tmp_path / name / "summary.json").is_file()
