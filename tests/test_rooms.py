@@ -1,4 +1,4 @@
-"""The packages of the laboratory import each other in one direction only, and the package never imports research/."""
+"""Packages import each other in one direction only: the library nothing of the laboratory, and neither research/."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -8,6 +8,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 LABORATORY = ("benchmarks", "training", "sweeps", "analysis", "paper", "reports", "cli")
+LIBRARY = ("engine", "fast", "cuda_graphs", "estimation", "solvers", "methods")
+ON_THE_LIBRARY = {*LABORATORY, "lab", "bench", "__main__"}
 
 
 def imported(path):
@@ -24,14 +26,31 @@ def graph(rooms):
     found = {room: set() for room in rooms}
     for room in rooms:
         for path in (SOURCE / "excessmtl" / room).rglob("*.py"):
-            names = [name.split(".") for name in imported(path)]
-            found[room] |= {name[1] for name in names if name[0] == "excessmtl" and len(name) > 1} & set(rooms) - {room}
+            found[room] |= rooms_in(path) & set(rooms) - {room}
     return found
 
 
-def test_no_two_rooms_import_each_other():
-    rooms = graph(LABORATORY)
-    assert rooms["reports"] >= {"analysis", "paper"}  # the graph is not empty
+def rooms_in(path):
+    """Packages and modules of ours, right below `excessmtl`, that a file imports."""
+    names = [name.split(".") for name in imported(path)]
+    return {name[1] for name in names if name[0] == "excessmtl" and len(name) > 1}
+
+
+def library_files():
+    """Everything but the laboratory, and what is made with both."""
+    every = (SOURCE / "excessmtl").rglob("*.py")
+    return [
+        path for path in every if path.relative_to(SOURCE / "excessmtl").with_suffix("").parts[0] not in ON_THE_LIBRARY
+    ]
+
+
+@pytest.mark.parametrize(
+    ("half", "known"), [(LABORATORY, ("reports", {"analysis", "paper"})), (LIBRARY, ("methods", {"engine", "solvers"}))]
+)
+def test_no_two_rooms_import_each_other(half, known):
+    rooms = graph(half)
+    room, others = known
+    assert rooms[room] >= others  # the graph is not empty
     try:
         TopologicalSorter(rooms).prepare()
     except CycleError as error:
@@ -40,6 +59,20 @@ def test_no_two_rooms_import_each_other():
 
 def test_statistics_know_nothing_of_what_is_made_of_them():
     assert not graph(LABORATORY)["analysis"] & {"sweeps", "paper", "reports", "cli"}
+
+
+def test_the_reference_engine_knows_no_shortcut_and_no_method():
+    assert graph(LIBRARY)["engine"] == set()
+
+
+def test_the_fast_engine_works_without_recordings_and_methods():
+    assert graph(LIBRARY)["fast"] == {"engine"}
+
+
+def test_the_library_imports_nothing_of_the_laboratory():
+    files = library_files()
+    assert {"balancer.py", "memory.py", "engines.py", "reference.py", "robust.py"} <= {path.name for path in files}
+    assert {path: rooms_in(path) & ON_THE_LIBRARY for path in files if rooms_in(path) & ON_THE_LIBRARY} == {}
 
 
 def test_nothing_in_the_package_imports_research():

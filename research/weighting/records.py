@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.analysis.collect import SHARE
 from excessmtl.analysis.regret import GROUPS, difference, unit
 from excessmtl.benchmarks.kinds import classification
+from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.files import atomic_write
 from research.weighting.candidates import Candidate
 from research.weighting.stacked import Outcome

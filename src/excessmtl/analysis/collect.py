@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.files import atomic_write
 from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, SCORE, TEXT, WHOLE, Kind, by_task, mapping
 
@@ -40,8 +41,6 @@ NESTED: Mapping[str, Kind] = {
     "weights": _WEIGHTS,
 }
 """Columns with a list or a dict by task per run: JSON in a CSV file."""
-SHARE = "share"
-"""The unit of a score from 0 to 1, which is shown in percent."""
 _UNITS = {
     **dict.fromkeys(("accuracy", "pixel_accuracy", "miou", "within_11.25", "within_22.5", "within_30"), SHARE),
     **dict.fromkeys(("nmse", "rel_error"), "ratio"),

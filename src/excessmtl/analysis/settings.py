@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.analysis.collect import SHARE
+from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.training.config import SINGLE
 
 PLAIN_UNITS = ("", "ratio")

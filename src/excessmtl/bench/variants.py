@@ -108,7 +108,7 @@ def _plain_replayed(problem: Problem) -> Step:
 
 
 def _official(problem: Problem) -> Step:
-    """The recipe of the published code: a backward pass through the trunk per task, and one more for the weighted sum."""
+    """The recipe of the published code: a backward pass through the trunk per task, and one for the weighted sum."""
     shared = list(problem.trunk.parameters())
     tasks, size = len(problem.tasks), sum(parameter.numel() for parameter in shared)
     squares = torch.zeros(tasks, size, device=shared[0].device)
