@@ -191,6 +191,13 @@ class Balancer(nn.Module):
             arguments.check_streaming(needed)
         if call.probe is Probe.SHARED and not any(needed.values()):
             call.reduce, call.must_stream = self._reduce, bool(self.streaming)
+        if self._interrupted:
+            self._interrupted = False
+            warnings.warn(
+                "the step before failed after the accumulators of some tasks had been updated, so these are a step "
+                "ahead; load the last saved state, or make the balancer with streaming=False",
+                stacklevel=4,
+            )
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
         self._checks.before(call, self.rule.name)
@@ -281,12 +288,6 @@ class Balancer(nn.Module):
 
     def _reduce(self, call: Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
         """What the rule makes of the gradients of some tasks, which are not kept. Its accumulators change now."""
-        if tasks.start == 0 and self._interrupted:
-            warnings.warn(
-                "the step before failed after the accumulators of some tasks had been updated, so these are a step "
-                "ahead; load the last saved state, or make the balancer with streaming=False",
-                stacklevel=2,
-            )
         self._interrupted = True
         with autocast_disabled(rows):
             seen = Observation(
@@ -323,7 +324,7 @@ class Balancer(nn.Module):
 
     @property
     def step_key(self) -> tuple[Any, ...]:
-        """What decides, beside the losses, which operations the next step consists of: equal for equal steps."""
+        """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
         module, memory = self._shared.module, self.memory
         training = module is not None and module.training
         return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
