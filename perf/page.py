@@ -104,7 +104,7 @@ def rewrite(content: Mapping[str, Any]) -> str:
         for method in methods:
             for when in ("before", "after"):
                 found = [_ratio(run[place], method) for run in content[when]]
-                cells.append(" and ".join(f"x{ratio:.2f}" for ratio in found))
+                cells.append(", ".join(f"x{ratio:.2f}" for ratio in found))
         rows.append(cells)
     return f"{origin(content)}\n\n{as_markdown(header, rows)}"
 
