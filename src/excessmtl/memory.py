@@ -59,12 +59,13 @@ class Memory(nn.Module):
         self.steps = 0
         self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
         self._method, self._tasks, self._options = rule.name, tasks, dict(options)
-        state = rule.init(len(tasks), shapes)
-        self._names = tuple(state)
-        for name, tensor in state.items():
-            self.register_buffer(_PREFIX + name, tensor)
-        self.register_buffer("weights", rule.prior(len(tasks)))
-        self.register_buffer("skipped", torch.zeros(len(tasks), dtype=torch.int64))
+        with torch.inference_mode(False):  # tensors made in that mode cannot be changed in place outside it
+            state = rule.init(len(tasks), shapes)
+            self._names = tuple(state)
+            for name, tensor in state.items():
+                self.register_buffer(_PREFIX + name, tensor)
+            self.register_buffer("weights", rule.prior(len(tasks)))
+            self.register_buffer("skipped", torch.zeros(len(tasks), dtype=torch.int64))
 
     @property
     def state(self) -> State:
@@ -190,5 +191,6 @@ class Memory(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.half()` or `.to(dtype)` on a model that owns the balancer must move its state, not round it.
-        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        with torch.inference_mode(False):
+            super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return self
