@@ -19,8 +19,14 @@ def make_engine(
     if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
         raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
     if not isinstance(engine, str):
+        if isinstance(engine, type) or not hasattr(engine, "task_gradients"):
+            raise ValueError(f"engine must be 'fast', 'reference' or an engine, found {engine!r}")
         if tasks_at_once is not None:
             raise ValueError("tasks_at_once has no effect on an engine that was made already; pass it to the engine")
+        if streaming and isinstance(engine, ReferenceEngine):
+            raise ValueError("streaming is an option of engine='fast', found a ReferenceEngine; leave it out")
+        if not record and isinstance(engine, GraphedEngine):
+            raise ValueError("record=False has no effect on a GraphedEngine; pass the FastEngine that it holds")
         return engine
     if engine == "fast":
         fast = FastEngine(tasks_at_once)
