@@ -413,6 +413,7 @@ class Balancer(nn.Module):
         if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
             self.memory.check(found)
         self.discard()
+        self._interrupted = False
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
