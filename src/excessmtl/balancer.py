@@ -171,7 +171,8 @@ class Balancer(nn.Module):
         indicators = arguments.metric_values(metrics, self.tasks, device)
         if self.memory.weights.device != device:
             self.to(device)
-        scale = None if scaler is None else scaler.scale(torch.ones((), device=device))
+        scaling = scaler is not None and scaler.is_enabled()
+        scale = scaler.scale(torch.ones((), device=device)) if scaling else None
         probe = self.rule.probe if self._estimating else Probe.LOSSES
         per_sample = self.rule.per_sample
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)

@@ -4,7 +4,8 @@ It changes in one place, `write`, and always in place: a buffer stays the same t
 graph, or DistributedDataParallel, can rely on where it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -59,7 +60,8 @@ class Memory(nn.Module):
         self.steps = 0
         self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
         self._method, self._tasks, self._options = rule.name, tasks, dict(options)
-        with torch.inference_mode(False):  # tensors made in that mode cannot be changed in place outside it
+        # Tensors made in inference mode cannot be changed in place outside it.
+        with torch.inference_mode(False), _default_fp32():
             state = rule.init(len(tasks), shapes)
             self._names = tuple(state)
             for name, tensor in state.items():
@@ -128,6 +130,13 @@ class Memory(nn.Module):
         for name in self._buffers:  # the buffers change in place; what was saved must not
             destination[prefix + name] = destination[prefix + name].clone()
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        for name, buffer in self._buffers.items():
+            # `load_state_dict(assign=True)` makes the caller's tensors the buffers, which the next step overwrites.
+            if buffer is state_dict.get(prefix + name):
+                self._buffers[name] = buffer.clone()
+
     def check(self, found: dict[str, Any]) -> None:
         """A ValueError if this is not a state for this balancer; nothing has been changed then."""
         extra = found.pop("_extra_state", None)
@@ -194,3 +203,14 @@ class Memory(nn.Module):
         with torch.inference_mode(False):
             super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+@contextmanager
+def _default_fp32() -> Iterator[None]:
+    """Inside, rules make their state in fp32, also where the user has set another default type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -8,9 +8,10 @@ from torch import nn
 
 from engines import ENGINES
 from excessmtl.fast.batched import Stacked
+from excessmtl.fast.engine import FastEngine
 from excessmtl.fast.linear_heads import Factored, find_linear_layers
 from excessmtl.fast.separate_heads import find_separate_heads
-from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
+from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 """Wider than the sketch, so that there is something to project."""
@@ -487,3 +488,20 @@ def test_stacked_tensors_keep_shape_and_layout(layout):
     torch.testing.assert_close(
         filled.tensors, torch.stack([tensors[0], torch.zeros(2, 3, 4, 5), tensors[1] + tensors[2]])
     )
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler_that_is_switched_off_does_not_cost_the_fast_way(enabled):
+    plans = []
+
+    class Engine(FastEngine):
+        def plan(self, call):
+            plans.append(super().plan(call))
+            return plans[-1]
+
+    model = mlp()
+    balancer = ROBUST.create(model.trunk, engine=Engine())
+    x, targets = batch()
+    scaler = torch.amp.GradScaler(DEVICE.type, enabled=enabled)
+    balancer.backward(losses_of(model(x), targets), scaler=scaler)
+    assert plans[0].separate_heads is not enabled

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
+import excessmtl
 from cases import each
 from models import (
     METHODS,
@@ -222,3 +223,17 @@ def test_gradients_that_were_there_may_hold_part_of_a_failed_step():
         balancer.backward(losses_of(model(x), targets))
     hook.remove()
     assert "zero the gradients" in caught.value.__notes__[0]
+
+
+def test_a_failed_step_names_gradients_below_the_representation_that_are_not_shared():
+    """`shared` is one layer of the trunk: the layers below it get part of the step before a hook raises."""
+    model = mlp()
+    first, second = torch.nn.Linear(6, 6).to(model.trunk[0].weight.device), model.trunk
+    balancer = excessmtl.create("uniform", tasks=TASKS, shared=second)
+    x, targets = batch()
+    losses = losses_of(model(first(x)), targets)
+    first.weight.register_post_accumulate_grad_hook(refuse)
+    with pytest.raises(Refused) as raised:
+        balancer.backward(losses)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert "zero the gradients" in raised.value.__notes__[0]

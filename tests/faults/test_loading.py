@@ -174,3 +174,15 @@ def test_a_state_saved_between_steps_says_nothing():
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     balancer.backward(losses_of(model(x), targets))
     assert list(balancer.state_dict()["memory._extra_state"]["tasks"]) == TASKS
+
+
+@each("method", [ROBUST, PAPER, UNIFORM])
+def test_loading_by_assignment_does_not_share_memory_with_the_saved_state(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 2)
+    saved = balancer.state_dict()
+    before = copy.deepcopy(saved)
+    balancer.load_state_dict(saved, assign=True)
+    trained(balancer, model, 2)
+    assert_same(saved, before)

@@ -25,8 +25,10 @@ from excessmtl.fast.engine import FastEngine
 from excessmtl.step import Outcome, Step
 
 Decide = Callable[[TaskGradients], Outcome]
-_LARGEST = 2**26
-"""Bytes of all inputs. Larger ones take the device longer than launching its work takes the host."""
+_LARGEST = 2**28
+"""Bytes of all inputs. Larger ones take the device longer than launching its work takes the host.
+
+A BERT-sized trunk with three heads on its sequence (100 MB): x1.08 of a plain step with a recording, x1.17 without."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,10 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     except BaseException as error:
         for leaf in without:
             leaf.grad = None
-        if len(without) < len(touched):
+        # Leaves below z that are not in `shared` are looked for now: what they held before is not known.
+        below = {id(leaf): leaf for leaf in leaves_among(nodes_below(plan.representations))}
+        others = [leaf for key, leaf in below.items() if key not in set(map(id, touched))]
+        if len(without) < len(touched) or any(leaf.grad is not None for leaf in others):
             error.add_note(
                 "The balancer's state is as it was before this step, but part of the step may have been added to "
                 "gradients that were there already: zero the gradients before going on."

@@ -87,7 +87,7 @@ class PerTask:
     def _magnitude(self, found: Sequence[tuple[Any, Tensor]]) -> Tensor:
         values = [gradient.coalesce().values() if gradient.is_sparse else gradient for _, gradient in found]
         sizes = [magnitude(one).to(self.device) for one in values]
-        return torch.stack(sizes).sum() if sizes else torch.zeros((), device=self.device)
+        return torch.stack(sizes).sum() if sizes else torch.zeros((), dtype=torch.float32, device=self.device)
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set everything of the tasks that are not `ok` [m] to zero, in copies: the memory may be somebody else's."""

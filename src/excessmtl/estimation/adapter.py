@@ -233,7 +233,7 @@ def _enough(size: int) -> int:
 @cached_constant
 def _gaussian(features: int, width: int, seed: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(features, width, generator=generator) / math.sqrt(width)).to(device)
+    return (torch.randn(features, width, dtype=torch.float32, generator=generator) / math.sqrt(width)).to(device)
 
 
 @cached_constant
@@ -241,7 +241,7 @@ def _narrowed(features: int, width: int, seed: int, device: torch.device) -> Ten
     """[features, width]: the projection, or what leaves narrow features as they are and adds zeros."""
     if features > width:
         return _gaussian(features, width, seed, device)
-    return torch.eye(features, width, device=device)
+    return torch.eye(features, width, dtype=torch.float32, device=device)
 
 
 @cached_constant
@@ -253,4 +253,4 @@ def _beside_one(features: int, width: int, seed: int, device: torch.device) -> T
 @cached_constant
 def _last(width: int, device: torch.device) -> Tensor:
     """[width + 1]: zeros and a 1."""
-    return torch.eye(width + 1, device=device)[width]
+    return torch.eye(width + 1, dtype=torch.float32, device=device)[width]

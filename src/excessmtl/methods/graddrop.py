@@ -54,7 +54,9 @@ class GradDrop(Rule):
             stacked = torch.stack(values)
             total = stacked.abs().sum(0)
             purity = 0.5 * (1 + stacked.sum(0) / torch.where(total > 0, total, 1))
-            draws = torch.rand(key[1], generator=seen.generator, device="cpu").to(total.device, non_blocking=True)
+            draws = torch.rand(key[1], dtype=torch.float32, generator=seen.generator, device="cpu").to(
+                total.device, non_blocking=True
+            )
             positive[key] = purity > draws
         gates = tuple(
             tuple(self._gate(value, positive[place, value.shape]) for place, value in enumerate(own)) for own in signed

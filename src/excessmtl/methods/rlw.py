@@ -23,5 +23,5 @@ class RLW(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = softmax(z); drawn for all tasks, so that a missing one does not shift the stream."""
-        draws = torch.randn(seen.tasks, generator=seen.generator, device="cpu")
+        draws = torch.randn(seen.tasks, dtype=torch.float32, generator=seen.generator, device="cpu")
         return Decision(draws.softmax(0).to(seen.losses.device, non_blocking=True), state)
