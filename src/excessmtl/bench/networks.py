@@ -3,24 +3,31 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from excessmtl.bench.transformer import FirstToken, Transformer
 from excessmtl.benchmarks.networks.heads import dense_head, linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.networks.resnet import resnet18
+from excessmtl.benchmarks.networks.resnet import ResNet, resnet18
 from excessmtl.benchmarks.networks.segnet import SegNet
 
 
 class Problem(nn.Module):
-    """A network with its batch. Whole numbers as targets are classes, others are regressed."""
+    """A network with its batch. Whole numbers as targets are classes, others are regressed.
 
-    def __init__(self, trunk: nn.Module, heads: list[nn.Module], inputs: Tensor, targets: list[Tensor]) -> None:
+    `autocast`: computed in bf16.
+    """
+
+    def __init__(
+        self, trunk: nn.Module, heads: list[nn.Module], inputs: Tensor, targets: list[Tensor], autocast: bool = False
+    ) -> None:
         super().__init__()
-        self.trunk = trunk
+        self.trunk, self.autocast = trunk, autocast
         self.heads = nn.ModuleDict({f"task{i}": head for i, head in enumerate(heads)})
         self.inputs, self.targets = inputs, dict(zip(self.heads, targets, strict=True))
 
@@ -35,8 +42,9 @@ class Problem(nn.Module):
 
     def on(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The same for a batch that lies elsewhere."""
-        z = self.trunk(inputs)
-        return z, {task: _loss(head(z), targets[task]) for task, head in self.heads.items()}
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
+            z = self.trunk(inputs)
+            return z, {task: _loss(head(z), targets[task]) for task, head in self.heads.items()}
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:
@@ -80,6 +88,24 @@ def _classifier(trunk: Callable[[], nn.Module], size: tuple[int, ...], classes: 
     return build
 
 
+def _small_images() -> ResNet:
+    """ResNet-18 for images of 64 pixels: its stem does not make them smaller."""
+    trunk = resnet18()
+    trunk.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    return trunk
+
+
+def _bert(compiled: bool = False, checkpointed: bool = False) -> Callable[[int, int], Problem]:
+    def build(tasks: int, batch: int) -> Problem:
+        trunk = Transformer(layers=12, width=768, length=128, checkpointed=checkpointed)
+        heads: list[nn.Module] = [nn.Sequential(FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
+        targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
+        shared: Any = torch.compile(trunk) if compiled else trunk
+        return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
+
+    return build
+
+
 def _small_conv(tasks: int, batch: int) -> Problem:
     trunk = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
@@ -116,13 +142,29 @@ NETWORKS = {
         Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier(lambda: LeNet(36), (1, 36, 36), 10)),
         Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(resnet18, _IMAGE, 65)),
         Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(resnet18, _IMAGE, 2)),
+        Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier(_small_images, _IMAGE, 65)),
+        Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier(_small_images, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
+        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert()),
+        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert(compiled=True)),
+        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert(checkpointed=True)),
         Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron(64, 512, 4)),
         Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
     )
 }
 USUAL = {
     "cpu": ("mlp512-40", "conv-5", "mlp-7", "lenet-2"),
-    "cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "segnet-3"),
+    "cuda": (
+        "mlp-7",
+        "lenet-2",
+        "resnet18-4",
+        "resnet18-40",
+        "resnet64-4",
+        "resnet64-40",
+        "segnet-3",
+        "bert-3",
+        "bert-3-compiled",
+        "bert-3-checkpointed",
+    ),
 }
 """What is measured unless the user says otherwise: what a device is bought for."""
