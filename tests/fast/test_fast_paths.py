@@ -449,10 +449,48 @@ def test_linear_heads_are_recognised(heads, found):
     assert (find_linear_layers(separated) is not None) == found
 
 
+class Wide(nn.Module):
+    """Returns fp32, as layer norm does under autocast on a GPU."""
+
+    def forward(self, x):
+        return x.float().tanh()
+
+
+TRUNKS = {
+    "fp32": lambda: nn.Sequential(nn.Linear(FEATURES, WIDTH), Wide()),
+    "narrow": lambda: nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, WIDTH)),
+}
+"""The type of the representation under autocast."""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("trunk", TRUNKS)
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "outputs_differ", "tied_weight"])
+def test_linear_heads_are_recognised_under_autocast(heads, trunk, dtype):
+    model = model_of(HEADS[heads], TRUNKS[trunk]())
+    _watching = UNIFORM.create(model["trunk"], tasks=["a"])
+    with torch.autocast("cpu", dtype):
+        z = model["trunk"](torch.randn(BATCH, FEATURES))
+        losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    assert z.dtype is (torch.float32 if trunk == "fp32" else dtype)
+    found = find_linear_layers(separate(losses, model))
+    assert (found is not None) == (heads != "tied_weight" and dtype is torch.bfloat16)
+
+
+@pytest.mark.parametrize("trunk", TRUNKS)
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "outputs_differ", "linear_and_deep", "tied_weight"])
+@each_method
+def test_autocast(method, heads, trunk):
+    model = model_of(HEADS[heads], TRUNKS[trunk]()).to(DEVICE)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        compare(method, model, rtol=0.05)
+
+
 def factored(left, right, sizes):
     columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
     rows = [one.t() for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
-    return Factored(torch.zeros(len(left), right.shape[1]), columns, rows, sizes, [None] * len(sizes))
+    z = torch.zeros(len(left), right.shape[1])
+    return Factored(z, columns, rows, sizes, [None] * len(sizes), z.dtype)
 
 
 def test_factors_are_what_they_stand_for():

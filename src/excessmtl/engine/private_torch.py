@@ -172,6 +172,11 @@ def linear_layer(node: Node) -> tuple[int, Tensor] | None:
     return int(name == "AddmmBackward0"), right
 
 
+def is_cast(node: Node) -> bool:
+    """Whether the node is that of `Tensor.to`, by which autocast changes types."""
+    return type(node).__name__ == "ToCopyBackward0"
+
+
 _data_parallel: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()
 """Modules that DistributedDataParallel has run, and a reference to it."""
 

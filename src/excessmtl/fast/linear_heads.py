@@ -3,11 +3,11 @@
 Applies where every task does so, by a layer whose weight and bias serve nothing else. The backward pass then ends at
 the outputs of these layers: with D_i what arrives there and W_i the weight, the gradient of task i at z is D_i W_i, and
 is never multiplied out. One product of matrices gives the weighted sum over all tasks, and one the gradients of all
-weights. Autograd would take two products per layer.
+weights. Autograd would take two products per layer. Autocast may change the types of z, weight and bias on the way.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import hooks_disabled, linear_layer, output_edge, release_saved
+from excessmtl.engine.private_torch import hooks_disabled, is_cast, linear_layer, output_edge, release_saved
 from excessmtl.engine.tensors import index_of, zero_unless
 from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
@@ -37,25 +37,29 @@ class Linear(NamedTuple):
 def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
     """The layer by which each task (None: a missing one) takes z; None where some task takes it in another way."""
     z = heads.representation.stored
-    # Half precision overflows where the check of the factors, which looks no further than fp32, sees nothing.
-    if z.ndim != 2 or not z.dtype.is_floating_point or z.dtype == torch.float16:
+    if z.ndim != 2 or not z.dtype.is_floating_point:
         return None
-    found: list[Linear | None] = []
-    for above in heads.entries:
-        layer = _layer(above, heads.repeated, z.dtype)
-        if above and layer is None:
-            return None
-        found.append(layer)
+    found = [_layer(above, heads) for above in heads.entries]
+    if any(above and layer is None for above, layer in zip(heads.entries, found, strict=True)):
+        return None
+    layers = [layer for layer in found if layer is not None]
+    # Half precision overflows where the check of the factors, which looks no further than fp32, sees nothing.
+    tensors = [z, *(layer.applied for layer in layers)]
+    if any(tensor.dtype == torch.float16 or tensor.device != z.device for tensor in tensors):
+        return None
     samples, features = z.shape
-    outputs = [layer.outputs for layer in found if layer is not None]
-    few = sum(outputs) * (samples + features) <= len(outputs) * samples * features
-    return found if few else None
+    few = sum(layer.outputs for layer in layers) * (samples + features) <= len(layers) * samples * features
+    return found if few and len({layer.weight.dtype for layer in layers}) == 1 else None
 
 
-def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node], dtype: torch.dtype) -> Linear | None:
+def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
+    repeated = heads.repeated
+    if node not in repeated and is_cast(node) and node in heads.users:
+        node, position = heads.users[node]
+        positions = [position]
     if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
         return None
     place, applied = found
@@ -63,20 +67,23 @@ def _layer(above: Mapping[Node, Sequence[int]], repeated: Collection[Node], dtyp
     transposed = inputs[place + 1]
     if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
         return None
-    weight = _parameter(transposed.next_functions[0][0], repeated, dtype)
+    weight = _parameter(transposed.next_functions[0][0], repeated)
     if weight is None or weight.shape != applied.shape[::-1]:
         return None
     outputs = applied.shape[1]
     if place == 0 or inputs[0] is None:
         return Linear(node, weight, None, applied, outputs)
-    bias = _parameter(inputs[0], repeated, dtype)
-    return Linear(node, weight, bias, applied, outputs) if bias is not None and bias.shape == (outputs,) else None
+    bias = _parameter(inputs[0], repeated)
+    fits = bias is not None and bias.shape == (outputs,) and bias.dtype == weight.dtype
+    return Linear(node, weight, bias, applied, outputs) if fits else None
 
 
-def _parameter(node: Node | None, repeated: Collection[Node], dtype: torch.dtype) -> Tensor | None:
-    """The leaf at which the graph ends here, if it is an ordinary one."""
+def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
+    """The leaf at which the graph ends here, if it is an ordinary one that serves nothing else."""
+    if node is not None and node not in repeated and is_cast(node):
+        node = node.next_functions[0][0]
     leaf = None if node is None or node in repeated else leaf_of(node)
-    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) and leaf.dtype == dtype else None
+    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) else None
 
 
 def has_node_hooks(layers: Sequence[Linear | None]) -> bool:
@@ -142,6 +149,8 @@ class Factored(AtRepresentation):
     """Outputs of each task's layer; 0 where the task is missing."""
     leaves: Sequence[tuple[Tensor, Tensor | None] | None]
     """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
+    dtype: torch.dtype
+    """Of the weights, in which everything is computed: autocast may have applied them in another."""
     ok: Tensor | None = None
     """[m] bool: which tasks count, once that is known."""
 
@@ -150,21 +159,23 @@ class Factored(AtRepresentation):
         """The factors of these layers."""
         pairs = list(zip(layers, arrived, strict=True))
         leaves = [None if layer is None or one is None else (layer.weight, layer.bias) for layer, one in pairs]
-        applied = [layer.applied for layer in layers if layer is not None]
-        return cls(z, arrived, applied, tuple([0 if layer is None else layer.outputs for layer in layers]), leaves)
+        present = [layer for layer in layers if layer is not None]
+        applied, dtype = [layer.applied for layer in present], present[0].weight.dtype
+        sizes = tuple([0 if layer is None else layer.outputs for layer in layers])
+        return cls(z, arrived, applied, sizes, leaves, dtype)
 
     @cached_property
     def left(self) -> Tensor:
         """[samples, outputs of all layers]: what arrived at the outputs."""
         pairs = zip(self.arrived, self.sizes, strict=True)
         found = [self.z.new_zeros(self.z.shape[0], size) if one is None else one for one, size in pairs]
-        return torch.cat(found, dim=1)
+        return torch.cat(found, dim=1).to(self.dtype)
 
     @cached_property
     def right(self) -> Tensor:
         """[outputs of all layers, features]: the weights as they were applied."""
         with torch.no_grad():
-            return torch.cat([one.t() for one in self.applied])
+            return torch.cat([one.t() for one in self.applied]).to(self.dtype)
 
     @property
     def stored(self) -> list[Tensor]:
@@ -180,7 +191,7 @@ class Factored(AtRepresentation):
         """The same with other factors."""
         remaining = iter(stored)
         arrived = [None if one is None else next(remaining) for one in self.arrived]
-        return Factored(z, arrived, list(remaining), self.sizes, self.leaves)
+        return replace(self, z=z, arrived=arrived, applied=list(remaining))
 
     @property
     def _owners(self) -> Tensor:
@@ -210,7 +221,7 @@ class Factored(AtRepresentation):
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum: one product, of the size of one layer, however many tasks there are."""
-        return (self.left * self._per_output(weights.to(self.left.dtype))) @ self.right
+        return ((self.left * self._per_output(weights.to(self.dtype))) @ self.right).to(self.z.dtype)
 
     @property
     def tensors(self) -> Tensor:
@@ -223,8 +234,8 @@ class Factored(AtRepresentation):
 
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""
-        left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
-        at_weights, at_biases = left.t() @ self.z, left.sum(0)
+        left = self.left if own is None else self.left * self._per_output(own.to(self.dtype))
+        at_weights, at_biases = left.t() @ self.z.to(self.dtype), left.sum(0)
         if self.ok is not None:  # it may be z that is not finite
             zero_unless(self._per_output(self.ok).unsqueeze(1), at_weights)
         found: list[tuple[int, Tensor, Tensor]] = []
@@ -238,7 +249,8 @@ class Factored(AtRepresentation):
 
     def statistics(self) -> "Factored":
         """The two factors, which are copies, and nothing that holds the graph or the weights."""
-        kept = Factored(self.z, [None] * len(self.sizes), (), self.sizes, [None] * len(self.sizes))
+        nothing = [None] * len(self.sizes)
+        kept = replace(self, arrived=nothing, applied=(), leaves=nothing)
         kept.left, kept.right = self.left, self.right
         return kept
 

@@ -36,6 +36,8 @@ class SeparateHeads:
     leaves: list[list[Tensor]]
     repeated: set[Node]
     """Nodes to which several edges lead."""
+    users: dict[Node, tuple[Node, int]]
+    """The node above each node, and which of its inputs it is; of several, the one found first."""
 
 
 @dataclass
@@ -84,6 +86,7 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
     entries: list[dict[Node, list[int]]] = [{} for _ in losses]
     leaves: list[list[Tensor]] = [[] for _ in losses]
     repeated: set[Node] = set()
+    users: dict[Node, tuple[Node, int]] = {}
     for task, loss in enumerate(losses):
         if loss is None:
             continue
@@ -107,7 +110,7 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
                         return None
                     repeated.add(child)
                     continue
-                owner[child] = task
+                owner[child], users[child] = task, (node, position)
                 if (leaf := leaf_of(child)) is None:
                     stack.append(child)
                 elif id(leaf) in shared:
@@ -116,7 +119,7 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
                     leaves[task].append(leaf)
         if not entries[task]:
             return None
-    return None if z is None else SeparateHeads(z, entries, leaves, repeated)
+    return None if z is None else SeparateHeads(z, entries, leaves, repeated, users)
 
 
 class _Collector:
