@@ -43,6 +43,7 @@ VANISHED = {
     "saved fields": other_saved_fields,
     "versions": lambda monkeypatch: monkeypatch.setattr(private_torch, "version", lambda tensor: None),
     "tables of a module": lambda monkeypatch: monkeypatch.setattr(private_torch, "tables", lambda module: None),
+    "sizes of gradients": lambda monkeypatch: monkeypatch.setattr(private_torch, "_SIZES", "_no_such_name"),
     "callbacks": without("_queue_callback"),
     "data parallel": lambda monkeypatch: monkeypatch.delattr(nn.parallel.DistributedDataParallel, "_active_ddp_module"),
 }

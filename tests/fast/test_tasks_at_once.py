@@ -1,4 +1,4 @@
-"""The trunk walked for several tasks at once gives what it gives task by task, or is walked task by task."""
+"""Several tasks in one backward pass through the trunk give what a pass per task gives, or take a pass per task."""
 
 import copy
 import gc
@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
+from excessmtl.engine.representation import given
 from excessmtl.fast.thresholds import Thresholds
-from excessmtl.fast.trunk import Trunk, even_parts
+from excessmtl.fast.trunk import Trunk, even_parts, graph_below
 from models import DEVICE, HOLDING, PAPER, assert_same, trunk_of
 
 TASKS = list("abcde")
@@ -423,12 +424,20 @@ def test_warnings_of_the_user_are_shown():
 
 
 def test_the_usual_number_of_tasks():
-    usual = Trunk(None, Thresholds()).usual
-    assert usual(torch.empty(40, 64, 512)) == 1
-    assert usual(torch.empty(40, 64, 512, device="meta")) == 8
-    assert usual(torch.empty(3, 8, 64, 288, 384, device="meta")) == 1
-    assert usual(torch.empty(40, 2**22, device="meta")) == 4
-    assert usual(torch.empty(2, 0, device="meta")) == 8
+    usual, gpu = Trunk(None, Thresholds()).usual, torch.device("meta")
+    assert usual(torch.device("cpu"), 10**6) == 1
+    assert usual(gpu, 10**6) == 8
+    assert usual(gpu, 2**27) == 4
+    assert usual(gpu, 2**30) == 1
+    assert usual(gpu, 0) == 8
+
+
+def test_the_size_of_a_trunk_is_what_arrives_at_its_nodes():
+    layer = nn.Linear(8, 9)
+    z = layer(torch.randn(4, 8)).tanh()
+    found = graph_below(given([z])(z.grad_fn, 0), {id(parameter) for parameter in layer.parameters()})
+    assert found.entries == 4 * 9 + 4 * 9 + 8 * 9  # tanh, the product, the transposed weight
+    assert graph_below(given([z])(z.grad_fn, 0), {id(layer.weight)}) is None, "a leaf that is not shared"
 
 
 def test_an_error_in_the_model_is_reported_as_it_is():

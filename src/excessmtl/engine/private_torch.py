@@ -4,6 +4,7 @@
 takes the way of the reference engine, but it never fails. `missing()` tells which names the installed torch has lost.
 """
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ NAMES = {
     "_C._functorch._set_vmap_fallback_warning_enabled": "without it: torch warns once",
     # Many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
     "_foreach_copy_": "without it: one copy after the other",
+    # How large the gradients in the trunk are.
+    # https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
+    "autograd.graph.Node._input_metadata": "without it: eight tasks in one backward pass through any trunk",
     # Python may call back when a backward pass ends; DDP and FSDP do the same.
     # https://github.com/pytorch/pytorch/issues/35548
     "autograd.Variable._execution_engine.queue_callback": "without it: losses under FSDP are good for one backward",
@@ -71,6 +75,7 @@ _queue_callback: Callable[..., None] | None = getattr(
     getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None
 )
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
+_SIZES = "_input_metadata"
 
 
 def gradients_at(
@@ -170,6 +175,11 @@ def linear_layer(node: Node) -> tuple[int, Tensor] | None:
     except AttributeError:
         return None
     return int(name == "AddmmBackward0"), right
+
+
+def gradient_entries(node: Node) -> int:
+    """How many entries the gradients have that arrive at a node; 0 where torch does not tell."""
+    return sum(math.prod(one.shape) for one in getattr(node, _SIZES, ()))
 
 
 def is_cast(node: Node) -> bool:

@@ -20,7 +20,7 @@ from excessmtl.fast.losses_only import OneBackward
 from excessmtl.fast.separate_heads import SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
-from excessmtl.fast.trunk import Trunk, node_types
+from excessmtl.fast.trunk import Trunk, graph_below
 
 WAYS = frozenset({"linear heads", "large maps", "separate heads", "losses only"})
 _HOOK_CHECKS = 2
@@ -58,9 +58,9 @@ class FastEngine:
         if heads is not None and call.probe is not Probe.SHARED:
             return SeparatePlan(call, overlap=False, second_backward=fsdp.in_use(), heads=heads)
         if heads is not None:
-            types = node_types(heads.representation, call.shared.ids)
-            if types is not None:
-                return SeparatePlan(call, at_parameters=call.parameters, heads=heads, node_types=types)
+            trunk = graph_below(heads.representation, call.shared.ids)
+            if trunk is not None:
+                return SeparatePlan(call, at_parameters=call.parameters, heads=heads, trunk=trunk)
         if call.must_stream:
             raise ValueError(
                 "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
@@ -132,12 +132,12 @@ class FastEngine:
         if call.reduce is not None and (call.must_stream or self._worth_streaming(len(call.losses), parameters)):
             found = _task_gradients(plan, heads)
             reduced = ReducedRows(parameters, partial(call.reduce, call), found.ok)
-            self.trunk.backward(z, plan.node_types, dz, tasks, parameters, reduced.take, retain_graph=True)
+            self.trunk.backward(z, plan.trunk, dz, tasks, parameters, reduced.take, retain_graph=True)
             return replace(found, parameters=parameters, reduced=reduced.numbers, known=reduced.ok)
         rows = ParameterRows(parameters, len(call.losses))
         if rows.flat is not None and len(tasks) < len(call.losses):
             rows.flat.zero_()
-        self.trunk.backward(z, plan.node_types, dz, tasks, parameters, rows.take, retain_graph=False)
+        self.trunk.backward(z, plan.trunk, dz, tasks, parameters, rows.take, retain_graph=False)
         heads.without_representation()
         found = _task_gradients(plan, heads)
         return replace(found, at_parameters=rows.flat, parameters=parameters, complete=True)

@@ -45,8 +45,8 @@ class SeparatePlan(Plan):
     """A plan for separate heads; `at_parameters` are all shared parameters, or none."""
 
     heads: SeparateHeads | None = None
-    node_types: frozenset[str] = frozenset()
-    """Of the trunk, where its gradients are computed for every task."""
+    trunk: Any = None
+    """The `TrunkGraph`, where its gradients are computed for every task."""
     separate_heads: ClassVar[bool] = True
 
     @property

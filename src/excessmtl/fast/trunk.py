@@ -8,12 +8,13 @@ values. What has failed once is not tried again, and every task then takes a pas
 import math
 from collections.abc import Callable, Sequence, Set
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from excessmtl.engine.graph import leaf_of, nodes_below
-from excessmtl.engine.private_torch import gradients_at, hooks_disabled, vmap_warnings_disabled
+from excessmtl.engine.private_torch import gradient_entries, gradients_at, hooks_disabled, vmap_warnings_disabled
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.tensors import index_of
 from excessmtl.fast.thresholds import Thresholds
@@ -22,17 +23,27 @@ Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
 """What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
 
 
-def node_types(z: Representation, shared: Set[int]) -> frozenset[str] | None:
-    """The types of the nodes below z if these lead to shared parameters alone, and to one at least; else None.
+class TrunkGraph(NamedTuple):
+    """What the graph below z consists of."""
+
+    node_types: frozenset[str] = frozenset()
+    entries: int = 0
+    """Of the gradients at all its nodes together, for one task."""
+
+
+def graph_below(z: Representation, shared: Set[int]) -> TrunkGraph | None:
+    """The graph below z if it leads to shared parameters alone, and to one at least; else None.
 
     `shared`: the ids of the shared parameters.
     """
-    types, leaves = set(), set()
+    types, leaves, entries = set(), set(), 0
     for node in nodes_below([z]):
         types.add(type(node).__name__)
         if (leaf := leaf_of(node)) is not None:
             leaves.add(id(leaf))
-    return frozenset(types) if leaves and leaves <= shared else None
+        else:
+            entries += gradient_entries(node)
+    return TrunkGraph(frozenset(types), entries) if leaves and leaves <= shared else None
 
 
 class Trunk:
@@ -48,7 +59,7 @@ class Trunk:
     def backward(
         self,
         z: Representation,
-        types: frozenset[str],
+        graph: TrunkGraph,
         dz: Tensor,
         tasks: Sequence[int],
         parameters: Sequence[Tensor],
@@ -57,13 +68,15 @@ class Trunk:
     ) -> None:
         """From `dz` [m, ...] at z down to the parameters, for these tasks.
 
-        `types`: of the nodes below z. A graph with a new type of node is kept until the caller drops it, because what
-        turns out not to work has to be done again.
+        `graph`: what is below z. One with a new type of node is kept until the caller drops it, because what turns out
+        not to work has to be done again.
         """
-        at_once = self.tasks_at_once or self.usual(dz)
+        at_once = self.tasks_at_once or self.usual(dz.device, graph.entries)
         with hooks_disabled(parameters):
             if self.vmap_works and min(at_once, len(tasks)) > 1:
-                tasks = self._several(z, types, dz, even_parts(tasks, at_once), parameters, take, retain_graph)
+                tasks = self._several(
+                    z, graph.node_types, dz, even_parts(tasks, at_once), parameters, take, retain_graph
+                )
             for task in tasks:
                 found = gradients_at([z.edge], [dz[task]], parameters, retain_graph or task != tasks[-1])
                 take([task], found)
@@ -97,11 +110,11 @@ class Trunk:
             self.known |= types
         return [task for part in left for task in part]
 
-    def usual(self, dz: Tensor) -> int:
-        """How many tasks at once, for gradients `dz` [m, ...]; a CPU is faster with one."""
-        if dz.device.type == "cpu":
+    def usual(self, device: torch.device, entries: int) -> int:
+        """How many tasks at once, for gradients with so many entries in the trunk; a CPU is faster with one."""
+        if device.type == "cpu":
             return 1
-        fill = self.thresholds.entries_at_once * len(dz) // max(dz.numel(), 1)
+        fill = self.thresholds.entries_at_once // max(entries, 1)
         return max(1, min(self.thresholds.tasks_at_once, fill))
 
 
