@@ -174,9 +174,9 @@ class Balancer(nn.Module):
         scaling = scaler is not None and scaler.is_enabled()
         scale = scaler.scale(torch.ones((), device=device)) if scaling else None
         probe = self.rule.probe if self._estimating else Probe.LOSSES
-        per_sample = self.rule.per_sample
+        per_sample, takes_vectors = self.rule.per_sample, self.rule.takes_vectors
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
-        call = Call(self.tasks, *given, probe, per_sample, self._shared, self._reduction)
+        call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, self._reduction)
         if self.rule.streams and self.streaming is not False:
             self._allow_streaming(call)
         return call

@@ -108,6 +108,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     if not parts:  # everything waits for the last micro-batch
         first = plan.call.parameters[0]
         parts = [(first, torch.zeros_like(first))]
+    parts = [target.in_whole(one) if isinstance(target, Representation) else (target, one) for target, one in parts]
     targets = [target.tensor() if isinstance(target, Representation) else target for target, _ in parts]
     if any(target is None for target in targets):  # a representation that nobody holds any more
         parts = _at_leaves(parts)

@@ -182,6 +182,18 @@ def gradient_entries(node: Node) -> int:
     return sum(math.prod(one.shape) for one in getattr(node, _SIZES, ()))
 
 
+def selection(node: Node) -> tuple[int, int] | None:
+    """For the node of `tensor.select(dim, index)` or `tensor[:, index]`: dimension and index. None for any other."""
+    if type(node).__name__ != "SelectBackward0":
+        return None
+    try:
+        saved = node._saved_dim, node._saved_index  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+    dim, index = (number - 2**64 if number >= 2**63 else number for number in saved)  # torch returns them unsigned
+    return dim, index
+
+
 def is_cast(node: Node) -> bool:
     """Whether the node is that of `Tensor.to`, by which autocast changes types."""
     return type(node).__name__ == "ToCopyBackward0"

@@ -6,7 +6,7 @@ nothing has to be released, and a validation forward or a second call cannot be 
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -57,7 +57,11 @@ class Representation:
     def without_graph(self) -> "Representation":
         """The values alone. They are still checked, because the memory is the caller's."""
         self.check_unchanged()
-        return replace(self, edge=None, reference=_gone)
+        return Representation(None, self.stored, self.version, _gone)
+
+    def in_whole(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
+        """Where a tensor may be alive that this gradient can be given to, and what it is there."""
+        return self, gradient
 
     def with_values(self, values: Tensor) -> "Representation":
         """Other values, without a graph and without a check."""

@@ -17,12 +17,13 @@ from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, grou
 from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
+from excessmtl.fast.selection import through_selection
 from excessmtl.fast.separate_heads import SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
 
-WAYS = frozenset({"linear heads", "large maps", "separate heads", "losses only"})
+WAYS = frozenset({"linear heads", "large maps", "separate heads", "selection", "losses only"})
 _HOOK_CHECKS = 2
 """Steps in which hooks on the nodes of linear heads are looked for: whoever has them has them from the beginning."""
 
@@ -52,9 +53,11 @@ class FastEngine:
 
     def plan(self, call: Call) -> Plan:
         """Separate heads where the graph has them, else the plan of the reference."""
-        heads = None
-        if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
-            heads = find_separate_heads(call.losses, call.shared.ids, call.find_representation)
+        heads, find = None, call.find_representation
+        if "separate heads" in self.ways and find is not None and call.scale is None and call.probe is not Probe.LAYER:
+            if "selection" in self.ways and call.takes_vectors and not fsdp.in_use():
+                heads = find_separate_heads(call.losses, call.shared.ids, through_selection(find))
+            heads = heads or find_separate_heads(call.losses, call.shared.ids, find)
         if heads is not None and call.probe is not Probe.SHARED:
             return SeparatePlan(call, overlap=False, second_backward=fsdp.in_use(), heads=heads)
         if heads is not None:
@@ -126,7 +129,8 @@ class FastEngine:
 
     def _backward_trunk(self, plan: SeparatePlan, heads: HeadGradients, at_z: AtRepresentation) -> TaskGradients:
         """On through the trunk for every task; the gradients are kept, or reduced at once."""
-        call, (z,) = plan.call, plan.noted
+        assert plan.heads is not None
+        call, z = plan.call, plan.heads.representation
         tasks = [task for task, loss in enumerate(call.losses) if loss is not None]
         dz, parameters = at_z.tensors, plan.at_parameters
         if call.reduce is not None and (call.must_stream or self._worth_streaming(len(call.losses), parameters)):

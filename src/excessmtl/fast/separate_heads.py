@@ -18,6 +18,7 @@ from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import gradients_at, hooks_disabled
 from excessmtl.engine.representation import FindRepresentation, Representation
 from excessmtl.engine.tensors import dense
+from excessmtl.fast.selection import Selected
 
 Losses = Sequence[Tensor | None]
 Pairs = list[list[tuple[Tensor, Tensor]]]
@@ -62,7 +63,7 @@ class SeparatePlan(Plan):
     @cached_property
     def representations(self) -> list[Representation]:
         """The tensor z, unless the backward passes end at the shared parameters."""
-        return [] if self.at_parameters else self.noted
+        return [] if self.at_parameters or self.heads is None else [self.heads.representation]
 
     @property
     def own_leaves(self) -> list[Tensor]:
@@ -74,7 +75,8 @@ class SeparatePlan(Plan):
     def noted(self) -> list[Representation]:
         """The tensor z."""
         assert self.heads is not None
-        return [self.heads.representation]
+        z = self.heads.representation
+        return [z.whole if isinstance(z, Selected) else z]
 
 
 def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation | None) -> SeparateHeads | None:
@@ -147,7 +149,9 @@ class _Collector:
 def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Store, retain_graph: bool) -> Pairs:
     """One backward pass: hands the tasks' gradients at z to `store`, and returns those at their own leaves."""
     leaves = [leaf for own in heads.leaves for leaf in own]
-    z = heads.representation.tensor()
+    representation = heads.representation
+    edges: list[Any] = representation.edges if isinstance(representation, Selected) else [representation.edge]
+    z = representation.tensor()
     # The hooks of a z that nobody holds cannot be disabled, and some overwrite what they see.
     collector = _Collector(store, torch.clone if z is None else _itself)
     hooks = [
@@ -157,11 +161,11 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
     ]
     try:
         with hooks_disabled([z, *leaves]):
-            found = gradients_from(losses, [heads.representation.edge, *leaves], retain_graph)
+            found = gradients_from(losses, [*edges, *leaves], retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
-    return by_task(heads.leaves, found[1:])
+    return by_task(heads.leaves, found[len(edges) :])
 
 
 def gradients_from(losses: Losses, targets: list[Any], retain_graph: bool = False) -> Sequence[Tensor | None]:

@@ -70,6 +70,11 @@ class Rule:
         return self
 
     @property
+    def takes_vectors(self) -> bool:
+        """Whether one position of a sequence may stand for all of it where the losses look at no other."""
+        return not self.gated
+
+    @property
     def sums_to_one(self) -> bool:
         """Whether the weights sum to one; overridden where they do and some may be negative."""
         return self.simplex

@@ -90,6 +90,11 @@ class RobustExcess(Rule):
     def _diagnosis(self) -> ExcessRisk:
         return ExcessRisk(self.decay, self.damping)
 
+    @property
+    def takes_vectors(self) -> bool:
+        """Not where the dimensions of a sequence are in an order of the user's."""
+        return self.batch_dim == 0 and self.feature_dim in (None, -1)
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """Moving averages of loss and norm (which start at zero), the sum of first losses, the steps of each task."""
         own = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed")}

@@ -1,0 +1,61 @@
+"""Heads that look at one position of a sequence, as at the first token of a transformer's output.
+
+Applies where z is [samples, positions, features] and every head takes the same position of it. That position then
+stands for z: the gradients of the others are zero, and need no memory.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node
+
+from excessmtl.engine.private_torch import selection
+from excessmtl.engine.representation import FindRepresentation, Representation
+
+_POSITIONS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Selected(Representation):
+    """One position of a representation."""
+
+    whole: Representation
+    position: int
+    edges: list[GradientEdge]
+    """Where it is in the graph: once, or once for every head that selects it anew."""
+
+    def in_whole(self, gradient: Tensor) -> tuple[Representation, Tensor]:
+        """The whole representation, and its gradient where the selected position has this one."""
+        filled = torch.zeros_like(self.whole.stored)
+        filled.select(_POSITIONS, self.position).copy_(gradient)
+        return self.whole, filled
+
+
+def through_selection(find: FindRepresentation) -> FindRepresentation:
+    """Finds positions of the representations that `find` finds, or these themselves.
+
+    Heads may each select their position anew: equal positions are one representation, at the node found first.
+    """
+    selected: dict[tuple[int, int], Selected] = {}
+
+    def look(node: Node, output: int) -> Representation | None:
+        found = find(node, output)
+        if found is not None or (where := selection(node)) is None:
+            return found
+        below, number = node.next_functions[0]
+        whole = None if below is None else find(below, number)
+        if whole is None or whole.stored.ndim != 3 or where[0] != _POSITIONS:
+            return None
+        key, edge = (id(whole), where[1]), GradientEdge(node, 0)
+        if key not in selected:
+            selected[key] = Selected(edge, whole.stored.select(*where), whole.version, _nowhere, whole, where[1], [])
+        if edge not in selected[key].edges:
+            selected[key].edges.append(edge)
+        return selected[key]
+
+    return look
+
+
+def _nowhere() -> None:
+    """Nobody is asked to keep the selected tensor."""
