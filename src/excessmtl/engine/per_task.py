@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import Reach, nodes_above
+from excessmtl.engine.graph import Reach, nodes_above, nodes_of
 from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import hooks_disabled
+from excessmtl.engine.private_torch import hooks_disabled, repeatable
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.task_gradients import PerTask, TaskGradients
 from excessmtl.engine.tensors import dense
@@ -26,17 +26,20 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
     rows = ParameterRows(plan.at_parameters, len(given))
     device = next(loss.device for loss in given if loss is not None)
     heads = PerTask.nothing(len(given), device)
-    for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
-        found: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
-        if loss is not None:
-            keep = retain or (plan.overlap and task != last)
-            targets, gradients, found = _backward(loss, reach, plan.at_parameters, call.scale, keep)
-            for target, gradient in zip(targets, gradients, strict=True):
-                at_leaf = isinstance(target, Tensor)
-                pairs: list[Any] = (heads.at_leaves if at_leaf else heads.at_representation)[task]
-                if gradient is not None:
-                    pairs.append((target, gradient))
-        rows.take([task], found)
+    heads.joined = plan.heads_compiled
+    again = retain or plan.overlap or len(plan.representations) > 1
+    with repeatable(nodes_of(given) if again else ()):
+        for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
+            found: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
+            if loss is not None:
+                keep = retain or (plan.overlap and task != last)
+                targets, gradients, found = _backward(loss, reach, plan.at_parameters, call.scale, keep)
+                for target, gradient in zip(targets, gradients, strict=True):
+                    at_leaf = isinstance(target, Tensor)
+                    pairs: list[Any] = (heads.at_leaves if at_leaf else heads.at_representation)[task]
+                    if gradient is not None:
+                        pairs.append((target, gradient))
+            rows.take([task], found)
     return TaskGradients(given, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
 
 
