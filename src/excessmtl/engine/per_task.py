@@ -26,7 +26,6 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
     rows = ParameterRows(plan.at_parameters, len(given))
     device = next(loss.device for loss in given if loss is not None)
     heads = PerTask.nothing(len(given), device)
-    heads.joined = plan.heads_compiled
     again = retain or plan.overlap or len(plan.representations) > 1
     with repeatable(nodes_of(given) if again else ()):
         for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
@@ -40,7 +39,23 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
                     if gradient is not None:
                         pairs.append((target, gradient))
             rows.take([task], found)
+    if plan.heads_compiled:
+        _drop_zeros(heads)
     return TaskGradients(given, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
+
+
+def _drop_zeros(heads: PerTask) -> None:
+    """Take away the zeros that compiled code hands to what a task does not reach: the heads of the other tasks.
+
+    This reads from the device, once. A task whose gradients at the representation are all zero keeps them.
+    """
+    lists: list[list[Any]] = [*heads.at_leaves, *heads.at_representation]
+    flags = [dense(gradient).any().to(heads.device) for pairs in lists for _, gradient in pairs]
+    remaining = iter(torch.stack(flags).tolist() if flags else ())
+    for number, pairs in enumerate(lists):
+        kept = [pair for pair in pairs if next(remaining)]
+        if kept or number < len(heads.at_leaves):
+            pairs[:] = kept
 
 
 def _backward(

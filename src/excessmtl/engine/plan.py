@@ -119,7 +119,7 @@ class Plan:
 
     @cached_property
     def heads_compiled(self) -> bool:
-        """Whether tasks meet in compiled code above the representation, which hides what belongs to whom."""
+        """Whether tasks meet in compiled code above the representation, which hides what they reach below it."""
         if not self.overlap:
             return False
         losses = [loss for loss in self.call.losses if loss is not None]

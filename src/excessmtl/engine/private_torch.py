@@ -63,7 +63,7 @@ https://github.com/pytorch/pytorch/blob/main/tools/autograd/derivatives.yaml
 def missing() -> list[str]:
     """The names that the installed torch no longer has."""
     lost = [name for name in NAMES if not name.startswith(("nn.Module", "OptimizedModule")) and not _has(name)]
-    lost += [] if hasattr(torch.compile(nn.Identity()), "_orig_mod") else ["OptimizedModule._orig_mod"]
+    lost += [] if hasattr(torch.compile(nn.Identity(), backend="eager"), "_orig_mod") else ["OptimizedModule._orig_mod"]
     lost += [f"nn.Module.{table}" for table in ("_parameters", "_modules") if not hasattr(nn.Module(), table)]
     node = torch.addmm(torch.zeros(2), torch.zeros(3, 2), torch.zeros(2, 2, requires_grad=True)).grad_fn
     fields = ("_saved_mat1", "_saved_mat2", "_saved_beta", "_saved_alpha")

@@ -70,7 +70,7 @@ class Shared:
     def _watch(self) -> None:
         """Note the outputs of the module from now on, for as long as this object lives."""
         if isinstance(self._target, nn.Module):
-            called = self._compiled or self._target
+            called = self._target if self._compiled is None else self._compiled
             watch = _watches.get(called)
             if watch is None or not watch.handles:
                 watch = _watches[called] = _Watch(self._target, self._compiled)

@@ -73,8 +73,6 @@ class PerTask:
     device: torch.device
     at_representation: list[list[tuple[Representation, Tensor]]]
     at_leaves: list[list[tuple[Tensor, Tensor]]]
-    joined: bool = False
-    """Whether tasks meet in compiled code, which hands zeros to the leaves of the other tasks' heads."""
 
     @classmethod
     def nothing(cls, tasks: int, device: torch.device) -> "PerTask":
@@ -121,31 +119,18 @@ class PerTask:
 
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         """The combined gradient: `weights` (or `gates`) at the representation, `own` (None: 1) at leaves."""
-        unweighted, own = own is None, torch.ones_like(weights) if own is None else own
+        own = torch.ones_like(weights) if own is None else own
         owners: dict[int, int] = {}
         for pairs in self.at_leaves:
             for leaf, _ in pairs:
                 owners[id(leaf)] = owners.get(id(leaf), 0) + 1
-        alone = self._alone() if self.joined and unweighted else {}
         sums: dict[int, list[Any]] = {}
         for task in range(len(weights)):
             for place, (one, gradient) in enumerate(self.at_representation[task]):
                 _add(sums, one, gradient, weights[task] if gates is None else gates[task][place])
             for leaf, gradient in self.at_leaves[task]:
-                multiplier = own[task] if owners[id(leaf)] == 1 else weights[task]
-                if alone:
-                    multiplier = torch.where(alone[id(leaf)], own[task], weights[task])
-                _add(sums, leaf, gradient, multiplier)
+                _add(sums, leaf, gradient, own[task] if owners[id(leaf)] == 1 else weights[task])
         return [(target, gradient) for target, gradient in sums.values()]
-
-    def _alone(self) -> dict[int, Tensor]:
-        """By the id of a leaf: whether no more than one task's gradient there is anything but zeros."""
-        counts: dict[int, Tensor] = {}
-        for pairs in self.at_leaves:
-            for leaf, gradient in pairs:
-                reached = (gradient.coalesce().values() if gradient.is_sparse else gradient).any().int().to(self.device)
-                counts[id(leaf)] = counts[id(leaf)] + reached if id(leaf) in counts else reached
-        return {key: count <= 1 for key, count in counts.items()}
 
     def statistics(self) -> "PerTask":
         """What rules look at, without the autograd graph."""
@@ -319,6 +304,4 @@ class TaskGradients:
         """The same batch with less of the gradients above the shared parameters, to be kept for a while."""
         self._zero()
         losses = [one if there else None for one, there in zip(self.values.unbind(), self.there, strict=True)]
-        if isinstance(heads, PerTask) and isinstance(self.heads, PerTask):
-            heads.joined = self.heads.joined
         return replace(self, losses=losses, heads=heads, known=self.finite)
