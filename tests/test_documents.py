@@ -152,6 +152,7 @@ def test_the_numbers_in_the_readme_are_those_of_the_results():
     assert all(line in results for line in shown)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch warns itself where it goes on after an interruption
 def test_the_guide_runs_from_top_to_bottom(capsys):
     source = "\n".join(blocks("docs/guide.md"))
     exec(compile(source, "docs/guide.md", "exec"), {})

@@ -3,6 +3,7 @@
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.cuda_graphs.replay import Replay
+from excessmtl.engine.representation import representation
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
 from excessmtl.step import Step
 
@@ -17,5 +18,6 @@ __all__ = [
     "list_methods",
     "pareto_front",
     "pareto_stationarity",
+    "representation",
 ]
 __version__ = "0.1.0"

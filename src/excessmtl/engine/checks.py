@@ -139,7 +139,7 @@ def _check_nothing_around(plan: Plan) -> None:
 
 def _shared_outside(plan: Plan) -> str | None:
     """A warning of parameters outside `shared` that several tasks reach, if there are any."""
-    if plan.separate_heads:
+    if plan.separate_heads or plan.heads_compiled:
         return None
     seen: set[int] = set()
     common: dict[int, Tensor] = {}

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import Reach, nodes_above
+from excessmtl.engine.graph import Reach, nodes_above, nodes_of
 from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import hooks_disabled
+from excessmtl.engine.private_torch import hooks_disabled, repeatable
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.task_gradients import PerTask, TaskGradients
 from excessmtl.engine.tensors import dense
@@ -26,18 +26,36 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
     rows = ParameterRows(plan.at_parameters, len(given))
     device = next(loss.device for loss in given if loss is not None)
     heads = PerTask.nothing(len(given), device)
-    for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
-        found: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
-        if loss is not None:
-            keep = retain or (plan.overlap and task != last)
-            targets, gradients, found = _backward(loss, reach, plan.at_parameters, call.scale, keep)
-            for target, gradient in zip(targets, gradients, strict=True):
-                at_leaf = isinstance(target, Tensor)
-                pairs: list[Any] = (heads.at_leaves if at_leaf else heads.at_representation)[task]
-                if gradient is not None:
-                    pairs.append((target, gradient))
-        rows.take([task], found)
+    again = retain or plan.overlap or len(plan.representations) > 1
+    with repeatable(nodes_of(given) if again else ()):
+        for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
+            found: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
+            if loss is not None:
+                keep = retain or (plan.overlap and task != last)
+                targets, gradients, found = _backward(loss, reach, plan.at_parameters, call.scale, keep)
+                for target, gradient in zip(targets, gradients, strict=True):
+                    at_leaf = isinstance(target, Tensor)
+                    pairs: list[Any] = (heads.at_leaves if at_leaf else heads.at_representation)[task]
+                    if gradient is not None:
+                        pairs.append((target, gradient))
+            rows.take([task], found)
+    if plan.heads_compiled:
+        _drop_zeros(heads)
     return TaskGradients(given, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
+
+
+def _drop_zeros(heads: PerTask) -> None:
+    """Take away the zeros that compiled code hands to what a task does not reach: the heads of the other tasks.
+
+    This reads from the device, once. A task whose gradients at the representation are all zero keeps them.
+    """
+    lists: list[list[Any]] = [*heads.at_leaves, *heads.at_representation]
+    flags = [dense(gradient).any().to(heads.device) for pairs in lists for _, gradient in pairs]
+    remaining = iter(torch.stack(flags).tolist() if flags else ())
+    for number, pairs in enumerate(lists):
+        kept = [pair for pair in pairs if next(remaining)]
+        if kept or number < len(heads.at_leaves):
+            pairs[:] = kept
 
 
 def _backward(

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from excessmtl.engine import fsdp
 from excessmtl.engine.distributed import Reduction, no_reduction
-from excessmtl.engine.graph import Reach, explore
+from excessmtl.engine.graph import Reach, explore, nodes_above
+from excessmtl.engine.private_torch import compiled_among
 from excessmtl.engine.representation import FindRepresentation, Representation, given, no_representation
 from excessmtl.engine.shared import Shared
 
@@ -24,7 +25,7 @@ UNREACHED = (
 )
 _NOT_CALLED = (
     "no loss was computed from an output of the shared module as this balancer saw it (make the balancer before the "
-    "forward; inside a compiled model nothing can be seen)"
+    "forward, and before the first one of a compiled model)"
 )
 
 
@@ -83,7 +84,7 @@ class Call:
 
     @cached_property
     def find_representation(self) -> FindRepresentation | None:
-        """Finds the representation in the graph; None where there is neither `at` nor a shared module."""
+        """Finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
         return self.shared.find_representation if self.at is None else given(self.at)
 
 
@@ -118,6 +119,14 @@ class Plan:
         """All leaves outside `shared` that a loss reaches."""
         return list({key: leaf for reach in self.reaches for key, leaf in reach.leaves.items()}.values())
 
+    @cached_property
+    def heads_compiled(self) -> bool:
+        """Whether tasks meet in compiled code above the representation, which hides what they reach below it."""
+        if not self.overlap:
+            return False
+        losses = [loss for loss in self.call.losses if loss is not None]
+        return bool(compiled_among(node for node, _ in nodes_above(losses, self.representations)))
+
     @property
     def noted(self) -> list[Representation]:
         """The representations that this step has found in the graph."""
@@ -132,7 +141,7 @@ class Plan:
 def plan(call: Call) -> Plan:
     """The plan that works for any graph, or a ValueError that says why there is none."""
     sharded, find, shared = fsdp.in_use(), call.find_representation, call.shared.ids
-    problem = "shared is a list of parameters" if find is None else _NOT_CALLED
+    problem = "shared is a list of parameters" if call.shared.module is None else _NOT_CALLED
     explicit = call.at is not None
     if find is not None and (explicit or call.probe is not Probe.SHARED):
         reaches, overlap = explore(call.losses, shared, find)
@@ -151,8 +160,8 @@ def plan(call: Call) -> Plan:
     if call.probe is Probe.REPRESENTATION or sharded:
         needs = "this method needs" if call.probe is Probe.REPRESENTATION else "under fully_shard every method needs"
         raise ValueError(
-            f"{needs} the shared representation, and {problem}; pass it as at=z, or pass the module that computes it "
-            "as shared"
+            f"{needs} the shared representation, and {problem}; pass it as at=z, mark it in the model by "
+            "z = excessmtl.representation(z), or pass the module that computes it as shared"
         )
     return at_shared_parameters(call, shared)
 

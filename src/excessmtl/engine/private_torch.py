@@ -5,17 +5,19 @@ takes the way of the reference engine, but it never fails. `missing()` tells whi
 """
 
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
+F = TypeVar("F", bound=Callable[..., Any])
 NAMES = {
     # `torch.autograd.grad` checks shapes and types first, which are known here: 20 microseconds a call.
     # https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
@@ -42,7 +44,19 @@ NAMES = {
     # A module's parameters without a traversal of all its submodules at every step.
     "nn.Module._parameters": "without it: Module.parameters() at every step",
     "nn.Module._modules": "without it: Module.parameters() at every step",
+    # `torch.compiler.disable` imports the compiler, which takes two seconds; this waits until the function is called.
+    # https://github.com/pytorch/pytorch/blob/main/torch/_compile.py
+    "_disable_dynamo": "without it: torch.compiler.disable, and a slow import of this library",
+    # What `torch.compile(module)` returns holds the module. https://github.com/pytorch/pytorch/issues/101107
+    "OptimizedModule._orig_mod": "without it: pass the module itself as shared, not the compiled one",
+    # Compiled backward functions may overwrite what they have saved, and then refuse to run twice.
+    # https://github.com/pytorch/pytorch/pull/130580
+    "_functorch.config.donated_buffer": "without it: torch refuses the second run, and says what to set",
 }
+COMPILED = "CompiledFunctionBackward"
+"""The node that stands for a whole compiled forward."""
+_compiler = "torch._functorch.aot_autograd"
+"""Imported by the first `torch.compile` that is run: until then there are no such nodes."""
 _LINEAR_INPUT = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
 """What `nn.Linear` leaves in the graph for a matrix of samples, with and without a bias, and where it saves its input.
 
@@ -52,7 +66,8 @@ https://github.com/pytorch/pytorch/blob/main/tools/autograd/derivatives.yaml
 
 def missing() -> list[str]:
     """The names that the installed torch no longer has."""
-    lost = [name for name in NAMES if not name.startswith("nn.Module") and not _has(name)]
+    lost = [name for name in NAMES if not name.startswith(("nn.Module", "OptimizedModule")) and not _has(name)]
+    lost += [] if hasattr(torch.compile(nn.Identity(), backend="eager"), "_orig_mod") else ["OptimizedModule._orig_mod"]
     lost += [f"nn.Module.{table}" for table in ("_parameters", "_modules") if not hasattr(nn.Module(), table)]
     node = torch.addmm(torch.zeros(2), torch.zeros(3, 2), torch.zeros(2, 2, requires_grad=True)).grad_fn
     fields = ("_saved_mat1", "_saved_mat2", "_saved_beta", "_saved_alpha")
@@ -76,6 +91,7 @@ _queue_callback: Callable[..., None] | None = getattr(
 )
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
 _SIZES = "_input_metadata"
+_disable: Callable[..., Any] = getattr(torch, "_disable_dynamo", None) or torch.compiler.disable
 
 
 def gradients_at(
@@ -249,3 +265,58 @@ def tables(module: nn.Module) -> list[Any] | None:
 def output_edge(node: Node) -> GradientEdge:
     """Where the gradient of a node's first output arrives."""
     return GradientEdge(node, 0)
+
+
+def outside_compiled_code(function: F) -> F:
+    """A decorator: compiled code is interrupted for a call of the function, which runs as it is."""
+    disabled: F = _disable(function)
+    return disabled
+
+
+def original_of(module: nn.Module) -> nn.Module:
+    """The module itself where it is one that `torch.compile` returned."""
+    while isinstance(original := getattr(module, "_orig_mod", None), nn.Module):
+        module = original
+    return module
+
+
+def compiled_among(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that stand for a whole compiled forward. Nothing is searched before something has been compiled."""
+    return [node for node in nodes if type(node).__name__ == COMPILED] if _compiler in sys.modules else []
+
+
+@contextmanager
+def repeatable(nodes: Iterable[Node]) -> Iterator[None]:
+    """Inside, compiled backward functions among these nodes may run any number of times, the graph being retained.
+
+    The buffers that one of them would overwrite are copied for every run. Where that does not work, torch refuses the
+    second run with a sentence that says what to set.
+    """
+    config = getattr(torch._functorch, "config", None)
+    compiled = [] if config is None else compiled_among(nodes)
+    if config is not None and compiled and all(map(_copy_donated, compiled)):
+        with config.patch(donated_buffer=False):  # or torch refuses the second run all the same
+            yield
+    else:
+        yield
+
+
+def _copy_donated(node: Any) -> bool:
+    """Let the compiled backward function of this node work on copies of what it would overwrite; False: it cannot.
+
+    There is nothing to copy where its first run retained the graph: it was then compiled to overwrite nothing.
+    """
+    try:
+        compiled = type(node)._forward_cls.metadata
+        donated = [place - compiled.num_symints_saved_for_bw for place in compiled.bw_donated_idxs or ()]
+        saved = [node._raw_saved_tensors[place] for place in donated]
+    except (AttributeError, IndexError):
+        return False
+    for tensor in saved:
+        with suppress(RuntimeError):  # done already
+            tensor.register_hooks(_same, torch.clone)
+    return True
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

@@ -1,14 +1,15 @@
-"""Finding the shared representation z in the autograd graph: given by the caller, or noted there by a forward hook.
+"""Finding the shared representation z in the autograd graph: given by the caller, or noted there in the forward.
 
-The hook writes z into the metadata of the autograd node that made it. The note lives exactly as long as the graph, so
-nothing has to be released, and a validation forward or a second call cannot be mistaken for the one a loss came from.
+A forward hook, or `representation` inside the model, writes z into the metadata of the autograd node that made it. The
+note lives exactly as long as the graph, so nothing has to be released, and a validation forward or a second call cannot
+be mistaken for the one a loss came from. Notes are made outside of compiled code, which is interrupted for them.
 """
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,12 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from excessmtl.engine import private_torch
 
+T = TypeVar("T")
 _NOTE = "excessmtl.representation"
+_MARKED = 0
+"""Stands in a note for `representation`, where otherwise the id of a module stands."""
+_any_marked = False
+"""Whether `representation` has been called at all."""
 _noted: set[str] = set()
 """Names of the node types that have had a note: the others need not be asked, which is much faster."""
 
@@ -96,33 +102,67 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(getattr(value, part.name))
 
 
+def representation(z: T) -> T:
+    """Mark z as the shared representation, and return it: call this in a model's forward, where the heads take z.
+
+    The balancer then needs no `at=z`, and `shared` may be a list of parameters. A model that is compiled as a whole is
+    compiled in two parts, up to here and from here on. `z`: a tensor, or tensors in nested tuples, lists, mappings and
+    dataclasses.
+    """
+    if not torch.compiler.is_exporting():
+        _note_marked(z)
+    return z
+
+
+@private_torch.outside_compiled_code
 def note_outputs(module: nn.Module, args: Any, output: Any) -> None:
     """A forward hook: note every output of the module at its node in the graph."""
-    # Metadata cannot be compiled or traced. The outputs of a compiled module are noted from outside.
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore
-        return
+    module = private_torch.original_of(module)
     private_torch.note_data_parallel(module)
-    for tensor in tensors_in(output):
+    _note(id(module), output)
+
+
+def note_outputs_unless_compiled(module: nn.Module, args: Any, output: Any) -> None:
+    """The same for a module whose compiled form has a hook of its own, so that compiled code is not interrupted."""
+    if not torch.compiler.is_compiling():
+        note_outputs(module, args, output)
+
+
+@private_torch.outside_compiled_code
+def _note_marked(z: Any) -> None:
+    global _any_marked
+    _any_marked = True
+    _note(_MARKED, z)
+
+
+def _note(owner: int, outputs: Any) -> None:
+    # Metadata cannot be traced or exported.
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore
+        return
+    for tensor in tensors_in(outputs):
         if tensor.grad_fn is not None:
             _noted.add(type(tensor.grad_fn).__name__)
             notes = tensor.grad_fn.metadata.setdefault(_NOTE, {})  # type: ignore[attr-defined]  # a property
-            notes[id(module), tensor.output_nr] = (tensor.detach(), private_torch.version(tensor), weakref.ref(tensor))
+            notes[owner, tensor.output_nr] = (tensor.detach(), private_torch.version(tensor), weakref.ref(tensor))
 
 
-def noted_by(module: nn.Module) -> FindRepresentation:
-    """Finds the outputs of `module` that its hook noted."""
-    owner = id(module)
+def noted_by(module: nn.Module | None) -> FindRepresentation | None:
+    """Finds the outputs of `module` that its hook noted, and what `representation` has marked; None: neither exists."""
+    if module is None and not _any_marked:
+        return None
+    owner = _MARKED if module is None else id(module)
     found: dict[tuple[Node, int], Representation] = {}
 
     def find(node: Node, output: int) -> Representation | None:
         if type(node).__name__ not in _noted:
             return None
         notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # a property
-        if notes is None or (owner, output) not in notes:
+        if notes is None:
             return None
-        if (node, output) not in found:
-            found[node, output] = Representation(GradientEdge(node, output), *notes[owner, output])
-        return found[node, output]
+        note = notes.get((_MARKED, output)) or notes.get((owner, output))
+        if note is not None and (node, output) not in found:
+            found[node, output] = Representation(GradientEdge(node, output), *note)
+        return found.get((node, output))
 
     return find
 

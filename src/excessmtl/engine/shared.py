@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from excessmtl.engine import private_torch
-from excessmtl.engine.representation import FindRepresentation, note_outputs, noted_by
+from excessmtl.engine.representation import (
+    FindRepresentation,
+    note_outputs,
+    note_outputs_unless_compiled,
+    noted_by,
+)
 
 _values = methodcaller("values")
 
@@ -49,7 +54,10 @@ class Shared:
 
     def __init__(self, shared: nn.Module | Iterable[Tensor], layer: Any = None) -> None:
         parameters = parameters_in(shared)
-        self._target: Any = shared if isinstance(shared, nn.Module) else parameters
+        is_module = isinstance(shared, nn.Module)
+        self._target: Any = private_torch.original_of(shared) if is_module else parameters  # type: ignore[arg-type]
+        self._compiled: nn.Module | None = shared if is_module and shared is not self._target else None  # type: ignore[assignment]
+        """What `torch.compile` made of the shared module, where that was given."""
         self._layer: Any = layer if layer is None or isinstance(layer, nn.Module | Tensor) else list(layer)
         self._copies: dict[int, Any] | None = None
         self._listed: ParameterList | None = None
@@ -62,9 +70,10 @@ class Shared:
     def _watch(self) -> None:
         """Note the outputs of the module from now on, for as long as this object lives."""
         if isinstance(self._target, nn.Module):
-            watch = _watches.get(self._target)
-            if watch is None or watch.handle is None:
-                watch = _watches[self._target] = _Watch(self._target)
+            called = self._target if self._compiled is None else self._compiled
+            watch = _watches.get(called)
+            if watch is None or not watch.handles:
+                watch = _watches[called] = _Watch(self._target, self._compiled)
             watch.users += 1
             weakref.finalize(self, watch.release)
 
@@ -72,7 +81,8 @@ class Shared:
         copied = object.__new__(Shared)
         self._resolve()
         # What the enclosing copy also copies is only known when it is done, so it is looked up at first use.
-        copied._target, copied._layer, copied._copies, copied._listed = self._target, self._layer, memo, None
+        copied._target, copied._compiled, copied._layer = self._target, self._compiled, self._layer
+        copied._copies, copied._listed = memo, None
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +103,7 @@ class Shared:
                 return [copy_of(item) for item in value]
             return copies.get(id(value), value)
 
-        self._target, self._layer = copy_of(self._target), copy_of(self._layer)
+        self._target, self._compiled, self._layer = map(copy_of, (self._target, self._compiled, self._layer))
         self._watch()
 
     @property
@@ -150,26 +160,41 @@ class Shared:
 
     @property
     def find_representation(self) -> FindRepresentation | None:
-        """Finds the outputs of the module in a graph; None without a module."""
-        return None if self.module is None else noted_by(self.module)
+        """Finds in a graph the outputs of the module and marked tensors; None where there are neither."""
+        return noted_by(self.module)
 
 
 class _Watch:
-    """The hook that notes a module's outputs; it goes with the last balancer that needs it."""
+    """The hooks that note a module's outputs; they go with the last balancer that needs them.
 
-    def __init__(self, module: nn.Module) -> None:
-        for key, hook in list(module._forward_hooks.items()):
-            if hook is note_outputs:  # a copy of the module has a copy of the hook, and nobody to remove it
-                del module._forward_hooks[key]
-        self.handle: RemovableHandle | None = module.register_forward_hook(note_outputs)
+    The hook of a module also sees the outputs of its compiled form, for which compiled code is interrupted if need be.
+    Where the compiled form is known, a hook on that does it without, also under `fullgraph=True`.
+    """
+
+    def __init__(self, module: nn.Module, compiled: nn.Module | None) -> None:
+        hooks = (
+            {module: note_outputs}
+            if compiled is None
+            else {
+                module: note_outputs_unless_compiled,
+                compiled: note_outputs,
+            }
+        )
+        self.handles: list[RemovableHandle] = []
+        for called, note in hooks.items():
+            for key, hook in list(called._forward_hooks.items()):
+                if hook is note:  # a copy of the module has a copy of the hook, and nobody to remove it
+                    del called._forward_hooks[key]
+            self.handles.append(called.register_forward_hook(note))
         self.users = 0
 
     def release(self) -> None:
         """One balancer less."""
         self.users -= 1
-        if not self.users and self.handle is not None:
-            self.handle.remove()
-            self.handle = None
+        if not self.users:
+            for handle in self.handles:
+                handle.remove()
+            self.handles = []
 
 
 _watches: "weakref.WeakKeyDictionary[nn.Module, _Watch]" = weakref.WeakKeyDictionary()

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from excessmtl.engine.graph import nodes_of
 from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import hooks_disabled
+from excessmtl.engine.private_torch import hooks_disabled, repeatable
 from excessmtl.engine.task_gradients import Contribution, Gates, PerTask
 from excessmtl.engine.tensors import magnitude, usable
 
@@ -35,7 +36,9 @@ class OneBackward(PerTask):
     def weighted_sum(  # type: ignore[override]  # None is an answer of every HeadGradients
         self, weights: Tensor, own: Tensor | None, gates: Gates | None
     ) -> list[Contribution] | None:
-        """The combined gradient; None where it is not finite."""
+        """The combined gradient; None where it is not finite, or where it is hidden which leaf is whose."""
+        if own is None and self.plan.heads_compiled:
+            return None
         common: dict[int, Tensor] = {id(parameter): parameter for parameter in self.plan.call.parameters}
         owned: dict[int, Tensor] = {}
         for reach in self.plan.reaches:
@@ -60,7 +63,7 @@ class OneBackward(PerTask):
                 output = multiplier if scale is None else multiplier * scale
                 roots.append(loss)
                 outputs.append(output.to(loss.dtype).reshape(loss.shape))
-        with hooks_disabled(leaves):
+        with hooks_disabled(leaves), repeatable(nodes_of(roots)):
             gradients = torch.autograd.grad(roots, leaves, outputs, retain_graph=True, allow_unused=True)
         # Copies: two leaves may have been given one and the same tensor.
         return [(leaf, g.clone()) for leaf, g in zip(leaves, gradients, strict=True) if g is not None]

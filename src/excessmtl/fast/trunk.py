@@ -2,7 +2,8 @@
 
 Applies to separate heads whose trunk leads to shared parameters alone. In such a pass every operator works on the
 gradients of several tasks (`torch.vmap`). Some cannot: those with sparse gradients, functions and hooks that look at
-values. What has failed once is not tried again, and every task then takes a pass of its own.
+values. What has failed once is not tried again, and every task then takes a pass of its own; so does every task where
+the trunk is compiled.
 """
 
 import math
@@ -14,7 +15,14 @@ import torch
 from torch import Tensor
 
 from excessmtl.engine.graph import leaf_of, nodes_below
-from excessmtl.engine.private_torch import gradient_entries, gradients_at, hooks_disabled, vmap_warnings_disabled
+from excessmtl.engine.private_torch import (
+    COMPILED,
+    gradient_entries,
+    gradients_at,
+    hooks_disabled,
+    repeatable,
+    vmap_warnings_disabled,
+)
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.tensors import index_of
 from excessmtl.fast.thresholds import Thresholds
@@ -71,8 +79,9 @@ class Trunk:
         `graph`: what is below z. One with a new type of node is kept until the caller drops it, because what turns out
         not to work has to be done again.
         """
-        at_once = self.tasks_at_once or self.usual(dz.device, graph.entries)
-        with hooks_disabled(parameters):
+        compiled = COMPILED in graph.node_types
+        at_once = 1 if compiled else self.tasks_at_once or self.usual(dz.device, graph.entries)
+        with hooks_disabled(parameters), repeatable(nodes_below([z]) if compiled else ()):
             if self.vmap_works and min(at_once, len(tasks)) > 1:
                 tasks = self._several(
                     z, graph.node_types, dz, even_parts(tasks, at_once), parameters, take, retain_graph

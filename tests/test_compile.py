@@ -1,0 +1,448 @@
+"""Compiled models: a step is the one of the uncompiled model, to rounding, whichever part is compiled and how."""
+
+import copy
+import pickle
+from collections import OrderedDict, namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl.engine import private_torch
+from excessmtl.engine.graph import nodes_of
+from models import (
+    DEVICE,
+    FEATURES,
+    OUTPUTS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    WIDTH,
+    Method,
+    batch,
+    check_backward,
+    gradients,
+    losses_of,
+    trunk_of,
+)
+
+# The compiler has warnings of its own; ours must not come.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.filterwarnings("error:.*outside shared")]
+THREE = [UNIFORM, ROBUST, PAPER]
+
+
+class Trunk(nn.Module):
+    """Deep enough for its compiled backward to overwrite what it has saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (
+            nn.Linear(FEATURES, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+        )
+
+    def forward(self, x):
+        hidden = torch.tanh(self.first(x))
+        hidden = nn.functional.gelu(self.second(hidden))
+        return torch.tanh(self.third(hidden))
+
+
+class Model(nn.Module):
+    """Keeps z for `at=`; marks it where asked to."""
+
+    def __init__(self, sequential=False, mark=False):
+        super().__init__()
+        trunk = Trunk()
+        # Hooks of a container of torch.nn are compiled with it; those of a class of the user's run outside.
+        self.trunk = nn.Sequential(trunk, nn.Identity()) if sequential else trunk
+        self.heads = nn.ModuleDict({task: nn.Linear(WIDTH, OUTPUTS[task]) for task in TASKS})
+        self.mark = mark
+
+    def forward(self, x):
+        z = self.trunk(x)
+        if self.mark:
+            z = excessmtl.representation(z)
+        return {task: head(z) for task, head in self.heads.items()}
+
+
+def model_of(**options):
+    torch.manual_seed(1)
+    return Model(**options).to(DEVICE)
+
+
+@dataclass
+class Way:
+    """How a model is compiled, and what the balancer is given."""
+
+    shared: str = "module"
+    compiled: str = "trunk"
+    sequential: bool = False
+    mark: bool = False
+    at: bool = False
+
+    def __str__(self):
+        flags = [name for name in ("sequential", "mark", "at") if getattr(self, name)]
+        return "-".join([self.shared, self.compiled, *flags]).replace(" ", "_")
+
+
+WAYS = [
+    Way(sequential=sequential, **options)
+    for sequential in (False, True)
+    for options in (
+        {"compiled": "trunk"},
+        {"shared": "compiled", "compiled": "trunk"},
+        {"compiled": "in place"},
+        {"compiled": "whole"},
+    )
+] + [
+    Way(shared="parameters", at=True),
+    Way(shared="parameters", compiled="whole", mark=True),
+    Way(shared="module", compiled="whole", mark=True),
+    Way(shared="parameters", compiled="trunk", mark=True),
+    Way(compiled="trunk and whole"),
+]
+
+
+def prepared(method, way, backend, **options):
+    """The balancer, and a function from a batch of inputs to (outputs, arguments of the step)."""
+    model = model_of(sequential=way.sequential, mark=way.mark)
+    trunk = model.trunk
+    if backend is not None and "trunk" in way.compiled:
+        model.trunk = torch.compile(trunk, backend=backend)
+    if backend is not None and way.compiled == "in place":
+        trunk.compile(backend=backend)
+    run = torch.compile(model, backend=backend) if backend is not None and "whole" in way.compiled else model
+    shared = {"module": trunk, "compiled": model.trunk, "parameters": list(trunk.parameters())}[way.shared]
+    balancer = method.create(shared, **options)
+
+    def forward(x):
+        if not way.at:
+            return run(x), {}
+        z = model.trunk(x)
+        return {task: head(z) for task, head in model.heads.items()}, {"at": z}
+
+    return model, balancer, forward
+
+
+def steps(method, way, backend, scalar=False, sizes=(8, 8, 5, 8, 11), **options):
+    """Weights and gradients of some steps. Names of parameters are as in the uncompiled model."""
+    torch._dynamo.reset()
+    model, balancer, forward = prepared(method, way, backend, **options)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    found = []
+    torch.manual_seed(2)
+    for number, size in enumerate(sizes):
+        x, targets = batch(size)
+        outputs, arguments = forward(x)
+        losses = losses_of(outputs, targets)
+        optimiser.zero_grad()
+        if number == 0:  # a backward that is compiled for one run overwrites what it has saved
+            sum(losses.values()).backward()
+        elif scalar:
+            balancer(losses, **arguments).backward()
+        else:
+            balancer.backward(losses, **arguments)
+        optimiser.step()
+        weights = None if number == 0 else balancer.weights.clone()
+        found.append((weights, list(gradients(model).values())))
+    return found
+
+
+def check(method, way, backend="aot_eager", **options):
+    found, wanted = (steps(method, way, one, **options) for one in (backend, None))
+    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_a_compiled_trunk(method):
+    check(method, Way(sequential=True), sizes=(8, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_every_way(method, way, scalar):
+    """With batches of several sizes, so that the compiler starts again in the middle of training."""
+    check(method, way, scalar=scalar)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS[::3], ids=str)
+@pytest.mark.parametrize(
+    "method", [Method("gradnorm"), Method("mgda"), Method("uniform", {"heads": "unweighted"})], ids=str
+)
+def test_other_methods(method, way):
+    check(method, way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [WAYS[1], WAYS[3], *WAYS[8:10]], ids=str)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_the_reference_engine(method, way):
+    check(method, way, engine="reference")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[2], WAYS[9]], ids=str)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_the_usual_backend(method, way):
+    check(method, way, "inductor")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [WAYS[1], WAYS[9]], ids=str)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_recorded_by_the_compiler(method, way, monkeypatch):
+    """On a GPU every forward overwrites the outputs of the one before."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, mode="reduce-overhead", dynamic=False))
+    check(method, way, "inductor", sizes=(8,) * 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_micro_batches(method):
+    """Heads that are compiled together keep their own gradients."""
+
+    def gradients_of(backend):
+        torch._dynamo.reset()
+        model, balancer, forward = prepared(method, Way(compiled="whole"), backend)
+        torch.manual_seed(2)
+        for part in range(4):
+            x, targets = batch()
+            losses = losses_of(forward(x)[0], targets)
+            balancer.backward({task: loss / 2 for task, loss in losses.items()}, accumulate=part % 2 == 0)
+        return gradients(model)
+
+    torch.testing.assert_close(gradients_of("aot_eager"), gradients_of(None), rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequential", [False, True])
+def test_fullgraph(sequential):
+    """With the compiled module as `shared` the graph is not broken."""
+    model = model_of(sequential=sequential)
+    compiled = torch.compile(model.trunk, backend="aot_eager", fullgraph=True)
+    balancer = ROBUST.create(compiled)
+    for trunk in (compiled, model.trunk):  # either is the shared module
+        x, targets = batch()
+        z = trunk(x)
+        balancer.backward(losses_of({task: head(z) for task, head in model.heads.items()}, targets))
+    assert balancer.steps == 2
+
+
+@pytest.mark.slow
+def test_a_balancer_made_after_the_first_forward():
+    model = model_of()
+    run = torch.compile(model, backend="aot_eager")
+    x, targets = batch()
+    run(x)
+    balancer = ROBUST.create(model.trunk)
+    losses = losses_of(run(x), targets)
+    with pytest.raises(ValueError, match=r"before the first one of a compiled model.*excessmtl\.representation"):
+        balancer.backward(losses)
+
+
+@pytest.mark.slow
+def test_a_compiled_trunk_inside_of_a_compiled_model():
+    """torch then calls the original, which is therefore what `shared` has to be; or z is marked."""
+    _, balancer, forward = prepared(ROBUST, Way(shared="compiled", compiled="trunk and whole"), "aot_eager")
+    x, targets = batch()
+    with pytest.raises(ValueError, match="mark it in the model"):
+        balancer.backward(losses_of(forward(x)[0], targets))
+    check(ROBUST, Way(shared="compiled", compiled="trunk and whole", mark=True), sizes=(8, 8))
+
+
+@pytest.mark.slow
+def test_several_tasks_at_once_are_not_tried():
+    """`torch.vmap` cannot pass compiled code, and an attempt is not needed to find out."""
+    way = Way(shared="compiled")
+    check(PAPER, way, tasks_at_once=3, sizes=(8, 8))
+    _, balancer, forward = prepared(PAPER, way, "aot_eager", tasks_at_once=3)
+    x, targets = batch()
+    balancer.backward(losses_of(forward(x)[0], targets))
+    assert trunk_of(balancer).vmap_works
+
+
+@pytest.mark.slow
+def test_buffers_that_cannot_be_copied():
+    """Another version of torch: its own error says what to set, and no number is wrong."""
+    _, balancer, forward = prepared(PAPER, Way(shared="compiled"), "aot_eager")
+    x, targets = batch()
+    sum(losses_of(forward(x)[0], targets).values()).backward()
+    losses = losses_of(forward(x)[0], targets)
+    assert private_torch._copy_donated(compiled_node(losses))
+    type(compiled_node(losses))._forward_cls.metadata.bw_donated_idxs = [99]
+    with pytest.raises(RuntimeError, match=r"donated_buffer=False"):
+        balancer.backward(losses)
+
+
+def compiled_node(losses):
+    (node,) = private_torch.compiled_among(nodes_of(losses.values()))
+    return node
+
+
+@pytest.mark.slow
+def test_an_exported_model():
+    model = model_of(mark=True)
+    balancer = ROBUST.create(model.trunk)
+    x, targets = batch()
+    exported = torch.export.export(model, (x,)).module()
+    torch.testing.assert_close(exported(x), model(x))
+    balancer.backward(losses_of(model(x), targets))
+
+
+# ------------------------------------------------------------------ what a mark finds, compiled or not
+
+Pair = namedtuple("Pair", ["tokens", "pooled"])
+
+
+@dataclass
+class Output:
+    """As the models of a hub return them."""
+
+    tokens: torch.Tensor
+    pooled: torch.Tensor | None = None
+
+
+class OrderedOutput(OrderedDict):
+    """A dictionary that is a dataclass as well."""
+
+
+class Encoder(nn.Module):
+    """Tokens, and a pooled vector that is computed from them."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.pooler, self.kind = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, WIDTH), kind
+
+    def forward(self, x):
+        tokens = torch.tanh(self.layer(x))
+        pooled = torch.tanh(self.pooler(tokens.mean(1)))
+        return self.kind(tokens=tokens, pooled=pooled)
+
+
+class Tagger(nn.Module):
+    """One head on the tokens, two on the pooled vector."""
+
+    def __init__(self, kind, mark):
+        super().__init__()
+        self.trunk, self.mark = Encoder(kind), mark
+        self.heads = nn.ModuleDict({task: nn.Linear(WIDTH, OUTPUTS[task]) for task in TASKS})
+
+    def forward(self, x):
+        found = self.trunk(x)
+        if self.mark:
+            found = excessmtl.representation(found)
+        found = found if isinstance(found, Mapping) else found._asdict() if isinstance(found, Pair) else vars(found)
+        tokens, pooled = found["tokens"], found["pooled"]
+        return {"a": self.heads["a"](tokens).mean(1), "b": self.heads["b"](pooled), "c": self.heads["c"](pooled)}
+
+
+KINDS = [Pair, Output, dict, OrderedOutput]
+
+
+@pytest.mark.parametrize("mark", [False, True], ids=["module", "mark"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_kinds_of_outputs(method, kind, mark):
+    model = Tagger(kind, mark).to(DEVICE)
+    balancer = method.create(list(model.trunk.parameters()) if mark else model.trunk)
+    for size in (8, 5):
+        x = torch.randn(size, 4, FEATURES, device=DEVICE)
+        check_backward(balancer, losses_of(model(x), batch(size)[1]), model, model.trunk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["trunk", "in place", "whole"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_kinds_of_outputs_compiled(method, kind, how):
+    def gradients_of(backend):
+        torch._dynamo.reset()
+        torch.manual_seed(1)
+        model = Tagger(kind, False).to(DEVICE)
+        balancer = method.create(model.trunk)
+        run = model
+        if backend and how == "in place":
+            model.trunk.compile(backend=backend)
+        elif backend and how == "trunk":
+            model.trunk = torch.compile(model.trunk, backend=backend)
+        elif backend:
+            run = torch.compile(model, backend=backend)
+        for size in (8, 8, 5):
+            x = torch.randn(size, 4, FEATURES, device=DEVICE)
+            balancer.backward(losses_of(run(x), batch(size)[1]))
+        return list(gradients(model).values())
+
+    torch.testing.assert_close(gradients_of("aot_eager"), gradients_of(None), rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", THREE, ids=str)
+def test_a_mark_above_the_output_of_the_module(method):
+    model = model_of()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    z = excessmtl.representation(model.trunk(x) * 2)
+    losses = losses_of({task: head(z) for task, head in model.heads.items()}, targets)
+    check_backward(balancer, losses, model, model.trunk)
+
+
+def test_a_mark_is_found_before_the_output_of_the_module():
+    states = []
+    for marked in (True, False):
+        model = model_of()
+        balancer = ROBUST.create(model.trunk)
+        torch.manual_seed(3)
+        x, targets = batch()
+        z = model.trunk(x) * 2
+        if marked:
+            z = excessmtl.representation(z)
+        losses = losses_of({task: head(z) for task, head in model.heads.items()}, targets)
+        balancer.backward(losses, **({} if marked else {"at": z}))
+        states.append(dict(balancer.state))
+    torch.testing.assert_close(*states)
+
+
+def test_at_goes_before_a_mark():
+    model = model_of(mark=True)
+    balancer = ROBUST.create(list(model.trunk.parameters()))
+    x, targets = batch()
+    with pytest.raises(ValueError, match="at does not hold the whole representation"):
+        balancer.backward(losses_of(model(x), targets), at=model.trunk(x))
+
+
+def test_a_mark_of_something_else():
+    """Without a graph there is nothing to mark, and what holds no tensor is returned as it is."""
+    with torch.no_grad():
+        z = torch.ones(2, requires_grad=True)
+    assert excessmtl.representation(z) is z
+    assert excessmtl.representation("text") == "text"
+    model = model_of()
+    balancer = ROBUST.create(list(model.trunk.parameters()))
+    x, targets = batch()
+    with pytest.raises(ValueError, match=r"shared is a list of parameters; pass it as at=z, mark it"):
+        balancer.backward(losses_of(model(x), targets))
+
+
+@pytest.mark.parametrize("how", ["copied", "pickled"])
+def test_a_copy_of_a_compiled_model(how):
+    """Model and balancer that are copied together belong together."""
+    model, balancer, _ = prepared(ROBUST, Way(), "eager")
+    pair = nn.ModuleDict({"model": model, "balancer": balancer})
+    if how == "pickled":
+        model.trunk = model.trunk._orig_mod  # torch does not pickle what it has compiled
+        pair = pickle.loads(pickle.dumps(nn.ModuleDict({"model": model, "balancer": ROBUST.create(model.trunk)})))
+    else:
+        pair = copy.deepcopy(pair)
+    x, targets = batch()
+    model.zero_grad()
+    pair["balancer"].backward(losses_of(pair["model"](x), targets))
+    assert all(parameter.grad is not None for parameter in pair["model"].parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
