@@ -58,9 +58,7 @@ class Difference:
     def interval(self) -> tuple[float, float] | None:
         """90 % of Student's t, from three seeds on."""
         spread = Spread.of(self.by_seed)
-        if spread.count < _SEEDS_FOR_INTERVAL:
-            return None
-        return spread.mean - spread.half_width, spread.mean + spread.half_width
+        return None if spread.count < _SEEDS_FOR_INTERVAL else spread.interval
 
     @property
     def is_clear(self) -> bool:

@@ -27,18 +27,10 @@ from excessmtl.paper.collected import Runs
 
 Judgement = Literal["holds", "does not hold", "not tried"]
 _WORDS: dict[bool | None, Judgement] = {True: "holds", False: "does not hold", None: "not tried"}
-CLAIMS: tuple[Claim, ...] = (
-    *conceptual.CLAIMS,
-    *estimation.CLAIMS,
-    *dynamics.CLAIMS,
-    *loss_profile.CLAIMS,
-    *clean_validation.CLAIMS,
-    *multimnist.CLAIMS,
-    *office_home.CLAIMS,
-    *nyuv2.CLAIMS,
-    *summary.CLAIMS,
-    *appendix.CLAIMS,
-)
+_SECTION_3, _SECTION_4_3 = (conceptual,), (estimation, dynamics, loss_profile, clean_validation)
+_SECTION_4_4 = (multimnist, office_home, nyuv2, summary)
+_PARTS = (*_SECTION_3, *_SECTION_4_3, *_SECTION_4_4, appendix)
+CLAIMS: tuple[Claim, ...] = tuple(claim for part in _PARTS for claim in part.CLAIMS)
 """In the order of the paper, which numbers them."""
 
 
