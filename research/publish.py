@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from excessmtl.analysis.collect import write_table
-from excessmtl.analysis.courses import QUANTITIES
+from excessmtl.analysis.courses import QUANTITIES, read_epochs, read_steps, stretches
 from excessmtl.files import atomic_write
-from excessmtl.paper.collected import Runs, epochs_of, has_epochs, has_steps, steps_of
+from excessmtl.paper.collected import Runs
 from excessmtl.paper.figures import dynamics, excess_risk
 from excessmtl.paper.methods import COMPARED, SINGLE_TASK
 from research.results import PUBLISHED
@@ -29,8 +29,7 @@ _SHOWN = {
 
 def thin(values: pd.DataFrame, rows: int) -> np.ndarray:
     """At most `rows` rows, each the mean over its stretch of the table."""
-    stretches = np.arange(len(values)) * min(rows, len(values)) // len(values)
-    means: np.ndarray = values.groupby(stretches).mean().to_numpy(np.float32)
+    means: np.ndarray = values.groupby(stretches(len(values), rows)).mean().to_numpy(np.float32)
     return means
 
 
@@ -41,16 +40,15 @@ def publish(runs: Runs, out: Path) -> int:
         run
         for subject in runs.subjects("multimnist")
         for noise, methods in _SHOWN.items()
-        for _, run in subject.of(methods, noise).iterrows()
-        if has_steps(run) and has_epochs(run)
+        for _, run in subject.of(methods, noise).dropna(subset=["steps_path", "metrics_path"]).iterrows()
     ]
     for run in wanted:
-        steps, folder = steps_of(run), out / run.folder
+        steps, folder = read_steps(run.steps_path), out / run.folder
         tables = {name: thin(getattr(steps, name), _PER_EPOCH * int(run.epochs)) for name in QUANTITIES}
         with atomic_write(folder / "steps.npz") as file:
             np.savez_compressed(file, tasks=np.array(list(steps.losses)), **tables)  # type: ignore[arg-type]
         with atomic_write(folder / "metrics.csv") as file:
-            file.write(epochs_of(run).to_csv(index=False, float_format="%.6g").encode())
+            file.write(read_epochs(run.metrics_path).to_csv(index=False, float_format="%.6g").encode())
     return len(wanted)
 
 

@@ -6,7 +6,6 @@ under `data/study/` the numbers of each figure and of the regret. `research.publ
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,8 +69,9 @@ def page(runs: Runs, regrets: Regrets | None, found: Sequence[Verdict], figures:
     shown: set[str] = set()
     for wanted in [*TITLES, *sorted(set(runs.frame.benchmark))]:
         for subject in runs.subjects(wanted) if wanted not in shown else ():
-            shown.add(subject.setting.benchmark)
-            parts += _section(subject, figures.get(_key(subject), ()), commands.get(subject.setting.benchmark))
+            benchmark = subject.setting.benchmark
+            shown.add(benchmark)
+            parts += _section(subject, figures.get((wanted, subject.suffix), ()), commands.get(benchmark))
     return "\n\n".join([*parts, *_regrets(regrets), *_claims(found)]) + "\n"
 
 
@@ -134,24 +134,16 @@ def _code(command: str) -> str:
     return f"```\n{command.strip()}\n```"
 
 
-def _key(subject: Subject) -> tuple[str, str]:
-    return subject.wanted, subject.suffix
-
-
 def _draw(runs: Runs, out: Path) -> Figures:
     """All figures the runs can show, as PNG and CSV files; the names of the pictures."""
     named: dict[tuple[str, str], list[str]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for entry in registry().values():
-            if not isinstance(entry, RunsFigure):
-                continue
-            drawn = {path.name: path for path in entry.draw(runs, Path(scratch)) if path.suffix != ".svg"}
-            for name, path in drawn.items():
-                with atomic_write(out / ("figures" if path.suffix == ".png" else _NUMBERS) / name) as file:
-                    file.write(path.read_bytes())
-            for subject in runs.subjects(entry.about):
-                if f"{entry.stem(subject)}.png" in drawn:
-                    named.setdefault(_key(subject), []).append(entry.stem(subject))
+    for entry in (entry for entry in registry().values() if isinstance(entry, RunsFigure)):
+        for subject in runs.subjects(entry.about):
+            drawing, name = entry.draw_one(subject), entry.stem(subject)
+            if drawing is not None:
+                replace(drawing, pictures={}).save(out / _NUMBERS, name)
+                replace(drawing, tables={}).save(out / "figures", name, kinds=("png",))
+                named.setdefault((entry.about, subject.suffix), []).append(name)
     return named
 
 

@@ -7,8 +7,6 @@ benchmark's own recipe.
 """
 
 import argparse
-import csv
-import io
 import itertools
 import math
 import os
@@ -16,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from joblib import Parallel, delayed
 from rich.console import Console
@@ -40,7 +39,6 @@ SEEDS = (0, 1)
 # gets for the floor.
 FURTHER = {normals: ("angle_mean",)}
 _CANDIDATES, _SAMPLE = 2_000, 50_000
-COLUMNS = ("benchmark", "task", "metric", "better", "epochs", "seed", "trivial", "trained")
 
 
 def metrics(task: Task) -> tuple[str, ...]:
@@ -129,13 +127,10 @@ def one_cell(name: str, seed: int, epochs: int | None, out: Path) -> list[dict[s
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table of the documents, means over the seeds."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["benchmark"], row["task"], row["metric"], row["better"]), []).append(row)
+    table = pd.DataFrame(rows).astype({"trivial": float, "trained": float})
+    means = table.groupby(["benchmark", "task", "metric", "better"], sort=False)[["trivial", "trained"]].mean()
     lines = ["| benchmark | task | metric | better | trivial | trained |", "|---|---|---|---|---|---|"]
-    for key, group in groups.items():
-        means = [sum(float(row[column]) for row in group) / len(group) for column in ("trivial", "trained")]
-        lines.append("| " + " | ".join([*key, *(f"{mean:.3f}" for mean in means)]) + " |")
+    lines += [f"| {' | '.join(key)} | {row.trivial:.3f} | {row.trained:.3f} |" for key, row in means.iterrows()]
     return "\n".join(lines)
 
 
@@ -154,12 +149,8 @@ def main() -> None:
         for name, seed in itertools.product(BENCHMARKS, SEEDS)
     )
     rows = [row for cell in cells for row in cell]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     with atomic_write(options.csv) as file:
-        file.write(text.getvalue().encode())
+        file.write(pd.DataFrame(rows).to_csv(index=False).encode())
     Console(highlight=False).print(markdown(rows))
 
 

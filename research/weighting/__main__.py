@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import torch
 import typer
 from rich.console import Console
 
 from excessmtl.benchmarks.base import DataNotFoundError
 from excessmtl.cli.errors import plain_errors
-from research.weighting.records import Run, runs_of, table, write
+from research.weighting.records import table, write
 from research.weighting.regrets import by_noise
 from research.weighting.stacked import StackedTraining
 from research.weighting.tried import GROUPS, choose
@@ -51,13 +52,12 @@ def main(
     # All data is read before anything is trained: a file that is missing should be known at once.
     numbers = range(first_seed, first_seed + count)
     every = [_load(name, levels, numbers, data_sarcos, epochs_factor) for name in dict.fromkeys(names)]
-    runs: list[Run] = []
+    tables = []
     for cases in every:
-        console.print(
-            f"{cases.world}: {len(chosen) * len(cases.cases)} runs of {cases.recipe.epochs} epochs on {device}"
-        )
-        runs += runs_of(cases, chosen, StackedTraining(cases, chosen, device).run())
-    frame = table(runs)
+        count = len(chosen) * len(cases.cases)
+        console.print(f"{cases.world}: {count} runs of {cases.recipe.epochs} epochs on {device}")
+        tables.append(table(cases, chosen, StackedTraining(cases, chosen, device).run()))
+    frame = pd.concat(tables, ignore_index=True)
     write(frame, place / _FILE)
     console.print(by_noise(frame).as_rich())
     console.print(f"written: {place / _FILE}", soft_wrap=True)

@@ -25,10 +25,7 @@ from excessmtl.files import atomic_write
 from research.weighting import regrets
 
 _VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], Table]] = {
-    "by_noise": lambda frame, rows: regrets.by_noise(frame, rows or None),
-    "by_world": regrets.by_world,
-    "scores": lambda frame, rows: regrets.scores(frame, rows or None),
-    "weights": regrets.weights,
+    view.__name__: view for view in (regrets.by_noise, regrets.by_world, regrets.scores, regrets.weights)
 }
 _TABLE = re.compile(rf"(<!-- ({'|'.join(_VIEWS)}) (\S+)(.*)\n((?:.+\n)*?)-->\n)[^<]*(<!-- end -->)")
 

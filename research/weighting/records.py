@@ -1,8 +1,7 @@
 """The bench's table: one row per world, noise level, candidate and seed."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,70 +30,42 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    """What is known of one run."""
-
-    world: str
-    noise: float
-    candidate: str
-    seed: int
-    scores: dict[str, float]
-    weights: dict[str, float]
-    kinds: dict[str, str]
-    noisy_tasks: tuple[str, ...]
-
-    def as_row(self) -> dict[str, Any]:
-        """In the form that `excessmtl.analysis.regret` reads."""
-        accuracy = {task: kind == "classification" for task, kind in self.kinds.items()}
-        return {
-            "scores": self.scores,
-            "primary_metric": self.kinds,
-            "higher_is_better": accuracy,
-            "units": {task: SHARE if higher else "" for task, higher in accuracy.items()},
-            "noisy_tasks": self.noisy_tasks,
-        }
-
-
-def runs_of(cases: Cases, candidates: Sequence[Candidate], outcome: Outcome) -> Iterable[Run]:
-    """The runs of one world, one by one."""
-    names = [task.name for task in cases.tasks]
-    kinds = {task.name: "classification" if task.kind == classification else "regression" for task in cases.tasks}
-    scores, weights = outcome.scores.tolist(), outcome.weights.tolist()
-    for place, candidate in enumerate(candidates):
-        for case, (level, seed) in enumerate(cases.cases):
-            yield Run(
-                cases.world,
-                level,
-                candidate.name,
-                seed,
-                dict(zip(names, scores[place][case], strict=True)),
-                dict(zip(names, weights[place][case], strict=True)),
-                kinds,
-                cases.noisy_tasks,
-            )
-
-
-def table(runs: Iterable[Run]) -> pd.DataFrame:
-    """Scores, how much worse they are than each rival's of the same seed, and weights.
+def table(cases: Cases, candidates: Sequence[Candidate], outcome: Outcome) -> pd.DataFrame:
+    """The scores of one world, how much worse they are than each rival's of the same seed, and weights.
 
     `clean` and `overall` are means over the clean tasks and over all, empty where tasks have metrics of different
     kinds. `..._against_...` is in `unit`, points of accuracy or percent, and positive where the candidate is worse.
     """
-    known = {(run.world, run.noise, run.candidate, run.seed): run for run in runs}
+    accuracy = {task.name: task.kind == classification for task in cases.tasks}
+    # The columns of a run that `excessmtl.analysis.regret` reads.
+    known = {
+        "primary_metric": {task: "accuracy" if higher else "error" for task, higher in accuracy.items()},
+        "higher_is_better": accuracy,
+        "units": {task: SHARE if higher else "" for task, higher in accuracy.items()},
+        "noisy_tasks": cases.noisy_tasks,
+    }
+    scores, weights = (
+        {
+            (candidate.name, case): dict(zip(accuracy, own, strict=True))
+            for candidate, by_case in zip(candidates, values.tolist(), strict=True)
+            for case, own in zip(cases.cases, by_case, strict=True)
+        }
+        for values in (outcome.scores, outcome.weights)
+    )
+    mixed = len(set(accuracy.values())) > 1
     rows = []
-    for (world, noise, candidate, seed), run in known.items():
-        ours, mixed = run.as_row(), len(set(run.kinds.values())) > 1
-        row: dict[str, Any] = {"world": world, "noise": noise, "candidate": candidate, "seed": seed, "unit": unit(ours)}
+    for (name, (noise, seed)), own in scores.items():
+        ours, given = {**known, "scores": own}, weights[name, (noise, seed)]
+        row: dict[str, Any] = {"world": cases.world, "noise": noise, "candidate": name, "seed": seed}
+        row["unit"] = unit(ours)
         for group in GROUPS:
             tasks = group.tasks(ours)
-            row[group.name] = None if mixed else statistics.fmean(run.scores[task] for task in tasks)
+            row[group.name] = None if mixed else statistics.fmean(own[task] for task in tasks)
             for rival in RIVAL_NAMES:
-                theirs = known.get((world, noise, rival, seed))
-                regret = None if theirs is None else difference(ours, theirs.as_row(), tasks)
-                row[f"{group.name}_against_{rival}"] = regret
-        row["clean_weight"] = sum(weight for task, weight in run.weights.items() if task not in run.noisy_tasks)
-        row["smallest_weight"] = min(run.weights.values())
+                theirs = {**known, "scores": scores[rival, (noise, seed)]}
+                row[f"{group.name}_against_{rival}"] = difference(ours, theirs, tasks)
+        row["clean_weight"] = sum(weight for task, weight in given.items() if task not in cases.noisy_tasks)
+        row["smallest_weight"] = min(given.values())
         rows.append(row)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

@@ -36,49 +36,29 @@ def beyond(regrets: pd.DataFrame) -> pd.Series:
     return (regrets - 1).clip(lower=0).sum(axis=1).groupby(level="candidate", sort=False).sum()
 
 
-def by_noise(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Table:
-    """A row per candidate: its largest regret over the worlds at each noise level; None: all, the best first."""
+def by_noise(frame: pd.DataFrame, candidates: Sequence[str] = ()) -> Table:
+    """A row per candidate: its largest regret over the worlds at each noise level; none named: all, the best first."""
     regrets = in_tolerances(frame)
-    sums = beyond(regrets)
-    largest = regrets.groupby(level=["candidate", "noise"], sort=False).max()
-    levels = _levels(frame)
-    rows = []
-    for name in sums.sort_values(kind="stable").index if candidates is None else candidates:
-        cells = [f"{largest[group.name][name, level]:.1f}" for group in GROUPS for level in levels]
-        rows.append([name, *cells, f"{sums[name]:.1f}"])
+    sums = beyond(regrets).sort_values(kind="stable")
+    largest = regrets.groupby(level=["candidate", "noise"]).max().map("{:.1f}".format)
     title = (
         "Largest regret over the worlds, by noise, against the better of uniform and IMTL, in tolerances; "
         "what is beyond 1, summed over worlds and levels"
     )
-    return Table.of_texts(title, ["method", *_heads(levels), "beyond"], rows)
+    return _by_level(title, largest, list(candidates or sums.index), beyond=sums.map("{:.1f}".format))
 
 
 def by_world(frame: pd.DataFrame, candidates: Sequence[str]) -> Table:
     """A row per candidate and world: mean regret and, of several seeds, its standard error."""
-    means, errors = in_tolerances(frame), in_tolerances(frame, "sem")
-    levels = _levels(frame)
-
-    def cell(measure: str, place: tuple[str, str, float]) -> str:
-        error = errors[measure][place]
-        return f"{means[measure][place]:.1f}" + ("" if pd.isna(error) else f" ± {error:.1f}")
-
-    rows = [
-        [name, world, *(cell(group.name, (name, world, level)) for group in GROUPS for level in levels)]
-        for name in candidates
-        for world in dict.fromkeys(frame["world"])
-    ]
-    return Table.of_texts("Regret in tolerances, world by world", ["method", "benchmark", *_heads(levels)], rows)
+    errors = in_tolerances(frame, "sem").map(lambda error: "" if pd.isna(error) else f" ± {error:.1f}")
+    texts = in_tolerances(frame).map("{:.1f}".format) + errors
+    return _by_level("Regret in tolerances, world by world", texts, _with_worlds(frame, candidates))
 
 
-def scores(frame: pd.DataFrame, candidates: Sequence[str] | None = None) -> Table:
-    """A row per candidate: its mean scores at each noise level, of a table with one world."""
-    means = frame.groupby(["candidate", "noise"], sort=False)[[group.name for group in GROUPS]].mean()
-    levels = _levels(frame)
-    rows = [
-        [name, *(f"{means[group.name][name, level]:.4f}" for group in GROUPS for level in levels)]
-        for name in candidates or dict.fromkeys(frame["candidate"])
-    ]
-    return Table.of_texts("Scores", ["method", *_heads(levels)], rows)
+def scores(frame: pd.DataFrame, candidates: Sequence[str] = ()) -> Table:
+    """A row per candidate (none named: all): its mean scores at each noise level, of a table with one world."""
+    means = frame.groupby(["candidate", "noise"])[[group.name for group in GROUPS]].mean().map("{:.4f}".format)
+    return _by_level("Scores", means, list(candidates or frame["candidate"].unique()))
 
 
 def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> Table:
@@ -86,26 +66,21 @@ def weights(frame: pd.DataFrame, candidates: Sequence[str]) -> Table:
 
     And at the lowest level the smallest weight of a task, its mean over the seeds and its least.
     """
-    groups = frame.groupby(_CELL, sort=False)
-    shares, smallest = groups["clean_weight"].mean(), groups["smallest_weight"].agg(["mean", "min"])
-    levels = _levels(frame)
-    rows = [
-        [
-            name,
-            world,
-            *(f"{shares[name, world, level]:.2f}" for level in levels),
-            *(f"{smallest[which][name, world, levels[0]]:.3f}" for which in smallest),
-        ]
-        for name in candidates
-        for world in dict.fromkeys(frame["world"])
-    ]
-    heads = [*(f"clean share {level:g}" for level in levels), f"smallest {levels[0]:g}", "in the worst seed"]
-    return Table.of_texts("Weights", ["method", "benchmark", *heads], rows)
+    groups, lowest = frame.groupby(_CELL), frame["noise"].min()
+    shares = groups["clean_weight"].mean().map("{:.2f}".format).to_frame("clean share")
+    smallest = groups["smallest_weight"].agg(["mean", "min"]).xs(lowest, level="noise").map("{:.3f}".format)
+    further = {f"smallest {lowest:g}": smallest["mean"], "in the worst seed": smallest["min"]}
+    return _by_level("Weights", shares, _with_worlds(frame, candidates), **further)
 
 
-def _levels(frame: pd.DataFrame) -> list[float]:
-    return sorted(frame["noise"].unique())
+def _with_worlds(frame: pd.DataFrame, candidates: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, world) for name in candidates for world in frame["world"].unique()]
 
 
-def _heads(levels: Sequence[float]) -> list[str]:
-    return [f"{group.name} {level:g}" for group in GROUPS for level in levels]
+def _by_level(title: str, texts: pd.DataFrame, keys: Sequence[str | tuple[str, str]], **further: pd.Series) -> Table:
+    """A row per key (candidate, or candidate and world): `texts` at each noise level, and what is further known."""
+    wide = texts.unstack("noise")
+    wide.columns = [f"{measure} {level:g}" for measure, level in wide.columns]
+    wide = wide.assign(**further)
+    rows = [[*([key] if isinstance(key, str) else key), *wide.loc[key]] for key in keys]
+    return Table.of_texts(title, [*("method", "benchmark")[: wide.index.nlevels], *wide], rows)

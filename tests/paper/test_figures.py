@@ -27,12 +27,10 @@ def _toy(monkeypatch):
     monkeypatch.setattr(registry, "_FIGURES", {})
 
     @registry.figure("toy", "a line")
-    def draw(scale, out):
+    def draw(scale):
         picture = registry.canvas(2, 2)
         picture.subplots().plot([0, 1], [0, 1])
-        return registry.save_picture(picture, out, "toy") + registry.save_table(
-            [{"scale": scale, "x": 1 / 3}], out, "toy"
-        )
+        return registry.Drawing({"": [{"scale": scale, "x": 1 / 3}]}, {"": picture})
 
 
 ALL = (

@@ -10,13 +10,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excessmtl.paper.theory import dominated, formulation, front, stationarity
-from excessmtl.paper.theory.convergence import LEAST_RATE, broken, gaps, measure, rate
+from excessmtl.paper.theory.convergence import gaps, measure, rate
 from excessmtl.paper.theory.descent import ALGORITHM, PROOF, bound, descend, step_sizes
 from excessmtl.paper.theory.optimum import balance, solve, weighted_minimum
 from excessmtl.paper.theory.problems import KINDS, make
 from excessmtl.pareto import dominates, pareto_front
 
 HORIZONS = [1024, 8192, 32768]
+LEAST_RATE = 0.4
+"""The proof promises T^-0.5; a fit over a few horizons, with noise and a transient, may fall a little short."""
+
+
+def broken(rows, least_rate=LEAST_RATE):
+    """What the theorem promises and these rows of one problem do not keep, in words; empty when all is kept."""
+    names = ["stated", "duality_gap", "corollary_mean_weights"]
+    # With all tasks a step the same proof needs no factor m, so the sharper bound is asked for.
+    limit = "bound" if rows[0]["sampled"] == "one task" else "bound_without_m"
+    found = [
+        f"{row['problem']}, m={row['tasks']}, T={row['horizon']}: {name} {row[name]:.3g} above {limit} {row[limit]:.3g}"
+        for row in rows
+        for name in names
+        if row[name] > row[limit]
+    ]
+    if least_rate is not None and (fitted := rate(rows)) < least_rate:
+        found.append(f"{rows[0]['problem']}, m={rows[0]['tasks']}: rate {fitted:.2f} below {least_rate}")
+    return found
 
 
 def runs(tasks):

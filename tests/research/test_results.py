@@ -11,7 +11,7 @@ import pytest
 from excessmtl.analysis.collect import read_table, write_table
 from excessmtl.analysis.courses import read_epochs, read_steps
 from excessmtl.paper.claims.verdicts import verdicts
-from excessmtl.paper.collected import Runs, epochs_of, has_steps, steps_of
+from excessmtl.paper.collected import Runs
 from excessmtl.paper.methods import COMPARED
 from excessmtl.sweeps.study import read_study
 from made_up_runs import as_frame, write_course
@@ -142,14 +142,14 @@ def test_published_courses_are_means_over_stretches_of_steps(tmp_path):
     publish.main([str(tmp_path / "runs"), "-o", str(tmp_path / "study")])
     back = Runs.read([tmp_path / "study"])
     assert len(back.frame) == len(rows)
-    shown = [run for _, run in back.frame.iterrows() if has_steps(run)]
+    shown = [run for _, run in back.frame.dropna(subset="steps_path").iterrows()]
     assert {run.shown for run in shown} == set(COMPARED)
     whole = read_steps(tmp_path / "runs" / shown[0].folder / "steps.npz").losses
-    thin = steps_of(shown[0]).losses
+    thin = read_steps(shown[0].steps_path).losses
     assert (len(whole), len(thin)) == (300, 300)
     np.testing.assert_allclose(publish.thin(whole, 30), whole.to_numpy().reshape(30, 10, 2).mean(1), rtol=1e-6)
     original = read_epochs(tmp_path / "runs" / shown[0].folder / "metrics.csv")
-    pd.testing.assert_frame_equal(epochs_of(shown[0]).round(5), original.round(5))
+    pd.testing.assert_frame_equal(read_epochs(shown[0].metrics_path).round(5), original.round(5))
 
 
 def test_the_published_runs_are_those_of_the_studies_in_the_repository():

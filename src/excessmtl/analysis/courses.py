@@ -82,6 +82,11 @@ def read_epochs(path: Path) -> pd.DataFrame:
         ) from error
 
 
+def stretches(length: int, most: int) -> np.ndarray:
+    """To group by: the number of the stretch of each of `length` steps, at most `most` of nearly the same length."""
+    return np.arange(length) * min(most, length) // length
+
+
 def _array(archive: zipfile.ZipFile, name: str, dimensions: int, kinds: str) -> np.ndarray:
     """One array of the archive; what its header claims is checked before any memory is taken."""
     entry = archive.getinfo(f"{name}.npy")

@@ -64,18 +64,16 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None) -> Regrets | None
     A setting in which it cannot be told which runs belong together is left out, with a sentence.
     """
     label = default_method(frame) if method is None else method
-    if label is not None and label not in set(frame["label"]):
-        raise ValueError(f"there is no run of {label!r}; the methods of these runs are {_listed(frame)}")
-    if label is None or not _rivals(frame, label):
+    if label is None:
         return None
-    tables, left_out = [], []
-    for setting in settings(frame):
+    _check_labels(frame, [label])
+    rows, left_out = [], []
+    for setting in settings(frame) if _rivals(frame, label) else ():
         try:
-            tables.append(_regrets(setting, label, _rivals(setting.runs, label)))
+            rows += _regrets(setting, label, _rivals(setting.runs, label))
         except ValueError as error:
             left_out.append(f"{setting.name}: {error}")
-    joined = _joined(tables)
-    return Regrets(label, joined, tuple(left_out)) if len(joined) or left_out else None
+    return Regrets(label, _frame(rows), tuple(left_out)) if rows or left_out else None
 
 
 def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[str] | None = None) -> pd.DataFrame:
@@ -91,16 +89,9 @@ def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[s
     is infinitely bad. With a single seed both ends of the interval are the difference itself. The rival "itself at
     noise 0" is the method's own clean score on labels without noise.
     """
-    labels = set(frame["label"])
-    for label in (method, *(rivals or ())):
-        if label not in labels:
-            raise ValueError(f"there is no run of {label!r}; the methods of these runs are {_listed(frame)}")
-    return _joined(
-        [
-            _regrets(setting, method, _rivals(setting.runs, method) if rivals is None else rivals)
-            for setting in settings(frame)
-        ]
-    )
+    _check_labels(frame, [method, *(rivals or ())])
+    chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in settings(frame)]
+    return _frame([row for own, others in chosen for row in _regrets(own, method, others)])
 
 
 def difference(ours: Run, theirs: Run, tasks: Sequence[str]) -> float:
@@ -135,8 +126,11 @@ def _worse(metric: Metric, mine: float, other: float, relative: bool) -> float:
     return 100 * loss / abs(other)
 
 
-def _listed(frame: pd.DataFrame) -> str:
-    return ", ".join(dict.fromkeys(frame["label"]))
+def _check_labels(frame: pd.DataFrame, labels: Sequence[str]) -> None:
+    known = list(dict.fromkeys(frame["label"]))
+    for label in labels:
+        if label not in known:
+            raise ValueError(f"there is no run of {label!r}; the methods of these runs are {', '.join(known)}")
 
 
 def _rivals(runs: pd.DataFrame, method: str) -> list[str]:
@@ -185,5 +179,5 @@ def _rows(ours: _BySeed, theirs: _BySeed, rival: str, groups: Sequence[Group]) -
     return rows
 
 
-def _joined(tables: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
-    return pd.DataFrame([row for rows in tables for row in rows], columns=list(COLUMNS))
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -16,7 +16,7 @@ Run = Mapping[str, Any]
 """A row of `collect`'s table."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Metric:
     """How a task is scored: the name of the metric, its direction and its unit."""
 
@@ -81,8 +81,14 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
     """The settings of collected runs, in the order of the benchmarks' names."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, run in enumerate(frame.to_dict("records")):
-        groups.setdefault(_key(run), []).append(place)
-    return _named([_setting(frame.iloc[groups[key]]) for key in sorted(groups)])
+        names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
+        groups.setdefault((*names, tuple(metrics_of(run).items())), []).append(place)
+    return _named(
+        [
+            Setting(benchmark, source, epochs, noisy, dict(metrics), frame.iloc[places].reset_index(drop=True))
+            for (benchmark, source, epochs, noisy, metrics), places in sorted(groups.items())
+        ]
+    )
 
 
 def method_order(runs: pd.DataFrame) -> list[str]:
@@ -97,23 +103,6 @@ def metrics_of(run: Run) -> dict[str, Metric]:
         task: Metric(name, bool(run["higher_is_better"][task]), run["units"][task])
         for task, name in run["primary_metric"].items()
     }
-
-
-def _key(run: Run) -> tuple[Any, ...]:
-    metrics = tuple((task, own.name, own.higher_is_better, own.unit) for task, own in metrics_of(run).items())
-    return str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"]), metrics
-
-
-def _setting(group: pd.DataFrame) -> Setting:
-    first = group.iloc[0]
-    return Setting(
-        benchmark=str(first["benchmark"]),
-        source=str(first["source"]),
-        epochs=int(first["epochs"]),
-        noisy_tasks=tuple(first["noisy_tasks"]),
-        metrics=metrics_of(first),
-        runs=group.reset_index(drop=True),
-    )
 
 
 def _named(found: list[Setting]) -> list[Setting]:

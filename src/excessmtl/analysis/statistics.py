@@ -28,11 +28,12 @@ class Spread:
         return cls(mean, float(finite.std(ddof=1)) if len(finite) > 1 else math.nan, len(finite))
 
     @property
-    def half_width(self) -> float:
-        """Half of the 90 % t-interval of the mean; NaN where there are fewer than two numbers."""
+    def interval(self) -> tuple[float, float]:
+        """The 90 % t-interval of the mean; NaN where there are fewer than two numbers."""
         if self.count < 2:
-            return math.nan
-        return float(student.ppf((1 + CONFIDENCE) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
+            return math.nan, math.nan
+        half = float(student.ppf((1 + CONFIDENCE) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
+        return self.mean - half, self.mean + half
 
     def text(self, digits: int) -> str:
         """`mean ± deviation`, the latter from two numbers on."""
@@ -49,5 +50,4 @@ def interval(differences: Sequence[float]) -> tuple[float, float, float]:
         if extreme in differences:
             return extreme, extreme, extreme
     found = Spread.of(differences)
-    half = found.half_width if found.count > 1 else 0.0
-    return found.mean, found.mean - half, found.mean + half
+    return found.mean, *(found.interval if found.count > 1 else (found.mean, found.mean))

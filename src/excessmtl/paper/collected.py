@@ -1,4 +1,4 @@
-"""Collected runs as the paper's figures and claims see them, and the course of their training where it is known."""
+"""Collected runs as the paper's figures and claims see them, with the files of their training where there are any."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,11 +7,12 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.analysis.collect import collect
-from excessmtl.analysis.courses import Steps, file_in, read_epochs, read_steps
+from excessmtl.analysis.courses import file_in
 from excessmtl.paper.methods import with_shown_names
 from excessmtl.paper.subjects import Subject, subjects
 
 _IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
+_FILES = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,11 @@ class Runs:
     @classmethod
     def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
         """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
-        files = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
-        paths = {
-            column: pd.Series(
-                [None if root is None else file_in(root, folder, name) for folder in frame.folder], frame.index, object
-            )
-            for column, name in files.items()
-        }
-        return cls(with_shown_names(frame.assign(**paths)).drop_duplicates(_IDENTITY, ignore_index=True))
+        named = with_shown_names(frame)
+        for column, name in _FILES.items():
+            paths = [None if root is None else file_in(root, folder, name) for folder in frame.folder]
+            named[column] = pd.Series(paths, frame.index, object)
+        return cls(named.drop_duplicates(_IDENTITY, ignore_index=True))
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
@@ -48,23 +46,3 @@ class Runs:
         if wanted not in self._subjects:  # every claim asks
             self._subjects[wanted] = subjects(self.frame, wanted)
         return self._subjects[wanted]
-
-
-def has_steps(run: pd.Series) -> bool:
-    """Whether it is known what happened step by step."""
-    return run.steps_path is not None
-
-
-def has_epochs(run: pd.Series) -> bool:
-    """Whether it is known what every epoch ended with."""
-    return run.metrics_path is not None
-
-
-def epochs_of(run: pd.Series) -> pd.DataFrame:
-    """metrics.csv: one row per epoch."""
-    return read_epochs(run.metrics_path)
-
-
-def steps_of(run: pd.Series) -> Steps:
-    """steps.npz: one row per step, or per stretch of steps where the course was thinned."""
-    return read_steps(run.steps_path)

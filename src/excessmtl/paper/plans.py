@@ -6,13 +6,17 @@ takes the benchmarks' own recipes, the paper's noise levels, and real data where
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from excessmtl.benchmarks import sources
 from excessmtl.paper.methods import METHODS, PAPER
-from excessmtl.paper.registry import Data, RunConfigs, Scale
 from excessmtl.paper.subjects import stand_in
 from excessmtl.training.config import RunConfig
+
+Scale = Literal["quick", "paper"]
+SCALES = ("quick", "paper")
+Data = Mapping[str, str]
+"""Benchmark -> file or folder with its data."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
 
 def grid(
     wanted: str, scale: Scale, data: Data, methods: Sequence[str], noise: Sequence[float] | None = None
-) -> RunConfigs:
+) -> list[RunConfig]:
     """Methods x noise levels (the plan's, unless given) x seeds on one data set of the paper or its stand-in."""
     benchmark = benchmark_for(wanted, scale, data)
     plan = PLANS[scale][benchmark]

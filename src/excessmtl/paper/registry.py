@@ -1,6 +1,6 @@
 """What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
 
-A figure is a function that writes files into a folder: one that computes what it shows (`figure`), or one that is drawn
+A figure is a function that gives tables and pictures: one that computes what it shows (`figure`), or one that is drawn
 from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
 function into `paper/figures/`: the command finds it by name.
 """
@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,18 +20,39 @@ from matplotlib.figure import Figure as Canvas
 from excessmtl.files import atomic_write
 from excessmtl.paper import figures
 from excessmtl.paper.collected import Runs
+from excessmtl.paper.plans import SCALES, Data, Scale
 from excessmtl.paper.subjects import TITLES, Subject
 from excessmtl.training.config import RunConfig
 
-Scale = Literal["quick", "paper"]
-SCALES = ("quick", "paper")
-Draw = Callable[[Scale, Path], list[Path]]
-Data = Mapping[str, str]
-"""Benchmark -> file or folder with its data."""
-RunConfigs = list[RunConfig]
-Needs = Callable[[Scale, Data], RunConfigs]
-DrawSubject = Callable[[Subject, str, Path], list[Path]]
-"""(runs on the same data, how to name the files, folder) -> the files; none where these runs do not show it."""
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a figure shows; the keys are what the names of files add to the figure's."""
+
+    tables: Mapping[str, pd.DataFrame | Sequence[Mapping[str, Any]]]
+    pictures: Mapping[str, Canvas]
+
+    def save(self, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+        """Tables as CSV with six significant digits, pictures as these kinds of file; each whole or not there."""
+        files = {}
+        for suffix, table in self.tables.items():
+            text = pd.DataFrame(table).to_csv(index=False, float_format="%.6g")
+            files[folder / f"{name}{suffix}.csv"] = text.encode()
+        for suffix, picture in self.pictures.items():
+            for kind in kinds:
+                buffer = io.BytesIO()
+                picture.savefig(buffer, format=kind, dpi=95, metadata={"Date": None} if kind == "svg" else None)
+                files[folder / f"{name}{suffix}.{kind}"] = buffer.getvalue()
+        for path, content in files.items():
+            with atomic_write(path) as file:
+                file.write(content)
+        return list(files)
+
+
+Needs = Callable[[Scale, Data], list[RunConfig]]
+Compute = Callable[[Scale], Drawing]
+DrawSubject = Callable[[Subject], Drawing | None]
+"""From runs on the same data; None where these runs do not show it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,11 @@ class Figure:
 
     name: str
     summary: str
-    draw: Draw
+    compute: Compute
+
+    def draw(self, scale: Scale, out: Path) -> list[Path]:
+        """The files it wrote."""
+        return self.compute(scale).save(out, self.name)
 
 
 @dataclass(frozen=True)
@@ -59,20 +84,19 @@ class RunsFigure:
 
     def draw(self, runs: Runs, out: Path) -> list[Path]:
         """A picture and its numbers for each data set that the runs have: the paper's, stand-ins, or both."""
-        return [
-            path for subject in runs.subjects(self.about) for path in self.draw_one(subject, self.stem(subject), out)
-        ]
+        drawn = [(subject, self.draw_one(subject)) for subject in runs.subjects(self.about)]
+        return [path for subject, drawing in drawn if drawing for path in drawing.save(out, self.stem(subject))]
 
 
 _FIGURES: dict[str, Figure | RunsFigure] = {}
 
 
-def figure(name: str, summary: str) -> Callable[[Draw], Draw]:
+def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
     """Register a function as the figure `name`."""
 
-    def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, summary, draw)
-        return draw
+    def register(compute: Compute) -> Compute:
+        _FIGURES[name] = Figure(name, summary, compute)
+        return compute
 
     return register
 
@@ -101,8 +125,7 @@ def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
         raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(known)} and all")
     if scale not in SCALES:
         raise ValueError(f"--scale must be quick or paper, found {scale!r}")
-    checked: Scale = "paper" if scale == "paper" else "quick"
-    return list(known.values()) if name == "all" else [known[name]], checked
+    return list(known.values()) if name == "all" else [known[name]], cast(Scale, scale)
 
 
 def data_paths(pairs: Sequence[str]) -> Data:
@@ -123,23 +146,3 @@ def canvas(width: float, height: float) -> Canvas:
     picture = Canvas(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(picture)
     return picture
-
-
-def save_picture(picture: Canvas, folder: Path, name: str) -> list[Path]:
-    """PNG and SVG, each whole or not there."""
-    paths = []
-    for kind in ("png", "svg"):
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format=kind, dpi=95, metadata={"Date": None} if kind == "svg" else None)
-        paths.append(folder / f"{name}.{kind}")
-        with atomic_write(paths[-1]) as file:
-            file.write(buffer.getvalue())
-    return paths
-
-
-def save_table(rows: Sequence[Mapping[str, Any]], folder: Path, name: str) -> list[Path]:
-    """CSV with six significant digits."""
-    path = folder / f"{name}.csv"
-    with atomic_write(path) as file:
-        file.write(pd.DataFrame(list(rows)).to_csv(index=False, float_format="%.6g").encode())
-    return [path]

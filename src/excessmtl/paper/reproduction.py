@@ -5,7 +5,8 @@ from pathlib import Path
 
 from excessmtl.analysis.collect import collect
 from excessmtl.paper.collected import Runs
-from excessmtl.paper.registry import Data, Figure, RunsFigure, Scale
+from excessmtl.paper.plans import Data, Scale
+from excessmtl.paper.registry import Figure, RunsFigure
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.outcome import SweepWatcher
 from excessmtl.sweeps.preflight import check_runs

@@ -1,4 +1,4 @@
-"""Mean and spread over seeds, as rows of a figure's table."""
+"""Mean and spread over seeds, as the table of a figure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.analysis.statistics import Spread
+from excessmtl.paper.subjects import Subject
 
 
-def over_seeds(values: pd.Series, name: str) -> dict[str, float]:
-    """`name` (the mean), `name_sd`, and the bounds of the 90 % interval of the mean; NaN where one seed is all."""
-    spread = Spread.of(pd.to_numeric(values).astype(float))
-    bounds = {f"{name}_low": spread.mean - spread.half_width, f"{name}_high": spread.mean + spread.half_width}
-    return {name: spread.mean, f"{name}_sd": spread.deviation, **bounds}
-
-
-def summary_rows(runs: pd.DataFrame, columns: Mapping[str, pd.Series]) -> list[dict[str, Any]]:
+def over_seeds(subject: Subject, columns: Mapping[str, pd.Series], **known: Any) -> pd.DataFrame:
     """One row per method and noise level: each column over the seeds, and how many runs there were.
 
     Args:
-        runs: with the columns `shown`, `noise` and `seed`.
-        columns: what to summarise, aligned with `runs`; a run that diverged has no number there.
+        subject: what the runs were trained on.
+        columns: what to summarise, by run; a run that diverged has no number there. Each gives its mean, `_sd`, and the
+            bounds of the mean's 90 % interval, `_low` and `_high`, which are NaN where one seed is all.
+        known: what every row says, besides the data and the epochs.
     """
     rows = []
+    runs = subject.runs.loc[next(iter(columns.values())).index]
     for (shown, noise), group in runs.groupby(["shown", "noise"], sort=True):
-        row: dict[str, Any] = {"method": shown, "noise": noise, "seeds": group.seed.nunique()}
+        row = {"data": subject.title, "epochs": subject.epochs, **known}
+        row |= {"method": shown, "noise": noise, "seeds": group.seed.nunique()}
         for name, values in columns.items():
-            row |= over_seeds(values.loc[group.index], name)
+            spread = Spread.of(pd.to_numeric(values.loc[group.index]).astype(float))
+            names = (name, f"{name}_sd", f"{name}_low", f"{name}_high")
+            row |= dict(zip(names, (spread.mean, spread.deviation, *spread.interval), strict=True))
         rows.append(row)
-    return rows
+    return pd.DataFrame(rows)

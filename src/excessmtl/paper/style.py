@@ -1,13 +1,15 @@
 """One look for all figures: each method has its colour and marker everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from excessmtl.paper.methods import METHODS, ROBUST
+from excessmtl.paper.subjects import Subject
 
 ORDER = tuple(METHODS)
 SMALL = 8
@@ -20,10 +22,21 @@ def look(shown: str) -> dict[str, Any]:
     return {**METHODS[shown].look.in_matplotlib, **emphasis}
 
 
+def by_method(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each method in a table, in the order of all legends."""
+    return ((shown, table[table.method == shown]) for shown in ORDER if shown in set(table.method))
+
+
 def heading(picture: Figure, text: str) -> None:
     """A line above all panels; two where one would be wider than the picture."""
     fits = len(text) <= _CHARACTERS_PER_INCH * picture.get_figwidth()
     picture.suptitle(text if fits else text.replace("; ", "\n", 1), fontsize=SMALL + 1)
+
+
+def spread_heading(picture: Figure, subject: Subject, table: pd.DataFrame, drawn_as: str) -> None:
+    """Which data, how long, and what the spread is that is drawn as bands or bars."""
+    spread = f"{drawn_as}: one standard deviation over seeds" if table.seeds.max() > 1 else "one seed"
+    heading(picture, f"{subject.title}; {subject.epochs} epochs; {spread}")
 
 
 def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from excessmtl.analysis.courses import QUANTITIES, file_in, read_epochs, read_steps
 from excessmtl.analysis.settings import Setting
@@ -51,13 +52,8 @@ def explorable(folder: Path, settings: list[Setting]) -> Explorable:
 def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
     """At most `points` rows, each the mean of `width` consecutive ones (the last of what is left); NaN is left out."""
     width = max(1, -(-len(values) // points))
-    missing = -len(values) % width
-    padded = np.concatenate([values, np.full((missing, *values.shape[1:]), np.nan)]).astype(float)
-    blocks = padded.reshape(-1, width, *values.shape[1:])
-    known = np.isfinite(blocks)
-    count = known.sum(1)
-    total = np.where(known, blocks, 0).sum(1)
-    return width, np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    finite = pd.DataFrame(np.where(np.isfinite(values), values, np.nan), dtype=float)
+    return width, finite.groupby(np.arange(len(values)) // width).mean().to_numpy()
 
 
 def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:

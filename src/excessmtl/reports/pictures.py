@@ -1,7 +1,6 @@
 """Pictures in the folder of the runs, as `excessmtl reproduce` draws them, embedded in the page."""
 
 import base64
-from dataclasses import dataclass
 from pathlib import Path
 
 from excessmtl.analysis.courses import is_plain_file
@@ -9,17 +8,10 @@ from excessmtl.analysis.courses import is_plain_file
 _KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture as an address that needs no other file."""
+def pictures_in(folder: Path) -> list[dict[str, str]]:
+    """Name and address of every picture below `folder`, once: of the same picture as SVG and PNG, the smaller file.
 
-    name: str
-    address: str
-
-
-def pictures_in(folder: Path) -> list[Picture]:
-    """Every picture below `folder`, once: of the same picture as SVG and as PNG, the smaller file.
-
+    An address holds the whole picture and needs no other file.
     Links that lead out of the folder are left out: the page may be passed on, and what they point to may not.
     """
     found: dict[Path, Path] = {}
@@ -28,7 +20,7 @@ def pictures_in(folder: Path) -> list[Picture]:
             other = found.get(path.with_suffix(""))
             if other is None or path.stat().st_size < other.stat().st_size:
                 found[path.with_suffix("")] = path
-    return [Picture(name.name, _address(path)) for name, path in found.items()]
+    return [{"name": name.name, "address": _address(path)} for name, path in found.items()]
 
 
 def _address(path: Path) -> str:

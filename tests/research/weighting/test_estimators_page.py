@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from research.weighting.page import filled, main
-from research.weighting.records import COLUMNS, runs_of, table
+from research.weighting.records import COLUMNS, table
 from research.weighting.stacked import StackedTraining
 from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM
 from research.weighting.worlds import WORLDS, load
@@ -70,7 +70,7 @@ def test_a_row_that_its_file_does_not_have_is_named():
 def test_a_world_trained_again_gives_the_numbers_of_the_file():
     candidates = [UNIFORM, IMTL, SHIPPED]
     cases = load("teacher-narrow", [0.0, 0.5, 1.0], range(100, 106))
-    again = table(runs_of(cases, candidates, StackedTraining(cases, candidates, "cpu").run()))
+    again = table(cases, candidates, StackedTraining(cases, candidates, "cpu").run())
     key = ["world", "noise", "candidate", "seed"]
     both = again.merge(pd.read_csv(DOCS / "data/estimators/trust.csv"), on=key, suffixes=("", "_then"))
     assert len(both) == len(again) == 3 * 3 * 6

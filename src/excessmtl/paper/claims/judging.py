@@ -1,4 +1,4 @@
-"""How single checks become a finding: over methods, over the two forms of the paper's ExcessMTL, over data sets.
+"""What a claim is, and how answers about single methods become a finding: over methods, forms and data sets.
 
 Claims about ExcessMTL are about Algorithm 1. The paper does not say everywhere whether excess risks were divided by
 their initial values, so such a claim holds where it does for one of the two forms; ours is shown with them.
@@ -6,84 +6,101 @@ their initial values, so such a claim holds where it does for one of the two for
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from excessmtl.paper.claims.measures import Lacking
 from excessmtl.paper.collected import Runs
 from excessmtl.paper.methods import PAPER_EXCESS, ROBUST
-from excessmtl.paper.subjects import TITLES, Subject
+from excessmtl.paper.subjects import TITLES
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a claim holds (None: the runs cannot tell), and the numbers."""
+    """Whether something holds (None: the runs cannot tell), and the numbers."""
 
     holds: bool | None
     evidence: str
 
 
+Judge = Callable[[Any], Finding]
+"""Of what the claim is about: a `Subject`, or all `Runs`."""
+Ask = Callable[..., Finding]
+"""Of the same and the name of a method. Raises `Lacking` where runs are missing."""
+
+
 @dataclass(frozen=True)
-class Check:
-    """One thing a rule asks, answered."""
+class Claim:
+    """A claim of the paper and the rule it is judged by, in words and as a function."""
 
-    ok: bool
+    where: str
+    """Section and figure of the paper."""
+    on: str | None
+    """The data set of the paper that it is about; None: all runs together."""
     text: str
+    """In our words."""
+    rule: str
+    """What "holds" means here."""
+    judge: Judge
+
+    def finding(self, runs: Runs) -> Finding:
+        """By the paper's own data; what stand-ins say is evidence, not a verdict."""
+        if self.on is None:
+            return self.judge(runs)
+        found = runs.subjects(self.on)
+        finding = Finding(None, f"{TITLES[self.on]} is not in the runs")
+        if found and found[0].is_the_papers:
+            finding, found = guarded(self.judge, found[0]), found[1:]
+        aside = [f"On {subject.title}, {in_words(guarded(self.judge, subject))}" for subject in found]
+        return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
 
-Test = Callable[[str], Check]
-Data = TypeVar("Data")
-
-
-def _try(test: Test, shown: str) -> Finding:
-    try:
-        check = test(shown)
-    except Lacking as lacking:
-        return Finding(None, f"{shown}: not in the runs ({lacking})")
-    return Finding(check.ok, f"{shown}: {'as claimed' if check.ok else 'not as claimed'}, {check.text}")
-
-
-def every(names: Sequence[str], test: Test) -> Finding:
+def every(names: Sequence[str], ask: Ask) -> Judge:
     """Holds where all methods pass; one that fails settles it, one that is missing leaves it open."""
-    found = [_try(test, shown) for shown in names]
-    answers = [one.holds for one in found]
-    holds = False if False in answers else None if None in answers else True
-    return Finding(holds, "; ".join(one.evidence for one in found))
+    return lambda data: _first(_answers(names, ask, data), (False, None, True))
 
 
-def some(names: Sequence[str], test: Test) -> Finding:
+def some(names: Sequence[str], ask: Ask) -> Judge:
     """Holds where one method passes; one that is missing might have."""
-    found = [_try(test, shown) for shown in names]
-    answers = [one.holds for one in found]
-    holds = True if True in answers else None if None in answers else False
-    return Finding(holds, "; ".join(one.evidence for one in found))
+    return lambda data: _first(_answers(names, ask, data), (True, None, False))
 
 
-def excess(test: Test) -> Finding:
+def excess(ask: Ask) -> Judge:
     """Holds where one form of the paper's ExcessMTL passes; the robust one is shown too."""
-    found = [_try(test, shown) for shown in (*PAPER_EXCESS, ROBUST)]
-    answers = [one.holds for one in found[: len(PAPER_EXCESS)]]
-    holds = True if True in answers else False if False in answers else None
-    return Finding(holds, "; ".join(one.evidence for one in found))
+
+    def judge(data: Any) -> Finding:
+        decided = _first(_answers(PAPER_EXCESS, ask, data), (True, False, None))
+        (ours,) = _answers([ROBUST], ask, data)
+        return Finding(decided.holds, f"{decided.evidence}; {ours.evidence}")
+
+    return judge
 
 
-def both(first: Finding, second: Finding) -> Finding:
+def both(first: Judge, second: Judge) -> Judge:
     """Holds where both do."""
-    answers = (first.holds, second.holds)
-    holds = False if False in answers else None if None in answers else True
-    return Finding(holds, f"{first.evidence}. {second.evidence}")
+    return lambda data: _first([first(data), second(data)], (False, None, True), ". ")
 
 
-def on_data(wanted: str, judge: Callable[[Subject], Finding], runs: Runs) -> Finding:
-    """Judge on one data set of the paper: by its own data; what stand-ins say is evidence, not a verdict."""
-    found = runs.subjects(wanted)
-    own = [subject for subject in found if subject.is_the_papers]
-    others = [subject for subject in found if not subject.is_the_papers]
-    finding = guarded(judge, own[0]) if own else Finding(None, f"{TITLES[wanted]} is not in the runs")
-    aside = [f"On {subject.title}, {in_words(guarded(judge, subject))}" for subject in [*own[1:], *others]]
-    return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
+def all_of(*asks: Ask) -> Ask:
+    """Passes where all of the questions do."""
+    return lambda data, shown, **more: _first([ask(data, shown, **more) for ask in asks], (False, True))
 
 
-def guarded(judge: Callable[[Data], Finding], data: Data) -> Finding:
+def no(ask: Ask) -> Ask:
+    """The same numbers, the other answer."""
+
+    def opposite(data: Any, shown: str) -> Finding:
+        found = ask(data, shown)
+        return Finding(not found.holds, found.evidence)
+
+    return opposite
+
+
+def untold(reason: str) -> Judge:
+    """A claim that no run can tell anything about."""
+    return lambda runs: Finding(None, reason)
+
+
+def guarded(judge: Judge, data: Any) -> Finding:
     """A judgement, open where runs are missing."""
     try:
         return judge(data)
@@ -95,3 +112,21 @@ def in_words(finding: Finding) -> str:
     """For evidence that is not the verdict."""
     words = {True: "the rule is met", False: "the rule is not met", None: "the runs cannot tell"}[finding.holds]
     return f"{words}: {finding.evidence}"
+
+
+def _answers(names: Sequence[str], ask: Ask, data: Any) -> list[Finding]:
+    answers = []
+    for shown in names:
+        try:
+            found = ask(data, shown)
+            told = f"{'as claimed' if found.holds else 'not as claimed'}, {found.evidence}"
+            answers.append(Finding(bool(found.holds), f"{shown}: {told}"))
+        except Lacking as lacking:
+            answers.append(Finding(None, f"{shown}: not in the runs ({lacking})"))
+    return answers
+
+
+def _first(found: Sequence[Finding], order: Sequence[bool | None], separator: str = "; ") -> Finding:
+    """All evidence, and the first answer in this order that was given."""
+    answers = [one.holds for one in found]
+    return Finding(next(one for one in order if one in answers), separator.join(one.evidence for one in found))

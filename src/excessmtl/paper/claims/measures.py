@@ -17,6 +17,8 @@ POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
 whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference."""
 _SEEDS_FOR_INTERVAL = 3
 """With two seeds the 90 % interval is nine standard deviations wide and would settle nothing."""
+_HIGH = 0.6
+"""Noise that deserves the name."""
 
 Pick = Callable[[Setting], Measure]
 """Which measure of a setting is meant."""
@@ -39,26 +41,6 @@ def _of_groups(key: str) -> Pick:
 CLEAN, NOISY, OVERALL = _of_groups("clean_score"), _of_groups("noisy_score"), _of_groups("overall_score")
 
 
-def task_score(task: str) -> Pick:
-    """The primary metric of one task."""
-    return lambda setting: measures.task_score(setting, task)
-
-
-def task_loss(task: str) -> Pick:
-    """The loss of one task on the (clean) test set."""
-    return lambda setting: measures.task_loss(task)
-
-
-def name_of(subject: Subject, pick: Pick) -> str:
-    """What evidence calls the measure."""
-    return pick(subject.setting).title.partition(":")[0]
-
-
-def higher_is_better(subject: Subject, pick: Pick) -> bool:
-    """The direction of the measure."""
-    return pick(subject.setting).better == "higher"
-
-
 @dataclass(frozen=True)
 class Difference:
     """Seed by seed: points of a share, percent of another score, or plain units."""
@@ -76,9 +58,7 @@ class Difference:
     def interval(self) -> tuple[float, float] | None:
         """90 % of Student's t, from three seeds on."""
         spread = Spread.of(self.by_seed)
-        if spread.count < _SEEDS_FOR_INTERVAL:
-            return None
-        return spread.mean - spread.half_width, spread.mean + spread.half_width
+        return None if spread.count < _SEEDS_FOR_INTERVAL else spread.interval
 
     @property
     def is_clear(self) -> bool:
@@ -86,10 +66,10 @@ class Difference:
         return self.mean > self.margin and (self.interval is None or self.interval[0] > 0)
 
     def __str__(self) -> str:
-        text = f"{self.mean:+.2f}{self.unit}" if not self.unit else f"{self.mean:+.1f} {self.unit}"
+        digits, seeds = 1 if self.unit else 2, len(self.by_seed)
+        text = f"{self.mean:+.{digits}f} {self.unit}".rstrip()
         if self.interval is None:
-            return f"{text} ({_seeds(len(self.by_seed))})"
-        digits = 1 if self.unit else 2
+            return f"{text} ({seeds} seed{'' if seeds == 1 else 's'})"
         low, high = (f"{bound:+.{digits}f}" for bound in self.interval)
         return f"{text} (90 % interval {low} to {high})"
 
@@ -137,22 +117,17 @@ def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
     return Difference(_paired(before, after), "", WEIGHT)
 
 
-def clean_share_of_tasks(subject: Subject) -> float:
-    """The clean weight of uniform weighting."""
-    return len(subject.setting.clean_tasks) / len(subject.setting.tasks)
-
-
 def levels(subject: Subject, shown: str) -> list[float]:
-    """The noise levels a method was run at, ascending."""
-    return sorted(subject.of(shown).noise.unique().tolist())
+    """The noise levels a method was run at, ascending: none, and up to a high one."""
+    found = sorted(subject.of(shown).noise.unique().tolist())
+    if not found or found[0] > 0 or found[-1] < _HIGH:
+        raise Lacking(f"runs of {shown} without noise and with at least {_HIGH:g}")
+    return found
 
 
-def high_noise(subject: Subject, shown: str, least: float = 0.6) -> float:
-    """The highest noise level a method was run at, which must be high, next to one without noise."""
-    found = levels(subject, shown)
-    if not found or found[0] > 0 or found[-1] < least:
-        raise Lacking(f"runs of {shown} without noise and with at least {least:g}")
-    return found[-1]
+def high_noise(subject: Subject, shown: str) -> float:
+    """The highest noise level a method was run at."""
+    return levels(subject, shown)[-1]
 
 
 def _paired(first: pd.Series, second: pd.Series) -> tuple[float, ...]:
@@ -168,7 +143,3 @@ def _worse(second: pd.Series, first: pd.Series, measure: Measure) -> Difference:
     if measure.unit == "%":
         return Difference(_paired(sign * 100 * first, sign * 100 * second), "points", POINTS)
     return Difference(_paired(-sign * 100 * second / first, -sign * 100 * first / first), "%", PERCENT)
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"

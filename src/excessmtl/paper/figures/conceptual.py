@@ -1,13 +1,13 @@
 """Figure 1 of the paper from a real two-task problem: the front, both kinds of balance, and where each method ends."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure as Canvas
 
-from excessmtl.paper.registry import Scale, canvas, figure, save_picture, save_table
+from excessmtl.paper.plans import Scale
+from excessmtl.paper.registry import Drawing, canvas, figure
 from excessmtl.paper.theory.convergence import Row
 from excessmtl.paper.theory.descent import ALGORITHM, descend
 from excessmtl.paper.theory.library import train
@@ -50,18 +50,17 @@ def endings(solved: Solved, steps: int, runs: int) -> list[Row]:
     ]
     at = descend(solved, 16 * steps, max(runs, 2), 0, ALGORITHM)
     rows.append(_row("ExcessMTL, excess risks known", problem, at.mean_theta, float(at.mean_weights[:, 0].mean())))
-    jobs = [(name, seed) for name in METHODS for seed in range(runs)]
-    found = Parallel(n_jobs=2)(delayed(_end)(problem, *METHODS[name], steps, seed) for name, seed in jobs)
-    for name in METHODS:
-        mine = [one for (other, _), one in zip(jobs, found, strict=True) if other == name]
-        thetas, weights = np.array([theta for theta, _ in mine]), [weight for _, weight in mine]
-        rows.append(_row(name, problem, thetas, float(np.mean(weights))))
+    jobs = [delayed(_end)(problem, *chosen, steps, seed) for chosen in METHODS.values() for seed in range(runs)]
+    found = Parallel(n_jobs=2)(jobs)
+    for name, first in zip(METHODS, range(0, len(jobs), runs), strict=True):
+        thetas, weights = zip(*found[first : first + runs], strict=True)
+        rows.append(_row(name, problem, np.array(thetas), float(np.mean(weights))))
     return rows
 
 
 def _end(problem: Problem, method: str, options: dict[str, Any], steps: int, seed: int) -> tuple[Array, float]:
-    run = train(problem, method, options, steps, 0.05, batch=16, seed=seed)
-    return run.thetas[-steps // 4 :].mean(0), float(run.weights[-steps // 4 :, 0].mean())
+    thetas, weights = train(problem, method, options, steps, 0.05, batch=16, seed=seed)
+    return thetas[-steps // 4 :].mean(0), float(weights[-steps // 4 :, 0].mean())
 
 
 def _row(name: str, problem: Problem, thetas: Array, weight: float) -> Row:
@@ -77,7 +76,7 @@ def _row(name: str, problem: Problem, thetas: Array, weight: float) -> Row:
 
 
 @figure("conceptual", "Figure 1: front of two tasks, equal losses against equal excess risks, where each method ends")
-def conceptual(scale: Scale, out: Path) -> list[Path]:
+def conceptual(scale: Scale) -> Drawing:
     """Draw and tabulate."""
     solved = solve(two_tasks())
     rows = endings(solved, *((2000, 2) if scale == "quick" else (10_000, 10)))
@@ -86,8 +85,7 @@ def conceptual(scale: Scale, out: Path) -> list[Path]:
     assert pareto_front(front).all()  # convex tasks: every weighting gives a point of the front
     rows = [{**row, "floor_1": solved.floors[0], "floor_2": solved.floors[1]} for row in rows]
     curve = [{"weight_1": w, "loss_1": a, "loss_2": b} for w, (a, b) in zip(share, front, strict=True)]
-    paths = save_table(rows, out, "conceptual") + save_table(curve[::5], out, "conceptual_front")
-    return paths + save_picture(_picture(solved, front, rows), out, "conceptual")
+    return Drawing({"": rows, "_front": curve[::5]}, {"": _picture(solved, front, rows)})
 
 
 def _picture(solved: Solved, front: Array, rows: list[Row]) -> Canvas:

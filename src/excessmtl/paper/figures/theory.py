@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from itertools import chain, pairwise
 
+import pandas as pd
 from joblib import Parallel, delayed
 
-from excessmtl.paper.registry import Scale, figure, save_picture, save_table
+from excessmtl.paper.plans import Scale
+from excessmtl.paper.registry import Drawing, figure
 from excessmtl.paper.theory import assumptions, dominated, formulation, front, plots, stationarity
 from excessmtl.paper.theory.convergence import Row, measure, rate
 from excessmtl.paper.theory.descent import ALGORITHM, PROOF, Variant
@@ -67,45 +67,44 @@ def _transient(runs: int) -> list[Row]:
     return [{**row, "rate_since_the_row_above": value} for row, value in zip(rows, since, strict=True)]
 
 
-def _wrong(kind: str, plan: Plan) -> list[Row]:
-    return measure(solve(make(kind, 2)), plan.all_tasks[2], plan.runs, 0, replace(ALGORITHM, towards=-1))
-
-
-def _assumptions(kind: str, plan: Plan) -> list[Row]:
-    return assumptions.compare(solve(make(kind, 2)), plan.assumptions, plan.runs, 0)
-
-
-def _estimators(kind: str, plan: Plan) -> list[Row]:
-    return assumptions.estimators(solve(make(kind, 2)), plan.library_steps, 8, plan.library_runs)
+def _with_two_tasks(kind: str, plan: Plan) -> dict[str, list[Row]]:
+    """The tables that need nothing but a problem of two tasks."""
+    solved = solve(make(kind, 2))
+    wrong = replace(ALGORITHM, towards=-1)
+    return {
+        "wrong_update": measure(solved, plan.all_tasks[2], plan.runs, 0, wrong),
+        "assumptions": assumptions.compare(solved, plan.assumptions, plan.runs, 0),
+        "estimators": assumptions.estimators(solved, plan.library_steps, 8, plan.library_runs),
+    }
 
 
 def rates(rows: Sequence[Row]) -> list[Row]:
     """The fitted rate and the range of looseness of each problem and oracle, where three or more horizons were run."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["problem"], row["tasks"], row["sampled"]), []).append(row)
-    return [
-        {
-            "problem": problem,
-            "tasks": tasks,
-            "sampled": sampled,
-            "horizons": f"{group[0]['horizon']}..{group[-1]['horizon']}",
-            "rate": rate(group),
-            # Shorter than this the proof's weights have hardly moved, and neither has the gap.
-            "long_enough": sampled == "all tasks" or group[0]["horizon"] >= 64 * tasks**2,
-            "under_bound": all(row["duality_gap"] <= row["bound"] for row in group),
-            "smallest_looseness": min(row["looseness"] for row in group),
-            "largest_looseness": max(row["looseness"] for row in group),
-            # The gap cannot exceed B_l, so before this horizon the bound says nothing.
-            "first_horizon_with_bound_below_B_l": int(group[0]["horizon"] * (group[0]["bound"] / group[0]["B_l"]) ** 2),
-        }
-        for (problem, tasks, sampled), group in groups.items()
-        if len(group) >= 3
-    ]
+    found = []
+    for (problem, tasks, sampled), table in pd.DataFrame(rows).groupby(["problem", "tasks", "sampled"], sort=False):
+        first = table.iloc[0]
+        if len(table) >= 3:
+            found.append(
+                {
+                    "problem": problem,
+                    "tasks": tasks,
+                    "sampled": sampled,
+                    "horizons": f"{first.horizon}..{table.horizon.iloc[-1]}",
+                    "rate": rate(table.to_dict("records")),
+                    # Shorter than this the proof's weights have hardly moved, and neither has the gap.
+                    "long_enough": sampled == "all tasks" or first.horizon >= 64 * tasks**2,
+                    "under_bound": (table.duality_gap <= table.bound).all(),
+                    "smallest_looseness": table.looseness.min(),
+                    "largest_looseness": table.looseness.max(),
+                    # The gap cannot exceed B_l, so before this horizon the bound says nothing.
+                    "first_horizon_with_bound_below_B_l": int(first.horizon * (first.bound / first.B_l) ** 2),
+                }
+            )
+    return found
 
 
 @figure("theory", "Theorem 3.1, Corollary 3.2, Theorem 3.3 and the formulation, on problems with known constants")
-def theory(scale: Scale, out: Path) -> list[Path]:
+def theory(scale: Scale) -> Drawing:
     """Run, tabulate, draw."""
     plan = PLANS[scale]
     converge = [
@@ -118,23 +117,18 @@ def theory(scale: Scale, out: Path) -> list[Path]:
         delayed(stationarity.study)(plan.network, plan.runs),
         delayed(dominated.endings)(),
         delayed(_transient)(plan.runs),
-        *(delayed(function)(kind, plan) for function in (_estimators, _wrong, _assumptions) for kind in KINDS),
     ]
-    done = Parallel(n_jobs=2)(converge + others)
-    gaps = [row for rows in done[: len(converge)] for row in rows]
-    (network, curve), (ends, ways), transient, *rest = done[len(converge) :]
-    library, wrong, variants = (
-        [row for rows in rest[i : i + len(KINDS)] for row in rows] for i in range(0, 3 * len(KINDS), len(KINDS))
-    )
+    two_tasks = [delayed(_with_two_tasks)(kind, plan) for kind in KINDS]
+    *done, (network, curve), (ends, ways), transient = Parallel(n_jobs=2)(two_tasks + converge + others)
+    gaps = list(chain.from_iterable(done[len(KINDS) :]))
+    small = {name: [row for tables in done[: len(KINDS)] for row in tables[name]] for name in done[0]}
     edge, approach = front.approach(solve(make("logistic", 2)), _QUARTERS[:3], plan.runs, 0)
     bulge, reached, summary = formulation.scalarizations()
     tables = {
         "convergence": gaps,
         "rates": rates(gaps),
         "transient": transient,
-        "wrong_update": wrong,
-        "assumptions": variants,
-        "estimators": library,
+        **small,
         "front": approach,
         "stationarity": network,
         "stationarity_steps": curve,
@@ -145,10 +139,11 @@ def theory(scale: Scale, out: Path) -> list[Path]:
     }
     pictures = {
         "convergence": plots.convergence(gaps),
-        "assumptions": plots.assumptions(variants),
+        "assumptions": plots.assumptions(small["assumptions"]),
         "front": plots.front(edge, approach),
         "stationarity": plots.stationarity(network, curve),
         "formulation": plots.formulation(bulge, reached, ends, ways),
     }
-    paths = [path for name, rows in tables.items() for path in save_table(rows, out, f"theory_{name}")]
-    return paths + [path for name, drawn in pictures.items() for path in save_picture(drawn, out, f"theory_{name}")]
+    return Drawing(
+        {f"_{name}": rows for name, rows in tables.items()}, {f"_{name}": drawn for name, drawn in pictures.items()}
+    )

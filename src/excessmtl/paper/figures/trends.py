@@ -1,7 +1,7 @@
-"""Figures 5, 6, 7 and 9: overall score, clean score and clean weight against the noise level."""
+"""Figures 5 to 9: scores and the weight of the clean tasks against the noise level."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,55 +9,82 @@ from matplotlib.figure import Figure
 
 from excessmtl.analysis.measures import score_measures
 from excessmtl.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
-from excessmtl.paper.plans import grid
-from excessmtl.paper.registry import Data, RunConfigs, Scale, canvas, drawn_from_runs, save_picture, save_table
-from excessmtl.paper.seeds import summary_rows
-from excessmtl.paper.style import ORDER, heading, legend_below, log_scale, look, tidy
+from excessmtl.paper.plans import Data, Scale, grid
+from excessmtl.paper.registry import Drawing, canvas, drawn_from_runs
+from excessmtl.paper.seeds import over_seeds
+from excessmtl.paper.style import by_method, legend_below, log_scale, look, spread_heading, tidy
 from excessmtl.paper.subjects import Subject
+from excessmtl.training.config import RunConfig
 
 _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
 VALIDATED = (ROBUST, PAPER, NORMALISED, MGDA, MOML)
-_PANELS = {"overall_score": "all tasks", "clean_score": "clean tasks", "clean_weight": "weight of the clean tasks"}
+DENSE = tuple(name for name in COMPARED if name != NORMALISED)
+"""Tasks with losses of different kinds: the paper's form is normalised there already."""
+_TRENDS = ("overall_score", "clean_score", "noisy_score", "clean_weight")
+_DENSE_PANELS = {
+    "segmentation/pixel_accuracy": ("segmentation (noisy labels)", "pixel accuracy, %", 100.0),
+    "depth/rel_error": ("depth", "relative error, %, lower is better", 100.0),
+    "normals/within_11.25": ("surface normals", "within 11.25 degrees, %", 100.0),
+}
 
 
-def trend_rows(subject: Subject, methods: Sequence[str]) -> list[dict[str, object]]:
-    """The table behind the picture: every score and weight by method and noise level."""
-    runs = subject.of(methods)
-    if runs.empty or subject.setting.common_metric is None:
-        return []
-    columns = {name: runs[name] for name in ("overall_score", "clean_score", "noisy_score", "clean_weight")}
-    tasks = list(subject.runs.iloc[0].scores)
-    columns |= {f"score_{task}": pd.Series([own[task] for own in runs.scores], index=runs.index) for task in tasks}
-    metric = subject.runs.iloc[0].primary_metric[tasks[0]]
-    known = {"data": subject.title, "epochs": subject.epochs, "metric": metric}
-    return [{**known, **row} for row in summary_rows(runs, columns)]
-
-
-def trend_picture(subject: Subject, rows: Sequence[dict[str, object]]) -> Figure:
-    """Three panels over noise levels; bands are a standard deviation over the seeds."""
-    picture = canvas(8.6, 3.6)
-    panels = picture.subplots(1, 3)
-    table = pd.DataFrame(rows)
+def draw_trends(subject: Subject, methods: Sequence[str]) -> Drawing | None:
+    """Scores over all tasks and over the clean ones, and the clean weight; every score and weight in the table."""
+    runs, metric = subject.of(methods), subject.setting.common_metric
+    if runs.empty or metric is None:
+        return None
+    columns = {name: runs[name] for name in _TRENDS}
+    columns |= {f"score_{task}": runs.scores.map(lambda own, task=task: own[task]) for task in subject.setting.tasks}
+    table = over_seeds(subject, columns, metric=metric.name)
     overall = score_measures(subject.setting)[-1]
     unit = f", {overall.unit}" if overall.unit else ""
-    label = f"{table.metric.iloc[0]}{unit}" + (", lower is better" if overall.better == "lower" else "")
-    for axes, (column, title) in zip(panels, _PANELS.items(), strict=True):
-        score = column != "clean_weight"
-        shown = [name for name in ORDER if name in set(table.method)]
-        for name in shown:
-            plot_band(axes, table[table.method == name], column, name, overall.factor if score else 1.0)
-        tidy(axes, title, "noise level", label if score else "")
-        if score and overall.better == "lower" and table[column].max() > _DECADES * table[column].min():
+    label = f"{metric.name}{unit}" + (", lower is better" if overall.better == "lower" else "")
+    panels = {
+        "overall_score": ("all tasks", label, overall.factor),
+        "clean_score": ("clean tasks", label, overall.factor),
+        "clean_weight": ("weight of the clean tasks", "", 1.0),
+    }
+    picture = _over_noise(subject, table, panels)
+    *scores, weight = picture.axes
+    for axes, column in zip(scores, ("overall_score", "clean_score"), strict=True):
+        if overall.better == "lower" and table[column].max() > _DECADES * table[column].min():
             log_scale(axes)
-    panels[2].set_ylim(-0.03, 1.03)
-    legend_below(picture, panels)
-    band = "; bands: one standard deviation over seeds" if table.seeds.max() > 1 else "; one seed"
-    heading(picture, f"{subject.title}; {subject.epochs} epochs{band}")
+    weight.set_ylim(-0.03, 1.03)
+    return Drawing({"": table}, {"": picture})
+
+
+def dense_runs(scale: Scale, data: Data) -> list[RunConfig]:
+    """All methods, and single-task networks without noise where there is time for them."""
+    single = grid("nyuv2", scale, data, (SINGLE_TASK,), noise=(0.0,)) if scale == "paper" else []
+    return [*grid("nyuv2", scale, data, DENSE), *single]
+
+
+@drawn_from_runs("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", dense_runs)
+def draw_dense(subject: Subject) -> Drawing | None:
+    """A panel per task; in the table all metrics, also those not drawn, and the weight of the clean tasks."""
+    if subject.of(DENSE).empty:
+        return None
+    runs = subject.of((*DENSE, SINGLE_TASK))
+    columns = {name: runs.metrics.map(lambda own, name=name: own.get(name)) for name in runs.metrics.iloc[0]}
+    table = over_seeds(subject, {**columns, "clean_weight": runs.clean_weight})
+    return Drawing({"": table}, {"": _over_noise(subject, table, _DENSE_PANELS)})
+
+
+def _over_noise(subject: Subject, table: pd.DataFrame, panels: Mapping[str, tuple[str, str, float]]) -> Figure:
+    """A panel for each column, by its title, label and factor; bands are a standard deviation over the seeds."""
+    picture = canvas(8.6, 3.6)
+    all_axes = picture.subplots(1, len(panels))
+    for axes, (column, (title, label, factor)) in zip(all_axes, panels.items(), strict=True):
+        for shown, own in by_method(table):
+            _band(axes, own, column, shown, factor)
+        tidy(axes, title, "noise level", label)
+    legend_below(picture, all_axes)
+    spread_heading(picture, subject, table, "bands")
     return picture
 
 
-def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: float) -> None:
+def _band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: float) -> None:
     """A method's mean over noise levels, and its spread where there is more than one seed."""
     own = table.sort_values("noise")
     if shown == SINGLE_TASK and len(own) == 1:  # trained without noise only, as a reference
@@ -68,17 +95,11 @@ def plot_band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: 
     axes.fill_between(own.noise, low, high, color=look(shown)["color"], alpha=0.12, lw=0)
 
 
-def _register(name: str, summary: str, about: str, methods: Sequence[str]) -> None:
-    def runs(scale: Scale, data: Data) -> RunConfigs:
-        return grid(about, scale, data, methods)
-
-    @drawn_from_runs(name, summary, about, runs)
-    def draw(subject: Subject, stem: str, out: Path) -> list[Path]:
-        rows = trend_rows(subject, methods)
-        return save_table(rows, out, stem) + save_picture(trend_picture(subject, rows), out, stem) if rows else []
-
-
-_register("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED)
-_register("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED)
-_register("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED)
-_register("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED)
+for _name, _summary, _about, _methods in (
+    ("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED),
+    ("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED),
+    ("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED),
+    ("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED),
+):
+    _needs = partial(grid, _about, methods=_methods)
+    drawn_from_runs(_name, _summary, _about, _needs)(partial(draw_trends, methods=_methods))

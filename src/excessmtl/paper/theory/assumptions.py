@@ -41,9 +41,9 @@ def estimators(solved: Solved, steps: int, batch: int, runs: int) -> list[Row]:
     }
     for name, (method, options) in chosen.items():
         found = [train(problem, method, options, steps, eta_theta, batch=batch, seed=seed) for seed in range(runs)]
-        mean = sum(solved.excess_risks(run.thetas.mean(0)).max() for run in found) / runs
-        last = sum(solved.excess_risks(run.thetas[-1]).max() for run in found) / runs
-        noisy = sum(float(run.weights[-steps // 4 :, 1::2].sum(1).mean()) for run in found) / runs
+        mean = sum(solved.excess_risks(thetas.mean(0)).max() for thetas, _ in found) / runs
+        last = sum(solved.excess_risks(thetas[-1]).max() for thetas, _ in found) / runs
+        noisy = sum(float(weights[-steps // 4 :, 1::2].sum(1).mean()) for _, weights in found) / runs
         rows.append(
             {
                 "problem": problem.kind,

@@ -11,9 +11,6 @@ from excessmtl.paper.theory.problems import Array
 
 Row = dict[str, Any]
 
-LEAST_RATE = 0.4
-"""The proof promises T^-0.5; a fit over a few horizons, with noise and a transient, may fall a little short."""
-
 
 def gaps(solved: Solved, at: Iterates) -> dict[str, Array]:
     """Every gap the theorem, its proof and the corollary speak of, for each run [r].
@@ -68,19 +65,3 @@ def rate(rows: Sequence[Row], column: str = "duality_gap") -> float:
     """r of the fit gap ~ T^-r over the horizons (least squares in logarithms)."""
     horizons, values = (np.log([row[name] for row in rows]) for name in ("horizon", column))
     return float(-np.polyfit(horizons, values, 1)[0])
-
-
-def broken(rows: Sequence[Row], least_rate: float | None = LEAST_RATE) -> list[str]:
-    """What the theorem promises and these rows of one problem do not keep, in words; empty when all is kept."""
-    names = ["stated", "duality_gap", "corollary_mean_weights"]
-    # With all tasks a step the same proof needs no factor m, so the sharper bound is asked for.
-    limit = "bound" if rows[0]["sampled"] == "one task" else "bound_without_m"
-    found = [
-        f"{row['problem']}, m={row['tasks']}, T={row['horizon']}: {name} {row[name]:.3g} above {limit} {row[limit]:.3g}"
-        for row in rows
-        for name in names
-        if row[name] > row[limit]
-    ]
-    if least_rate is not None and (fitted := rate(rows)) < least_rate:
-        found.append(f"{rows[0]['problem']}, m={rows[0]['tasks']}: rate {fitted:.2f} below {least_rate}")
-    return found

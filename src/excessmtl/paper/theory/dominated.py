@@ -50,18 +50,18 @@ def endings(steps: int = 2000, rate: float = 0.01) -> tuple[list[Row], dict[str,
     rows: list[Row] = []
     ways = {}
     for name, (method, options) in METHODS.items():
-        run = train(problem, method, options, steps, rate, start=np.zeros(2))
-        excess = problem.risks(run.thetas[-1]) - best
-        ways[name] = run.thetas[::10]
+        thetas, weights = train(problem, method, options, steps, rate)
+        excess = problem.risks(thetas[-1]) - best
+        ways[name] = thetas[::10]
         rows.append(
             {
                 "method": name,
                 "steps": steps,
-                "theta_1": run.thetas[-1, 0],
-                "theta_2": run.thetas[-1, 1],
+                "theta_1": thetas[-1, 0],
+                "theta_2": thetas[-1, 1],
                 "excess_1": float(excess[0]),
                 "excess_2": float(excess[1]),
-                "weight_1": float(run.weights[-1, 0]),
+                "weight_1": float(weights[-1, 0]),
                 # Excess risks below 1e-6 are what single precision leaves: as good as none.
                 "dominated": dominates([0.0, 0.0], np.where(excess < 1e-6, 0, excess)),
             }

@@ -1,7 +1,6 @@
 """The library's own methods on the problems of this study: stochastic gradient descent with a balancer, projected."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,6 @@ _VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """Every step of one run: [steps, d] and [steps, m]."""
-
-    thetas: Array
-    weights: Array
-
-
 def train(
     problem: Problem,
     method: str,
@@ -35,15 +26,15 @@ def train(
     *,
     batch: int | None = None,
     seed: int = 0,
-    start: Array | None = None,
-    project: bool = True,
-) -> Run:
-    """`steps` steps of SGD with batches of `batch` samples per task (None: all samples, no noise)."""
+) -> tuple[Array, Array]:
+    """`steps` steps of SGD from zero with batches of `batch` samples per task (None: all samples, no noise).
+
+    The parameters before every step, [steps, d], and the weights of its tasks, [steps, m].
+    """
     tasks, samples, size = problem.features.shape
     names = [f"task{i + 1}" for i in range(tasks)]
     model = nn.Linear(size, 1, bias=False)
-    with torch.no_grad():
-        model.weight.copy_(torch.as_tensor(np.zeros(size) if start is None else start, dtype=torch.float32)[None])
+    nn.init.zeros_(model.weight)
     features, targets = (torch.as_tensor(a, dtype=torch.float32) for a in (problem.features, problem.targets))
     balancer = excessmtl.create(method, tasks=names, shared=model, **options)
     generator = np.random.default_rng(seed)
@@ -61,7 +52,6 @@ def train(
         with torch.no_grad():
             assert model.weight.grad is not None
             model.weight -= rate * model.weight.grad
-            if project:
-                length = model.weight.norm()
-                model.weight *= torch.where(length > problem.radius, problem.radius / length, 1.0)
-    return Run(thetas, weights)
+            length = model.weight.norm()
+            model.weight *= torch.where(length > problem.radius, problem.radius / length, 1.0)
+    return thetas, weights
