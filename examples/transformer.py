@@ -48,7 +48,7 @@ def main() -> None:
     """Train, then test."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="excess", choices=excessmtl.list_methods())
-    parser.add_argument("--noise", type=float, default=0.6, help="share of the second digit's labels that are random")
+    parser.add_argument("--noise", type=float, default=0.4, help="share of the second digit's labels that are random")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--compile", action="store_true", help="compile the trunk")
     parser.add_argument("--quick", action="store_true", help="one epoch on a few pictures")

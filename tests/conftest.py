@@ -15,6 +15,7 @@ with suppress(ModuleNotFoundError):  # the tests of properties need it, the othe
     settings.register_profile("same", derandomize=True)
     settings.register_profile("explore")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+os.environ["EXCESSMTL_DATA"] = "no/such/folder"  # what is in this machine's cache must not decide what tests see
 torch.set_num_threads(1)  # the models are tiny: threads cost more than they bring
 
 

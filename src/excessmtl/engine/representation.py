@@ -65,6 +65,11 @@ class Representation:
         self.check_unchanged()
         return Representation(None, self.stored, self.version, _gone)
 
+    @property
+    def whole(self) -> "Representation":
+        """What was found or given in the graph, where this is a part of it."""
+        return self
+
     def in_whole(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
         """Where a tensor may be alive that this gradient can be given to, and what it is there."""
         return self, gradient

@@ -18,7 +18,7 @@ from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
 from excessmtl.fast.selection import through_selection
-from excessmtl.fast.separate_heads import SeparatePlan, backward_to_representation, find_separate_heads
+from excessmtl.fast.separate_heads import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
@@ -46,6 +46,8 @@ class FastEngine:
         self.thresholds, self.ways = thresholds or Thresholds(), ways
         self.trunk = Trunk(tasks_at_once, self.thresholds)
         self._hook_checks = _HOOK_CHECKS
+        self._sequences = True
+        """Whether the last representation was a sequence, so that selected positions of it are looked for."""
         self._last_losses: list[weakref.ref[Tensor]] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -53,11 +55,9 @@ class FastEngine:
 
     def plan(self, call: Call) -> Plan:
         """Separate heads where the graph has them, else the plan of the reference."""
-        heads, find = None, call.find_representation
-        if "separate heads" in self.ways and find is not None and call.scale is None and call.probe is not Probe.LAYER:
-            if "selection" in self.ways and call.takes_vectors and not fsdp.in_use():
-                heads = find_separate_heads(call.losses, call.shared.ids, through_selection(find))
-            heads = heads or find_separate_heads(call.losses, call.shared.ids, find)
+        heads = None
+        if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
+            heads = self._find_heads(call)
         if heads is not None and call.probe is not Probe.SHARED:
             return SeparatePlan(call, overlap=False, second_backward=fsdp.in_use(), heads=heads)
         if heads is not None:
@@ -70,6 +70,17 @@ class FastEngine:
                 "module that computes it as shared, or make the balancer with streaming=False"
             )
         return reference_plan(call)
+
+    def _find_heads(self, call: Call) -> SeparateHeads | None:
+        find, shared = call.find_representation, call.shared.ids
+        if find is None:
+            return None
+        heads = None
+        if self._sequences and "selection" in self.ways and call.takes_vectors and not fsdp.in_use():
+            heads = find_separate_heads(call.losses, shared, through_selection(find))
+        heads = heads or find_separate_heads(call.losses, shared, find)
+        self._sequences = heads is None or heads.representation.whole.stored.ndim == 3
+        return heads
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""

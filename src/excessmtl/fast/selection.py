@@ -20,10 +20,15 @@ _POSITIONS = 1
 class Selected(Representation):
     """One position of a representation."""
 
-    whole: Representation
+    selected_from: Representation
     position: int
     edges: list[GradientEdge]
     """Where it is in the graph: once, or once for every head that selects it anew."""
+
+    @property
+    def whole(self) -> Representation:
+        """The sequence."""
+        return self.selected_from
 
     def in_whole(self, gradient: Tensor) -> tuple[Representation, Tensor]:
         """The whole representation, and its gradient where the selected position has this one."""

@@ -75,8 +75,7 @@ class SeparatePlan(Plan):
     def noted(self) -> list[Representation]:
         """The tensor z."""
         assert self.heads is not None
-        z = self.heads.representation
-        return [z.whole if isinstance(z, Selected) else z]
+        return [self.heads.representation.whole]
 
 
 def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation | None) -> SeparateHeads | None:
