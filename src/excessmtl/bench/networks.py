@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.networks.heads import dense_head, linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
-from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.networks.resnet import resnet18
-from excessmtl.benchmarks.networks.segnet import SegNet
+from excessmtl.benchmarks.networks.mlp import MLP
+from excessmtl.benchmarks.networks.resnet import ResNet18
+from excessmtl.benchmarks.networks.segnet import SegNet, dense_head
 
 
 class Problem(nn.Module):
@@ -63,9 +62,9 @@ class Network:
 
 def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int], Problem]:
     def build(tasks: int, batch: int) -> Problem:
-        heads: list[nn.Module] = [linear_head(hidden, 1) for _ in range(tasks)]
+        heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
         targets = [torch.randn(batch, 1) for _ in range(tasks)]
-        return Problem(mlp(features, hidden, layers), heads, torch.randn(batch, features), targets)
+        return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
 
     return build
 
@@ -73,7 +72,7 @@ def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int],
 def _classifier(trunk: Callable[[], nn.Module], size: tuple[int, ...], classes: int) -> Callable[[int, int], Problem]:
     def build(tasks: int, batch: int) -> Problem:
         shared = trunk()
-        heads: list[nn.Module] = [linear_head(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
+        heads: list[nn.Module] = [nn.Linear(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
         targets = [torch.randint(classes, (batch,)) for _ in range(tasks)]
         return Problem(shared, heads, torch.randn(batch, *size), targets)
 
@@ -90,7 +89,7 @@ def _small_conv(tasks: int, batch: int) -> Problem:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
     )
-    heads: list[nn.Module] = [linear_head(32, 1) for _ in range(tasks)]
+    heads: list[nn.Module] = [nn.Linear(32, 1) for _ in range(tasks)]
     return Problem(trunk, heads, torch.randn(batch, 3, 32, 32), [torch.randn(batch, 1) for _ in range(tasks)])
 
 
@@ -114,8 +113,8 @@ NETWORKS = {
     for network in (
         Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron(21, 128, 3)),
         Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier(lambda: LeNet(36), (1, 36, 36), 10)),
-        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(resnet18, _IMAGE, 65)),
-        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(resnet18, _IMAGE, 2)),
+        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(ResNet18, _IMAGE, 65)),
+        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(ResNet18, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
         Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron(64, 512, 4)),
         Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
