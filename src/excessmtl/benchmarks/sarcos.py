@@ -58,7 +58,7 @@ def _read(path: Path) -> Table:
         raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")
     try:
         content = loadmat(path)
-    except (ValueError, TypeError, OSError, EOFError, NotImplementedError, MatReadError) as error:
+    except (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError) as error:
         raise ValueError(
             f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
         ) from error
