@@ -27,7 +27,7 @@ from excessmtl.training.batches import Inputs, prepared
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
 from excessmtl.training.model import MultiTaskModel
-from excessmtl.training.progress import ProgressBar, Silent
+from excessmtl.training.progress import ProgressBar, Watcher
 
 WARM_UP = 2
 METHODS = ("uniform", "excess")
@@ -88,7 +88,7 @@ def measure(method: str, rounds: int, bar: bool) -> dict[str, object]:
         bare, clock = Bare(run), Clock(run.data.train.steps)
         # A terminal that nobody sees, drawn in full.
         shown = ProgressBar(Console(file=nowhere, force_terminal=True), rounds, run.primary) if bar else None
-        run.watcher = shown or Silent()
+        run.watcher = shown or Watcher()
         with shown or nullcontext():
             for number in range(rounds + WARM_UP):
                 clock = clock if number != WARM_UP else Clock(run.data.train.steps)

@@ -26,10 +26,9 @@ from excessmtl.benchmarks.kinds import classification, normals, regression, segm
 from excessmtl.benchmarks.losses import IGNORED
 from excessmtl.benchmarks.tasks import Task
 from excessmtl.files import atomic_write
-from excessmtl.training.batches import Inputs
+from excessmtl.training.batches import Inputs, make_batches
 from excessmtl.training.config import RunConfig
 from excessmtl.training.evaluate import scores
-from excessmtl.training.loading import make_batches
 from excessmtl.training.loop import train
 from excessmtl.training.resolve import load_benchmark
 

@@ -27,6 +27,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """The file with this content, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(content)
+
+
 def unfinished(folder: Path) -> list[Path]:
     """What killed processes had begun to write in this folder."""
     return [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]

@@ -2,11 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from excessmtl.benchmarks.networks.heads import dense_head, linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
-from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.networks.resnet import resnet18
-from excessmtl.benchmarks.networks.segnet import SegNet
+from excessmtl.benchmarks.networks.mlp import MLP
+from excessmtl.benchmarks.networks.resnet import ResNet18
+from excessmtl.benchmarks.networks.segnet import SegNet, dense_head
 
 
 def count(module: nn.Module) -> int:
@@ -27,13 +26,13 @@ def test_lenet_takes_colour_and_refuses_a_tiny_canvas() -> None:
 
 
 def test_resnet18() -> None:
-    net = resnet18()
+    net = ResNet18()
     assert count(net) == 11_176_512
     assert net(torch.rand(2, 3, 64, 64)).shape == (2, net.out_features) == (2, 512)
 
 
 def test_resnet18_ends_in_seven_by_seven_maps_at_full_size() -> None:
-    net = resnet18().eval()
+    net = ResNet18().eval()
     with torch.no_grad():
         assert net.stages(net.stem(torch.rand(1, 3, 224, 224))).shape == (1, 512, 7, 7)
 
@@ -74,18 +73,12 @@ def test_segnet_refuses_other_levels(levels: int) -> None:
 
 
 def test_mlp_of_the_sarcos_experiment() -> None:
-    net = mlp(21)
+    net = MLP(21)
     assert count(net) == 35_840
     assert net(torch.rand(5, 21)).shape == (5, net.out_features) == (5, 128)
     assert (net(torch.randn(5, 21)) >= 0).all()
     with pytest.raises(ValueError, match="layers is 0"):
-        mlp(21, layers=0)
-
-
-def test_linear_heads() -> None:
-    assert count(linear_head(80, 10)) == 810
-    assert count(linear_head(128, 1)) == 129
-    assert 4 * count(linear_head(512, 65)) == 133_380
+        MLP(21, layers=0)
 
 
 @pytest.mark.parametrize(("outputs", "parameters"), [(13, 37_773), (1, 36_993), (3, 37_123)])

@@ -88,7 +88,7 @@ def test_a_wrong_table_is_explained(tmp_path: Path, content: dict[str, np.ndarra
         load(tmp_path / "wrong.mat", 0)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 500])
+@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 500, b"benchmarks: [sarcos]\nmethods: [uniform]\n"])
 def test_what_is_no_mat_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "wrong.mat").write_bytes(content)
     with pytest.raises(ValueError, match=r"wrong\.mat cannot be read as a \.mat file"):

@@ -6,7 +6,6 @@ import pytest
 
 from excessmtl.benchmarks import sources
 from excessmtl.benchmarks.base import DataNotFoundError
-from excessmtl.benchmarks.mnist_sources import Source
 from excessmtl.files import atomic_write
 
 FILES = {"images": b"many pixels", "labels": b"few labels"}
@@ -43,7 +42,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def put(*fetches: Fetch) -> None:
         known = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
-        ways = tuple(Source(fetch.__name__, fetch) for fetch in fetches)
+        ways = {fetch.__name__: fetch for fetch in fetches}
         toy = sources.Dataset("toy", "a toy", "ask around", known, ways)
         monkeypatch.setattr(sources, "catalogue", lambda: (toy,))
 

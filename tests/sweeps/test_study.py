@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from excessmtl.sweeps.fields import FIELDS
-from excessmtl.sweeps.study import expand, folder_of, read_study
+from excessmtl.sweeps.study import FIELDS, expand, folder_of, read_study
 from excessmtl.training.config import RunConfig
 
 ROOT = Path(__file__).parents[2]

@@ -61,13 +61,13 @@ MISTAKES = {
     ),
     "the last, uneven batch is not evaluated": (
         BATCHES,
-        "range(0, longest, self.size)",
-        "range(0, longest - self.size + 1, self.size)",
+        "torch.arange(len(target), device",
+        "torch.arange(len(target) // self.size * self.size, device",
     ),
     "losses of uneven batches count alike": (EVALUATE, "* len(target)", "* batches.size"),
     "noise is drawn by the run's seed": (DATA, "config.noise_seed,", "config.seed,"),
     "noise goes into the benchmark's own tasks": (DATA, "config.noisy_tasks,", "self.benchmark.noisy_tasks,"),
-    "nmse is not normalised": (METRICS, "/ self.examples / self.variance", "/ self.examples"),
+    "nmse is not normalised": (METRICS, "/ examples / variance.to(total.device)", "/ examples"),
     "nmse is normalised by the evaluated target": (
         EVALUATE,
         "train = benchmark.train.targets",

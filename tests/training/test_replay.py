@@ -9,7 +9,7 @@ import torch
 
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
-from excessmtl.training.progress import Silent
+from excessmtl.training.progress import Watcher
 from excessmtl.training.replay import ReplayedEpochs
 
 METHODS = ["excess", "uniform", "gradnorm", "mgda", "imtl", "dwa", "nash", "single"]
@@ -32,7 +32,7 @@ def test_replayed_runs_equal_stepwise_runs(method, tmp_path):
         assert torch.equal(one, two)
 
 
-class _StopsAfterAnEpoch(Silent):
+class _StopsAfterAnEpoch(Watcher):
     def on_epoch(self, epoch, row):
         raise KeyboardInterrupt
 

@@ -18,7 +18,7 @@ from excessmtl.bench.networks import NETWORKS, USUAL, Network
 from excessmtl.bench.profile import costliest
 from excessmtl.bench.tables import as_rich
 from excessmtl.bench.variants import Variant, chosen
-from excessmtl.files import atomic_write
+from excessmtl.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def table(settings: Settings, path: Path | None, console: Console) -> None:
         results.append(measure(network, settings.variants, settings.device, settings.seconds).to_dict())
         console.print(as_rich(results[-1]))
         if path is not None:  # now, so that what is measured is kept if the rest is not
-            _write(path, {**_origin(settings), "results": results})
+            _write(path, settings, "results", results)
 
 
 def growth(settings: Settings, path: Path | None, console: Console) -> None:
@@ -67,7 +67,7 @@ def growth(settings: Settings, path: Path | None, console: Console) -> None:
     if path is None:
         raise ValueError("growth needs --json FILE; the plot is written beside it")
     found = curves.measured(settings.device, settings.quick, lambda line: console.print(line))
-    _write(path, {**_origin(settings), "growth": found})
+    _write(path, settings, "growth", found)
     curves.plot(found, path.with_suffix(".svg"))
     console.print(f"{path}\n{path.with_suffix('.svg')}", soft_wrap=True)
 
@@ -80,11 +80,8 @@ def profile(settings: Settings, method: str, console: Console) -> None:
         console.print(costliest(network, variant, settings.device), soft_wrap=True, markup=False)
 
 
-def _origin(settings: Settings) -> dict[str, Any]:
-    command = shlex.join(["excessmtl", *sys.argv[1:]])
-    return {"command": command, "device": settings.device.type, "machine": machine(settings.device.type)}
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())
+def _write(path: Path, settings: Settings, name: str, found: list[dict[str, Any]]) -> None:
+    """What was found, beside the command and the machine that it was found with."""
+    command, device = shlex.join(["excessmtl", *sys.argv[1:]]), settings.device.type
+    content = {"command": command, "device": device, "machine": machine(device), name: found}
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -58,10 +58,12 @@ def plot(curves: Sequence[Mapping[str, Any]], path: Path) -> None:
     grid = figure.subplots(2 if memory else 1, len(curves), squeeze=False)
     for column, curve in enumerate(curves):
         fixed = ", ".join(f"{name} {value:,}" for name, value in curve["fixed"].items())
-        for row, (label, value) in enumerate([("ms per step", _median), ("peak MB", _peak)][: len(grid)]):
+        for row, label in enumerate(("ms per step", "peak MB")[: len(grid)]):
             axes_ = grid[row][column]
             for index in range(len(_METHODS)):
-                axes_.loglog(curve["values"], [value(result["rows"][index]) for result in curve["results"]], "o-")
+                rows = [result["rows"][index] for result in curve["results"]]
+                medians = [own["peak_mb"] if row else own["ms"][1] for own in rows]
+                axes_.loglog(curve["values"], medians, "o-")
             axes_.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes_.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
             axes_.yaxis.set_minor_formatter(NullFormatter())
@@ -71,11 +73,3 @@ def plot(curves: Sequence[Mapping[str, Any]], path: Path) -> None:
     grid[0][0].legend(_METHODS)
     with atomic_write(path) as file:
         figure.savefig(file, format="svg")
-
-
-def _median(row: Mapping[str, Any]) -> float:
-    return float(row["ms"][1])
-
-
-def _peak(row: Mapping[str, Any]) -> float:
-    return float(row["peak_mb"])

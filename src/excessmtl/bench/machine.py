@@ -12,17 +12,11 @@ _PACKAGES = ("numpy", "lightning", "torchjd")
 
 def machine(device: str = "cpu") -> dict[str, str | int]:
     """Processor, cores, accelerator and versions, for the JSON beside the numbers."""
-    cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [
-            line.split(":", 1)[1].strip()
-            for line in info.read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ]
-        cpu = models[0] if models else cpu
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     found: dict[str, str | int] = {
-        "cpu": cpu,
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),

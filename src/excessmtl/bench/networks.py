@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from excessmtl.bench.transformer import FirstToken, Transformer
-from excessmtl.benchmarks.networks.heads import dense_head, linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
-from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.networks.resnet import ResNet, resnet18
-from excessmtl.benchmarks.networks.segnet import SegNet
+from excessmtl.benchmarks.networks.mlp import MLP
+from excessmtl.benchmarks.networks.resnet import ResNet18
+from excessmtl.benchmarks.networks.segnet import SegNet, dense_head
 
 
 class Problem(nn.Module):
@@ -71,9 +70,9 @@ class Network:
 
 def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int], Problem]:
     def build(tasks: int, batch: int) -> Problem:
-        heads: list[nn.Module] = [linear_head(hidden, 1) for _ in range(tasks)]
+        heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
         targets = [torch.randn(batch, 1) for _ in range(tasks)]
-        return Problem(mlp(features, hidden, layers), heads, torch.randn(batch, features), targets)
+        return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
 
     return build
 
@@ -81,16 +80,16 @@ def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int],
 def _classifier(trunk: Callable[[], nn.Module], size: tuple[int, ...], classes: int) -> Callable[[int, int], Problem]:
     def build(tasks: int, batch: int) -> Problem:
         shared = trunk()
-        heads: list[nn.Module] = [linear_head(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
+        heads: list[nn.Module] = [nn.Linear(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
         targets = [torch.randint(classes, (batch,)) for _ in range(tasks)]
         return Problem(shared, heads, torch.randn(batch, *size), targets)
 
     return build
 
 
-def _small_images() -> ResNet:
+def _small_images() -> ResNet18:
     """ResNet-18 for images of 64 pixels: its stem does not make them smaller."""
-    trunk = resnet18()
+    trunk = ResNet18()
     trunk.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
     return trunk
 
@@ -116,7 +115,7 @@ def _small_conv(tasks: int, batch: int) -> Problem:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
     )
-    heads: list[nn.Module] = [linear_head(32, 1) for _ in range(tasks)]
+    heads: list[nn.Module] = [nn.Linear(32, 1) for _ in range(tasks)]
     return Problem(trunk, heads, torch.randn(batch, 3, 32, 32), [torch.randn(batch, 1) for _ in range(tasks)])
 
 
@@ -140,8 +139,8 @@ NETWORKS = {
     for network in (
         Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron(21, 128, 3)),
         Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier(lambda: LeNet(36), (1, 36, 36), 10)),
-        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(resnet18, _IMAGE, 65)),
-        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(resnet18, _IMAGE, 2)),
+        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(ResNet18, _IMAGE, 65)),
+        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(ResNet18, _IMAGE, 2)),
         Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier(_small_images, _IMAGE, 65)),
         Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier(_small_images, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),

@@ -48,12 +48,12 @@ class Variant:
         return step
 
 
-def _plain(problem: Problem) -> Step:
-    def step() -> None:
-        _, losses = problem()
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+def _backward(losses: Mapping[str, Tensor]) -> None:
+    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
 
-    return step
+
+def _plain(problem: Problem) -> Step:
+    return lambda: _backward(problem()[1])
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def _plain_replayed(problem: Problem) -> Step:
     def backward() -> None:
         for parameter in parameters:
             parameter.grad = None
-        _, losses = problem.on(*inputs.arguments)
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        _backward(problem.on(*inputs.arguments)[1])
 
     with on_stream(stream, device):
         for _ in range(WARM_UP):

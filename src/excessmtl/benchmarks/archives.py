@@ -5,11 +5,10 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-
-__all__ = ["ArchiveError", "is_archive", "member_names", "read_members"]
 
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip", ".whl")
 _LIMIT = 256 * 2**20
@@ -35,13 +34,8 @@ def is_archive(path: Path) -> bool:
 
 def member_names(archive: Path) -> list[str]:
     """The names of all plain files in the archive; a name that leaves the archive's folder is an error."""
-    with _readable(archive):
-        if _is_zip(archive):
-            with zipfile.ZipFile(archive) as opened:
-                names = [member.filename for member in opened.infolist() if not member.is_dir()]
-        else:
-            with tarfile.open(archive) as tar:
-                names = [member.name for member in tar if member.isfile()]
+    with _files(archive) as files:
+        names = [name for name, _, _ in files]
     for name in names:
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name[:3]:
             raise ArchiveError(f"{archive} holds '{name}', which points outside the archive; do not trust it.")
@@ -50,46 +44,35 @@ def member_names(archive: Path) -> list[str]:
 
 def read_members(archive: Path, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """The contents of the plain files with exactly these names, in the archive's own order (one pass)."""
-    missing = set(names)
-    with _readable(archive):
-        reader = _zip_members if _is_zip(archive) else _tar_members
-        for name, content in reader(archive, frozenset(names)):
+    wanted, missing = frozenset(names), set(names)
+    with _files(archive) as files:
+        for name, size, read in files:
+            if name not in wanted:
+                continue
+            if size > _LIMIT:
+                raise ArchiveError(f"'{name}' in {archive} claims {size:,} bytes; more than {_LIMIT:,} is not read.")
             missing.discard(name)
-            yield name, content
+            yield name, read()
     if missing:
         raise ArchiveError(f"{archive} holds no plain file '{min(missing)}'.")
 
 
-def _zip_members(archive: Path, names: frozenset[str]) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(archive) as opened:
-        for member in opened.infolist():
-            if member.filename in names and not member.is_dir():
-                _check_size(archive, member.filename, member.file_size)
-                yield member.filename, opened.read(member)
-
-
-def _tar_members(archive: Path, names: frozenset[str]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.name in names and member.isfile():
-                _check_size(archive, member.name, member.size)
-                file = tar.extractfile(member)
-                assert file is not None
-                yield member.name, file.read()
-
-
-def _is_zip(archive: Path) -> bool:
-    return archive.suffix.lower() in (".zip", ".whl")
-
-
-def _check_size(archive: Path, name: str, size: int) -> None:
-    if size > _LIMIT:
-        raise ArchiveError(f"'{name}' in {archive} claims {size:,} bytes; more than {_LIMIT:,} is not read.")
-
-
 @contextmanager
-def _readable(archive: Path) -> Iterator[None]:
+def _files(archive: Path) -> Iterator[Iterator[tuple[str, int, Callable[[], bytes]]]]:
+    """Name, claimed size and content, once it is asked for, of every plain file; while it is open."""
     try:
-        yield
+        if archive.suffix.lower() in (".zip", ".whl"):
+            with zipfile.ZipFile(archive) as opened:
+                plain = (member for member in opened.infolist() if not member.is_dir())
+                yield ((member.filename, member.file_size, partial(opened.read, member)) for member in plain)
+        else:
+            with tarfile.open(archive) as tar:
+                yield ((member.name, member.size, partial(_read, tar, member)) for member in tar if member.isfile())
     except _BROKEN as error:
         raise ArchiveError(f"{archive} is damaged or no archive ({error}); fetch it again.") from error
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None
+    return file.read()

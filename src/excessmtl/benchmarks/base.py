@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Generator, Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from excessmtl.benchmarks.tasks import Task
 
@@ -35,6 +35,15 @@ class Split:
     def length(self, task: str) -> int:
         """How many examples `task` has in this split."""
         return len(self.targets[task])
+
+    def rows(self, chosen: Mapping[str, Tensor]) -> "Split":
+        """The rows that are named for each task, by numbers or a mask; the same ones where tasks share their inputs."""
+        targets = {task: target[chosen[task]] for task, target in self.targets.items()}
+        if isinstance(self.inputs, Mapping):
+            return Split({task: own[chosen[task]] for task, own in self.inputs.items()}, targets)
+        inputs: Any = self.inputs
+        first = next(iter(chosen.values()))
+        return Split(inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()), targets)
 
 
 @dataclass(frozen=True)
@@ -76,12 +85,8 @@ class Benchmark:
     """Processes that read a `Dataset`; 0: the training process itself."""
 
 
-class Loader(Protocol):
-    """`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
-
-    def __call__(self, data: Path | None, seed: int, *args: Any, **options: Any) -> Benchmark:
-        """Read or make the data."""
-        ...
+Loader = Callable[..., Benchmark]
+"""`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class Entry:
     """A row of the registry."""
 
     name: str
-    load: Callable[..., Benchmark]
+    load: Loader
     summary: str
     stand_in: str | None = None
     data: Path | None = None

@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.kinds import binary, classification
 from excessmtl.benchmarks.tasks import labelled
-
-__all__ = ["check_benchmark"]
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
@@ -52,11 +50,8 @@ def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
         if not len(known) and (part != "validation" or len(target)):
             raise ValueError(f"{where} has no label for task {task.name!r}; every task needs some")
         classes = {classification: task.outputs, binary: 2}.get(task.kind)
-        if classes is not None and len(known):
-            _check_classes(known, classes, f"task {task.name!r} in {where}")
-
-
-def _check_classes(known: Tensor, classes: int, where: str) -> None:
-    low, high = known.min().item(), known.max().item()
-    if low < 0 or high > classes - 1:
-        raise ValueError(f"{where} has classes from {low:g} to {high:g}; with {classes} they are 0 to {classes - 1}")
+        if classes is not None and len(known) and not 0 <= known.min() <= known.max() <= classes - 1:
+            raise ValueError(
+                f"task {task.name!r} in {where} has classes from {known.min().item():g} to {known.max().item():g}; "
+                f"with {classes} they are 0 to {classes - 1}"
+            )

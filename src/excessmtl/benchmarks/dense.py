@@ -7,9 +7,8 @@ from torch import Tensor
 from excessmtl.benchmarks.augment import dense_augment
 from excessmtl.benchmarks.base import Benchmark, Recipe, Split
 from excessmtl.benchmarks.kinds import depth, normals, segmentation
-from excessmtl.benchmarks.networks.heads import dense_head
-from excessmtl.benchmarks.networks.segnet import SegNet
-from excessmtl.benchmarks.scaling import PixelScaling, pixel_scaling
+from excessmtl.benchmarks.networks.segnet import SegNet, dense_head
+from excessmtl.benchmarks.scaling import pixel_scaling
 from excessmtl.benchmarks.tasks import Task
 
 TASKS = (
@@ -33,7 +32,6 @@ def dense_benchmark(
     """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
     train, validation, test = splits
     assert isinstance(train.inputs, Tensor)
-    channels = [pixel_scaling(channel) for channel in train.inputs.unbind(1)]
     return Benchmark(
         name=name,
         source=source,
@@ -45,9 +43,6 @@ def dense_benchmark(
         noisy_tasks=("segmentation",),
         build_trunk=partial(SegNet, levels, width),
         build_head=lambda task: dense_head(width, task.outputs),
-        prepare=PixelScaling(
-            tuple(mean for channel in channels for mean in channel.mean),
-            tuple(std for channel in channels for std in channel.std),
-        ),
+        prepare=pixel_scaling(train.inputs),
         augment=dense_augment(TASKS) if augment else None,
     )

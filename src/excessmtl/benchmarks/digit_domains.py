@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.benchmarks.digits import Digits, load_digits
 from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.scaling import pixel_scaling
 from excessmtl.benchmarks.tasks import Task
@@ -45,19 +44,15 @@ def load(data: Path | None, seed: int, *, digits_per_domain: int = _DIGITS_PER_D
         raise ValueError(f"digits_per_domain must be from 20 to {_DIGITS_PER_DOMAIN}, got {digits_per_domain!r}.")
     train_digits, test_digits = load_digits()
     held_out = digits_per_domain // 10
-    train, validation, test = Split({}, {}), Split({}, {}), Split({}, {})
+    pictures: list[dict[str, Tensor]] = [{}, {}, {}]
+    labels: list[dict[str, Tensor]] = [{}, {}, {}]
     for number, (name, style) in enumerate(STYLES.items()):
         own = train_digits[number * _DIGITS_PER_DOMAIN :][:digits_per_domain]
-        draws = _generator(seed, name)
-        for split, digits, generator in (
-            (train, own[held_out:], draws),
-            (validation, own[:held_out], draws),
-            (test, test_digits, _generator(0, f"{name} test")),
-        ):
-            assert isinstance(split.inputs, dict)
-            split.inputs[name] = _draw(digits, style, generator)
-            split.targets[name] = digits.labels
-    assert isinstance(train.inputs, dict)
+        draws, test_draws = _generator(seed, name), _generator(0, f"{name} test")
+        parts = ((own[held_out:], draws), (own[:held_out], draws), (test_digits, test_draws))
+        for part, (digits, generator) in enumerate(parts):
+            pictures[part][name], labels[part][name] = _draw(digits, style, generator), digits.labels
+    train, validation, test = map(Split, pictures, labels)
     return Benchmark(
         name="digit-domains",
         source=f"bundled digits in {len(STYLES)} drawn styles, {digits_per_domain:,} digits each",
@@ -68,8 +63,8 @@ def load(data: Path | None, seed: int, *, digits_per_domain: int = _DIGITS_PER_D
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-5, batch_size=64, epochs=20),
         noisy_tasks=("plain",),
         build_trunk=lambda: LeNet(28),
-        build_head=lambda task: linear_head(LeNet.out_features, task.outputs),
-        prepare=pixel_scaling(torch.cat(list(train.inputs.values()))),
+        build_head=lambda task: nn.Linear(LeNet.out_features, task.outputs),
+        prepare=pixel_scaling(torch.cat(list(pictures[0].values()))),
     )
 
 

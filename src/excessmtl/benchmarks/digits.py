@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Digits", "load_digits"]
-
 TRAIN_DIGITS = 4000
 
 

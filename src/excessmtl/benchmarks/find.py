@@ -13,8 +13,6 @@ from excessmtl.benchmarks import registry, table
 from excessmtl.benchmarks.base import Benchmark, Entry
 from excessmtl.benchmarks.check import check_benchmark
 
-__all__ = ["complete_options", "find_benchmark", "import_path", "load_benchmark"]
-
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
 

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, from_numpy
 
-__all__ = ["parse_idx", "read_idx", "to_idx"]
-
 _UNSIGNED_BYTES = 8
 
 

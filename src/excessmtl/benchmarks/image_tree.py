@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +18,7 @@ from torch import Tensor
 
 from excessmtl.benchmarks.archives import is_archive, member_names, read_members
 from excessmtl.benchmarks.sources import cache_folder
-from excessmtl.files import atomic_write
-
-__all__ = ["PARTS", "ImageTree", "load_image_tree"]
+from excessmtl.files import atomic_write, write_whole
 
 PARTS = ("train", "validation", "test")
 _FORMAT = 1
@@ -53,51 +52,51 @@ def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
     stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp.hexdigest()[:16]}.npy"
     index = stored.with_suffix(".json")
     if not (stored.is_file() and index.is_file()):
-        table = _Table(path, member_names(path) if names is None else names, split_seed)
-        contents = read_members(path, table.order) if names is None else _read_files(path, table.order)
-        _decode(path, contents, table.order, size, stored)
+        order, arranged = _arranged(path, member_names(path) if names is None else names, split_seed)
+        if names is None:
+            contents = read_members(path, order)
+        else:
+            contents = ((name, (path / name).read_bytes()) for name in order)
+        _decode(path, contents, order, size, stored)
         # Written last: where it stands, the images beside it are complete.
-        with atomic_write(index) as file:
-            file.write(json.dumps(table.index).encode())
+        write_whole(index, json.dumps(arranged).encode())
     return _open(stored, json.loads(index.read_text(encoding="utf-8")))
 
 
-class _Table:
-    """Which file is which domain, class and part, in the order in which they are stored."""
-
-    def __init__(self, root: Path, names: Iterable[str], split_seed: int) -> None:
-        cells: dict[str, dict[str, list[str]]] = {}
-        tops: dict[tuple[str, ...], str] = {}
-        for name in sorted(set(filter(_is_picture, names))):
-            *top, domain, label, _ = ("", "", *PurePosixPath(name).parts)
-            if domain == "" or label == "":
-                raise ValueError(f"{root}: '{name}' is out of place, {_LAYOUT}.")
-            tops.setdefault(tuple(top), name)
-            cells.setdefault(domain, {}).setdefault(label, []).append(name)
-        if len(tops) > 1:
-            first, second = list(tops.values())[:2]
-            raise ValueError(f"{root}: '{first}' and '{second}' lie at different depths or folders, {_LAYOUT}.")
-        if len(cells) < 2:
-            raise ValueError(f"{root} holds {len(cells)} domains of pictures, expected at least 2: {_LAYOUT}.")
-        classes = sorted(set().union(*cells.values()))
-        self.order: list[str] = []
-        labels: list[int] = []
-        counts = []
-        for number, (domain, own) in enumerate(cells.items()):
-            for name in classes:
-                if len(own.get(name, ())) < 3:
-                    raise ValueError(
-                        f"{root}: domain '{domain}' has {len(own.get(name, ()))} pictures of class '{name}'; "
-                        "every domain needs at least 3 of every class, one for each part."
-                    )
-            rng = np.random.default_rng((split_seed, number, *b"image tree"))
-            split = [_split(own[name], rng) for name in classes]
-            for part in range(len(PARTS)):
-                members = [(file, label) for label, files in enumerate(split) for file in files[part]]
-                self.order += [file for file, _ in members]
-                labels += [label for _, label in members]
-                counts.append(len(members))
-        self.index = {"domains": list(cells), "classes": classes, "counts": counts, "labels": labels}
+def _arranged(root: Path, names: Iterable[str], split_seed: int) -> tuple[list[str], dict[str, list[Any]]]:
+    """The files in the order in which they are stored, and which domain, class and part each of them is."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    tops: dict[tuple[str, ...], str] = {}
+    for name in sorted(set(filter(_is_picture, names))):
+        *top, domain, label, _ = ("", "", *PurePosixPath(name).parts)
+        if domain == "" or label == "":
+            raise ValueError(f"{root}: '{name}' is out of place, {_LAYOUT}.")
+        tops.setdefault(tuple(top), name)
+        cells.setdefault(domain, {}).setdefault(label, []).append(name)
+    if len(tops) > 1:
+        first, second = list(tops.values())[:2]
+        raise ValueError(f"{root}: '{first}' and '{second}' lie at different depths or folders, {_LAYOUT}.")
+    if len(cells) < 2:
+        raise ValueError(f"{root} holds {len(cells)} domains of pictures, expected at least 2: {_LAYOUT}.")
+    classes = sorted(set().union(*cells.values()))
+    order: list[str] = []
+    labels: list[int] = []
+    counts = []
+    for number, (domain, own) in enumerate(cells.items()):
+        for name in classes:
+            if len(own.get(name, ())) < 3:
+                raise ValueError(
+                    f"{root}: domain '{domain}' has {len(own.get(name, ()))} pictures of class '{name}'; "
+                    "every domain needs at least 3 of every class, one for each part."
+                )
+        rng = np.random.default_rng((split_seed, number, *b"image tree"))
+        split = [_split(own[name], rng) for name in classes]
+        for part in range(len(PARTS)):
+            members = [(file, label) for label, files in enumerate(split) for file in files[part]]
+            order += [file for file, _ in members]
+            labels += [label for _, label in members]
+            counts.append(len(members))
+    return order, {"domains": list(cells), "classes": classes, "counts": counts, "labels": labels}
 
 
 def _split(files: list[str], rng: np.random.Generator) -> tuple[list[str], list[str], list[str]]:
@@ -121,11 +120,6 @@ def _files_below(root: Path) -> list[str]:
     if odd is not None:  # reading a pipe or a device may never end
         raise ValueError(f"{odd} is not a plain file (a pipe, a device or a broken link); remove it")
     return sorted(name.relative_to(root).as_posix() for name in pictures)
-
-
-def _read_files(root: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
-    for name in names:
-        yield name, (root / name).read_bytes()
 
 
 def _decode(root: Path, contents: Iterator[tuple[str, bytes]], order: list[str], size: int, stored: Path) -> None:
@@ -157,16 +151,14 @@ def _pixels(root: Path, size: int, named: tuple[str, bytes]) -> tuple[str, bytes
     return name, np.asarray(resized).transpose(2, 0, 1).tobytes()
 
 
-def _open(stored: Path, index: dict[str, list[str] | list[int]]) -> ImageTree:
+def _open(stored: Path, index: dict[str, list[Any]]) -> ImageTree:
     # "c" maps privately: a tensor must be writable, the file must not change.
     images = torch.from_numpy(np.load(stored, mmap_mode="c", allow_pickle=False))
     labels = torch.tensor(index["labels"])
-    counts = [int(count) for count in index["counts"]]
-    domains = tuple(map(str, index["domains"]))
-    keys = [(domain, part) for domain in domains for part in PARTS]
+    keys = [(domain, part) for domain in index["domains"] for part in PARTS]
     return ImageTree(
-        domains,
-        tuple(map(str, index["classes"])),
-        dict(zip(keys, torch.split(images, counts), strict=True)),
-        dict(zip(keys, torch.split(labels, counts), strict=True)),
+        tuple(index["domains"]),
+        tuple(index["classes"]),
+        dict(zip(keys, torch.split(images, index["counts"]), strict=True)),
+        dict(zip(keys, torch.split(labels, index["counts"]), strict=True)),
     )

@@ -3,8 +3,6 @@
 from excessmtl.benchmarks import disturbances, losses, metrics
 from excessmtl.benchmarks.tasks import SHARE, Kind, Metric
 
-__all__ = ["BY_NAME", "binary", "classification", "depth", "metric_named", "normals", "regression", "segmentation"]
-
 classification = Kind(
     losses.cross_entropy,
     (Metric("accuracy", metrics.accuracy, SHARE, True),),
@@ -62,8 +60,3 @@ BY_NAME = {
     "depth": depth,
     "normals": normals,
 }
-
-
-def metric_named(name: str) -> Metric:
-    """The metric of this name of a ready kind."""
-    return next(metric for kind in BY_NAME.values() for metric in kind.metrics if metric.name == name)

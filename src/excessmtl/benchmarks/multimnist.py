@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from excessmtl.benchmarks import sources
-from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, Targets, benchmark
 from excessmtl.benchmarks.digits import Digits, load_digits
 from excessmtl.benchmarks.idx import read_idx
 from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.networks.heads import linear_head
 from excessmtl.benchmarks.networks.lenet import LeNet
 from excessmtl.benchmarks.scaling import pixel_scaling
 from excessmtl.benchmarks.tasks import Task
@@ -47,21 +46,21 @@ def load(
     rng = np.random.default_rng((seed, *b"multimnist pairs"))
     # Digits, not pairs, are held out: otherwise every validation digit would also be a training digit.
     held_out = len(digits) // 10
-    train = _pair(digits[:-held_out], pairs, canvas, rng)
+    images, labels = _pair(digits[:-held_out], pairs, canvas, rng)
     validation = _pair(digits[-held_out:], held_out, canvas, rng)
     test = _pair(test_digits, len(test_digits), canvas, np.random.default_rng([*b"multimnist test"]))
     return Benchmark(
         name="multimnist",
         source=f"{source}, {pairs:,} pairs, canvas {canvas}",
         tasks=tuple(Task(name, 10, classification) for name in _NAMES),
-        train=train,
-        validation=validation,
-        test=test,
+        train=Split(images, labels),
+        validation=Split(*validation),
+        test=Split(*test),
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=256, epochs=15),
         noisy_tasks=("bottom_right",),
         build_trunk=lambda: LeNet(canvas),
-        build_head=lambda task: linear_head(LeNet.out_features, task.outputs),
-        prepare=pixel_scaling(_images(train)),
+        build_head=lambda task: nn.Linear(LeNet.out_features, task.outputs),
+        prepare=pixel_scaling(images),
     )
 
 
@@ -94,14 +93,14 @@ def _file(folder: Path, name: str) -> Path:
     )
 
 
-def _pair(digits: Digits, pairs: int, canvas: int, rng: np.random.Generator) -> Split:
+def _pair(digits: Digits, pairs: int, canvas: int, rng: np.random.Generator) -> tuple[Tensor, Targets]:
     """`pairs` pictures in which each digit stands equally often (to within one) at either place."""
     rounds = -(-pairs // len(digits))
     first, second = (
         torch.from_numpy(np.concatenate([rng.permutation(len(digits)) for _ in range(rounds)])[:pairs]) for _ in _NAMES
     )
     images = _draw(digits.images[first], digits.images[second], canvas)
-    return Split(images, {_NAMES[0]: digits.labels[first], _NAMES[1]: digits.labels[second]})
+    return images, {_NAMES[0]: digits.labels[first], _NAMES[1]: digits.labels[second]}
 
 
 def _draw(first: Tensor, second: Tensor, canvas: int) -> Tensor:
@@ -114,8 +113,3 @@ def _draw(first: Tensor, second: Tensor, canvas: int) -> Tensor:
         return images
     nearest = ((torch.arange(canvas) + 0.5) * side / canvas).long()
     return images[:, nearest[:, None], nearest]
-
-
-def _images(split: Split) -> Tensor:
-    assert isinstance(split.inputs, Tensor)
-    return split.inputs

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from excessmtl.benchmarks import sources
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Split, benchmark
@@ -33,20 +32,15 @@ def load(data: Path | None, seed: int, *, levels: int = 4, augment: bool = True,
     everything, test = _read(folder / "train"), _read(folder / "val")
     counted = torch.arange(everything.length("depth") + 1, dtype=torch.float64) * validation
     held_out = counted.floor().diff().bool()
+    # All scenes without a copy, where none is held out.
+    train = everything.rows(dict.fromkeys(everything.targets, ~held_out)) if held_out.any() else everything
     return dense_benchmark(
         "nyuv2",
         f"NYUv2, {everything.length('depth')} + {test.length('depth')} scenes",
-        (_select(everything, ~held_out), _select(everything, held_out), test),
+        (train, everything.rows(dict.fromkeys(everything.targets, held_out)), test),
         levels=levels,
         augment=augment,
     )
-
-
-def _select(split: Split, chosen: Tensor) -> Split:
-    if chosen.all():
-        return split
-    assert isinstance(split.inputs, Tensor)
-    return Split(split.inputs[chosen], {name: target[chosen] for name, target in split.targets.items()})
 
 
 def _read(folder: Path) -> Split:

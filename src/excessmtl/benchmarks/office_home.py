@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
+from torch import nn
+
 from excessmtl.benchmarks import sources
 from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.benchmarks.image_tree import ImageTree, load_image_tree
 from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.resnet import resnet18
+from excessmtl.benchmarks.networks.resnet import ResNet18
 from excessmtl.benchmarks.scaling import PixelScaling
 from excessmtl.benchmarks.tasks import Task
 
@@ -43,8 +44,8 @@ def load(data: Path | None, seed: int, *, size: int = 64, split_seed: int = 0) -
         test=_part(tree, names, "test"),
         recipe=Recipe(learning_rate=1e-4, weight_decay=1e-5, batch_size=64, epochs=100),
         noisy_tasks=(_noisy(list(names.values())),),
-        build_trunk=resnet18,
-        build_head=lambda task: linear_head(512, task.outputs),
+        build_trunk=ResNet18,
+        build_head=lambda task: nn.Linear(512, task.outputs),
         prepare=_IMAGENET,
     )
 

@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from excessmtl.benchmarks.base import Split, Targets
 
-__all__ = ["split_of"]
-
 _FORM = "(inputs, {task: target})"
 
 

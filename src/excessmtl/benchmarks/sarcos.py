@@ -5,17 +5,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from excessmtl.benchmarks import sources
-from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
-from excessmtl.benchmarks.kinds import regression
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.scaling import standardise
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.benchmarks.arm_tasks import INPUTS, JOINTS, arm_benchmark
+from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, benchmark
 
-_INPUTS, _JOINTS, _HIDDEN = 21, 7, 128
 Table = npt.NDArray[np.float64]
 _TRAIN, _TEST = "sarcos_inv", "sarcos_inv_test"
 
@@ -48,19 +42,11 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
         raise ValueError(f"{path} leaves {len(rest)} rows to train and {len(test)} to test on; that is too few.")
     validation, train = np.split(rng.permutation(rest), [len(rest) // 10])
     parts = [torch.from_numpy(part) for part in (train, validation, test)]
-    inputs = standardise(*(part[:, :_INPUTS] for part in parts))
-    torques = standardise(*(part[:, _INPUTS:] for part in parts))
-    return Benchmark(
-        name="sarcos",
-        source=f"{source}, {len(train):,} + {len(validation):,} + {len(test):,} rows",
-        tasks=tuple(Task(f"joint_{joint}", 1, regression) for joint in range(1, _JOINTS + 1)),
-        train=_part(inputs[0], torques[0]),
-        validation=_part(inputs[1], torques[1]),
-        test=_part(inputs[2], torques[2]),
-        recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=128, epochs=100),
-        noisy_tasks=("joint_1", "joint_2"),
-        build_trunk=lambda: mlp(_INPUTS, hidden=_HIDDEN, layers=3),
-        build_head=lambda task: linear_head(_HIDDEN, task.outputs),
+    return arm_benchmark(
+        "sarcos",
+        f"{source}, {len(train):,} + {len(validation):,} + {len(test):,} rows",
+        [part[:, :INPUTS] for part in parts],
+        [part[:, INPUTS:] for part in parts],
     )
 
 
@@ -72,11 +58,11 @@ def _read(path: Path) -> Table:
         raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")
     try:
         content = loadmat(path)
-    except (ValueError, TypeError, OSError, EOFError, NotImplementedError, MatReadError) as error:
+    except (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError) as error:
         raise ValueError(
             f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
         ) from error
-    columns = _INPUTS + _JOINTS
+    columns = INPUTS + JOINTS
     found = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == columns}
     if _TRAIN in found:
         found = {_TRAIN: found[_TRAIN]}
@@ -93,8 +79,3 @@ def _without(rows: Table, others: Table) -> Table:
     """The rows that are not, to the last digit, rows of `others`."""
     known = {row.tobytes() for row in others}
     return rows[[row.tobytes() not in known for row in rows]]
-
-
-def _part(inputs: Tensor, torques: Tensor) -> Split:
-    # A target is one column, shaped as its head's output is.
-    return Split(inputs, {f"joint_{joint + 1}": torques[:, joint : joint + 1].contiguous() for joint in range(_JOINTS)})

@@ -6,8 +6,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["PixelScaling", "pixel_scaling", "standardise"]
-
 
 @dataclass(frozen=True)
 class PixelScaling:
@@ -35,14 +33,18 @@ def _constants(mean: tuple[float, ...], std: tuple[float, ...], device: torch.de
 
 
 def pixel_scaling(images: Tensor) -> PixelScaling:
-    """The scaling that standardises grey uint8 images [n, h, w]."""
-    # Counting in blocks keeps the memory small where there are 60,000 images.
-    blocks = [torch.bincount(block.flatten(), minlength=256) for block in torch.split(images, 4096)]
-    counts = torch.stack(blocks).sum(0)
+    """The scaling that standardises uint8 images, [n, h, w] or [n, c, h, w], channel by channel."""
     values = torch.arange(256, dtype=torch.float64) / 255
-    mean = float((counts * values).sum() / images.numel())
-    variance = float((counts * (values - mean) ** 2).sum() / images.numel())
-    return PixelScaling((mean,), (max(variance, 1e-12) ** 0.5,))
+    means, deviations = [], []
+    for channel in images.unbind(1) if images.ndim == 4 else [images]:
+        # Counting in blocks keeps the memory small where there are 60,000 images.
+        blocks = [torch.bincount(block.flatten(), minlength=256) for block in torch.split(channel, 4096)]
+        counts = torch.stack(blocks).sum(0)
+        mean = float((counts * values).sum() / channel.numel())
+        variance = float((counts * (values - mean) ** 2).sum() / channel.numel())
+        means.append(mean)
+        deviations.append(max(variance, 1e-12) ** 0.5)
+    return PixelScaling(tuple(means), tuple(deviations))
 
 
 def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:

@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from excessmtl.benchmarks import sources
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
 from excessmtl.benchmarks.kinds import regression
 from excessmtl.benchmarks.metrics import error_over
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.mlp import mlp
+from excessmtl.benchmarks.networks.mlp import MLP
 from excessmtl.benchmarks.scaling import standardise
 from excessmtl.benchmarks.tasks import Metric, Task
 
@@ -68,8 +67,8 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
         test=splits[2],
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=32, epochs=20),
         noisy_tasks=tuple(names[school] for school in sorted(noisy)),
-        build_trunk=lambda: mlp(_COLUMNS - 2, hidden=_HIDDEN, layers=2),
-        build_head=lambda task: linear_head(_HIDDEN, task.outputs),
+        build_trunk=lambda: MLP(_COLUMNS - 2, hidden=_HIDDEN, layers=2),
+        build_head=lambda task: nn.Linear(_HIDDEN, task.outputs),
     )
 
 

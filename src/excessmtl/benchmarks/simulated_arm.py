@@ -1,21 +1,14 @@
 """`simulated-arm`: torques of a simulated 7-joint arm, the stand-in for SARCOS."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from excessmtl.benchmarks.arm_dynamics import Arm, Array, inverse_dynamics
-from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.benchmarks.kinds import regression
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.mlp import mlp
-from excessmtl.benchmarks.scaling import standardise
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.benchmarks.arm_tasks import JOINTS, arm_benchmark
+from excessmtl.benchmarks.base import Benchmark, benchmark
 
-JOINTS = 7
 SIZES = {"small": (6_000, 1_000, 1_500), "paper": (44_484, 4_449, 4_449)}
 _ROWS_PER_MOTION = 50
 _SECONDS = 5.0
@@ -23,17 +16,13 @@ _WAVES = 3
 _HOME = np.array([0.0, 0.6, 0.0, 1.3, 0.0, 0.7, 0.0])
 
 
-def _inertia(mass: Array, sides: Array) -> Array:
-    """Inertia of solid boxes of these masses and side lengths."""
-    squares = sides**2
-    diagonal: Array = mass[:, None] / 12 * (squares.sum(axis=1, keepdims=True) - squares)
-    return np.stack([np.diag(row) for row in diagonal])
-
-
 def seven_joint_arm() -> Arm:
     """An arm of human size with alternating joint axes and a hand held off its last axis."""
     mass = np.array([4.2, 3.8, 3.0, 2.6, 1.7, 1.4, 0.8])
     sides = np.array([[13, 13, 22], [12, 22, 12], [11, 11, 22], [10, 20, 10], [9, 9, 20], [8, 9, 8], [6, 12, 10]])
+    squares = (sides / 100) ** 2
+    # Of solid boxes of these masses and side lengths, which are in centimetres.
+    inertia = mass[:, None] / 12 * (squares.sum(axis=1, keepdims=True) - squares)
     right = np.pi / 2
     return Arm(
         twist=np.array([0, -right, right, right, -right, -right, right]),
@@ -51,7 +40,7 @@ def seven_joint_arm() -> Arm:
                 [0.02, 0.05, 0.06],
             ]
         ),
-        inertia=_inertia(mass, sides / 100),
+        inertia=np.stack([np.diag(row) for row in inertia]),
         viscous=np.array([1.2, 1.2, 0.8, 0.8, 0.3, 0.2, 0.1]),
         dry=np.array([1.5, 1.5, 1.0, 1.0, 0.4, 0.3, 0.15]),
     )
@@ -85,28 +74,9 @@ def load(data: Path | None, seed: int, *, size: str = "small") -> Benchmark:
         raise ValueError(f"--data {data}: simulated-arm is simulated, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
-    arm = seven_joint_arm()
-    parts = []
+    arm, inputs, torques = seven_joint_arm(), [], []
     for rows, stream in zip(SIZES[size], np.random.SeedSequence(seed).spawn(3), strict=True):
         state = motions(rows, np.random.default_rng(stream))
-        parts.append((np.concatenate(state, axis=1), inverse_dynamics(arm, *state)))
-    inputs, torques = (standardise(*map(torch.from_numpy, arrays)) for arrays in zip(*parts, strict=True))
-    train, validation, test = map(_split, inputs, torques)
-    tasks = tuple(Task(f"joint_{i + 1}", 1, regression) for i in range(JOINTS))
-    return Benchmark(
-        name="simulated-arm",
-        source=f"simulated 7-joint arm, {len(inputs[0]):,} rows",
-        tasks=tasks,
-        train=train,
-        validation=validation,
-        test=test,
-        recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=128, epochs=100),
-        noisy_tasks=("joint_1", "joint_2"),
-        build_trunk=partial(mlp, 3 * JOINTS),
-        build_head=lambda task: linear_head(128, task.outputs),
-    )
-
-
-def _split(inputs: Tensor, torques: Tensor) -> Split:
-    columns = torques.T.contiguous().unsqueeze(-1)
-    return Split(inputs, {f"joint_{i + 1}": columns[i] for i in range(JOINTS)})
+        inputs.append(torch.from_numpy(np.concatenate(state, axis=1)))
+        torques.append(torch.from_numpy(inverse_dynamics(arm, *state)))
+    return arm_benchmark("simulated-arm", f"simulated 7-joint arm, {SIZES[size][0]:,} rows", inputs, torques)

@@ -11,19 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from excessmtl.benchmarks.base import DataNotFoundError
-from excessmtl.benchmarks.mnist_sources import MNIST_FILES, MNIST_SOURCES, Source
-from excessmtl.files import atomic_write
+from excessmtl.benchmarks.mnist_sources import MNIST_FILES, MNIST_SOURCES, Fetch
+from excessmtl.files import write_whole
 
-__all__ = ["Dataset", "cache_folder", "catalogue", "find", "get", "where"]
-
-_FETCH_ERRORS = (
-    OSError,
-    ValueError,
-    EOFError,
-    zlib.error,
-    http.client.HTTPException,
-    subprocess.SubprocessError,
-)
+_FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,8 @@ class Dataset:
     directions: str
     files: Mapping[str, str] = field(default_factory=dict)
     """What is fetched: file name -> sha256."""
-    sources: tuple[Source, ...] = ()
+    sources: Mapping[str, Fetch] = field(default_factory=dict)
+    """What can be fetched from: its name for messages -> the function that returns the files' contents."""
 
 
 _BY_PATH = (
@@ -125,30 +117,28 @@ def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
     if where(name) and not any(_wrong(file, (folder / file).read_bytes(), dataset) for file in dataset.files):
         return folder
     failures = []
-    for source in dataset.sources:
-        report(f"fetching {name} from {source.name} ...")
+    for source, fetch in dataset.sources.items():
+        report(f"fetching {name} from {source} ...")
         try:
-            files = source.fetch()
+            files = fetch()
             if wrong := next((file for file in dataset.files if _wrong(file, files.get(file, b""), dataset)), None):
                 raise ValueError(f"{wrong} is damaged, its sha256 is not the known one")
         except _FETCH_ERRORS as error:
             reason = str(error) or type(error).__name__
             report(f"  failed: {reason}")
-            failures.append(f"{source.name} ({reason})")
+            failures.append(f"{source} ({reason})")
             continue
         for file in dataset.files:
-            with atomic_write(folder / file) as opened:
-                opened.write(files[file])
+            write_whole(folder / file, files[file])
         return folder
     raise DataNotFoundError(f"No source of {name} worked, nothing was kept. Tried: {'; '.join(failures)}.")
 
 
 def _dataset(name: str) -> Dataset:
-    for dataset in catalogue():
-        if dataset.name == name:
-            return dataset
-    known = ", ".join(dataset.name for dataset in catalogue())
-    raise ValueError(f"There is no data set '{name}'; known are {known}.")
+    known = {dataset.name: dataset for dataset in catalogue()}
+    if name not in known:
+        raise ValueError(f"There is no data set '{name}'; known are {', '.join(known)}.")
+    return known[name]
 
 
 def _wrong(file: str, content: bytes, dataset: Dataset) -> bool:

@@ -5,15 +5,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split
 from excessmtl.benchmarks.kinds import binary, classification, regression
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.mlp import mlp
+from excessmtl.benchmarks.networks.mlp import MLP
 from excessmtl.benchmarks.tasks import Kind, Task
-
-__all__ = ["infer_kind", "load"]
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
 _FEW = 20
@@ -78,8 +75,8 @@ def load(
         test=parts[2],
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=min(128, len(train)), epochs=50),
         noisy_tasks=(),
-        build_trunk=lambda: mlp(features.shape[1], hidden, layers),
-        build_head=lambda task: linear_head(hidden, task.outputs),
+        build_trunk=lambda: MLP(features.shape[1], hidden, layers),
+        build_head=lambda task: nn.Linear(hidden, task.outputs),
     )
 
 

@@ -7,8 +7,6 @@ import torch
 import torchmetrics
 from torch import Generator, Tensor
 
-__all__ = ["SHARE", "Disturb", "Draw", "Kind", "Loss", "Measure", "Metric", "Task", "labelled"]
-
 SHARE = "share"
 """The unit of a metric between 0 and 1; tables show it in percent."""
 

@@ -6,15 +6,15 @@ takes seconds on one core, so an idea about weighting can be tried over many see
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
-from excessmtl.benchmarks.base import Benchmark, Loader, Recipe, Split, benchmark
+from excessmtl.benchmarks.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.benchmarks.kinds import classification, regression
-from excessmtl.benchmarks.networks.heads import linear_head
-from excessmtl.benchmarks.networks.mlp import mlp
+from excessmtl.benchmarks.networks.mlp import MLP
 from excessmtl.benchmarks.scaling import standardise
 from excessmtl.benchmarks.tasks import Kind, Task
 
@@ -100,7 +100,7 @@ def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict
     targets: dict[str, Tensor] = {}
     shared_inputs = torch.randn(rows, _INPUTS, generator=generator)
     for position, kind in enumerate(regime.kinds):
-        name, outputs = _name(position), _CLASSES if kind == classification else 1
+        name, outputs = _name(position), _outputs(kind)
         own = shared_inputs
         if regime.separate:
             turn = torch.linalg.qr(torch.randn(_INPUTS, _INPUTS, generator=generator))[0]
@@ -115,50 +115,44 @@ def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict
     return inputs, targets
 
 
+def _outputs(kind: Kind) -> int:
+    return _CLASSES if kind == classification else 1
+
+
 def _name(position: int) -> str:
     return f"task_{position + 1}"
 
 
-def _loader(name: str, regime: Regime) -> Loader:
-    def load(data: Path | None, seed: int) -> Benchmark:
-        if data is not None:
-            raise ValueError(f"--data {data}: {name} is made, not read; leave --data out.")
-        inputs, targets = _make(regime, Generator().manual_seed(seed * 7_919 + 17))
-        ends = (regime.samples, regime.samples + _TEST, regime.samples + 2 * _TEST)
-        parts = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
-        for position, kind in enumerate(regime.kinds):
-            if kind == regression:
-                task = _name(position)
-                unit = 1.0 if regime.units is None else regime.units[position]
-                scaled = torch.cat(standardise(*(targets[task][part] for part in parts)))
-                targets[task] = unit * (scaled + regime.offset)
-        first = _name(0)
-        splits = [
-            Split(
-                {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[first][part],
-                {task: own[part] for task, own in targets.items()},
-            )
-            for part in parts
-        ]
-        tasks = tuple(
-            Task(_name(position), _CLASSES if kind == classification else 1, kind)
-            for position, kind in enumerate(regime.kinds)
+def _load(name: str, regime: Regime, data: Path | None, seed: int) -> Benchmark:
+    if data is not None:
+        raise ValueError(f"--data {data}: {name} is made, not read; leave --data out.")
+    inputs, targets = _make(regime, Generator().manual_seed(seed * 7_919 + 17))
+    first, second = regime.samples, regime.samples + _TEST
+    parts = slice(0, first), slice(first, second), slice(second, None)
+    units = regime.units or (1.0,) * len(regime.kinds)
+    for (task, values), kind, unit in zip(targets.items(), regime.kinds, units, strict=True):
+        if kind == regression:
+            targets[task] = unit * (torch.cat(standardise(*(values[part] for part in parts))) + regime.offset)
+    train, validation, test = (
+        Split(
+            {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[_name(0)][part],
+            {task: own[part] for task, own in targets.items()},
         )
-        return Benchmark(
-            name=name,
-            source=f"random teacher network, {regime.samples:,} samples per task",
-            tasks=tasks,
-            train=splits[0],
-            validation=splits[1],
-            test=splits[2],
-            recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
-            noisy_tasks=tuple(_name(position) for position in regime.noisy),
-            build_trunk=lambda: mlp(_INPUTS, hidden=regime.hidden, layers=2),
-            build_head=lambda task: linear_head(regime.hidden, task.outputs),
-        )
+        for part in parts
+    )
+    return Benchmark(
+        name=name,
+        source=f"random teacher network, {regime.samples:,} samples per task",
+        tasks=tuple(Task(_name(position), _outputs(kind), kind) for position, kind in enumerate(regime.kinds)),
+        train=train,
+        validation=validation,
+        test=test,
+        recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
+        noisy_tasks=tuple(_name(position) for position in regime.noisy),
+        build_trunk=lambda: MLP(_INPUTS, regime.hidden, layers=2),
+        build_head=lambda task: nn.Linear(regime.hidden, task.outputs),
+    )
 
-    return load
 
-
-for _name_of, _regime in REGIMES.items():
-    benchmark(_name_of, f"made by a random network: {_regime.summary}")(_loader(_name_of, _regime))
+for _world, _regime in REGIMES.items():
+    benchmark(_world, f"made by a random network: {_regime.summary}")(partial(_load, _world, _regime))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from excessmtl.cli.terminal import console
+from excessmtl.cli.terminal import console, names_in
 
 
 def bench(
@@ -24,14 +24,10 @@ def bench(
     """Time (and on CUDA memory) of forward, backward and weighting, side by side with plain PyTorch and peers."""
     from excessmtl.bench import command
 
-    settings = command.Settings.checked(device, _names(networks), _names(methods), quick, seconds, threads)
+    settings = command.Settings.checked(device, names_in(networks), names_in(methods), quick, seconds, threads)
     if profile is not None:
         command.profile(settings, profile, console)
     elif growth:
         command.growth(settings, json, console)
     else:
         command.table(settings, json, console)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,5 +1,11 @@
-"""The terminal. Paths and names are printed as they are: brackets are no markup, colons no emoji."""
+"""The terminal: what is printed to it, and lists that are typed there."""
 
 from rich.console import Console
 
+# Paths and names are printed as they are: brackets are no markup, colons no emoji.
 console = Console(highlight=False, markup=False, emoji=False)
+
+
+def names_in(text: str) -> list[str]:
+    """Names that are separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,6 +1,8 @@
 """`excessmtl train`: one run."""
 
 import logging
+from dataclasses import fields
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,12 +11,15 @@ import typer
 import yaml
 from rich.table import Table
 
-from excessmtl.cli.terminal import console
+from excessmtl.cli.terminal import console, names_in
 
-_DATA, _TRAINING, _MACHINE = "Data and label noise", "Training", "Machine"
+_data, _training, _machine = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Data and label noise", "Training", "Machine")
+)
 
 
 def train(
+    context: typer.Context,
     benchmark: Annotated[
         str,
         typer.Argument(
@@ -30,122 +35,60 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
     option: Annotated[list[str], typer.Option(help="Option of the method, name=value; repeat.")] = [],  # noqa: B006
-    data: Annotated[
-        str | None, typer.Option(help="File or folder with the benchmark's data.", rich_help_panel=_DATA)
-    ] = None,
-    targets: Annotated[
-        str | None, typer.Option(help="Of a CSV file: the columns to predict, comma-separated.", rich_help_panel=_DATA)
-    ] = None,
+    data: Annotated[str | None, _data(help="File or folder with the benchmark's data.")] = None,
+    targets: Annotated[str | None, _data(help="Of a CSV file: the columns to predict, comma-separated.")] = None,
     kind: Annotated[
         list[str],
-        typer.Option(
-            help="Of a CSV file: target=regression, classification or binary; repeat. Default: inferred.",
-            rich_help_panel=_DATA,
-        ),
+        _data(help="Of a CSV file: target=regression, classification or binary; repeat. Default: inferred."),
     ] = [],  # noqa: B006
-    benchmark_option: Annotated[
-        list[str], typer.Option(help="Option of the benchmark, name=value; repeat.", rich_help_panel=_DATA)
-    ] = [],  # noqa: B006
-    noise: Annotated[
-        float, typer.Option(help="Share of bad labels in the noisy tasks, 0 to 1.", rich_help_panel=_DATA)
-    ] = 0.0,
-    noisy_tasks: Annotated[
-        str | None,
-        typer.Option(help="Comma-separated task names. Default: the benchmark's.", rich_help_panel=_DATA),
-    ] = None,
-    exclude_true: Annotated[
-        bool, typer.Option(help="Noisy classes are never the true ones.", rich_help_panel=_DATA)
-    ] = False,
-    redraw_each_epoch: Annotated[
-        bool, typer.Option(help="Draw the noise anew in every epoch.", rich_help_panel=_DATA)
-    ] = False,
-    epochs: Annotated[int | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Of all devices together. Default: the benchmark's.", rich_help_panel=_TRAINING)
-    ] = None,
-    optimiser: Annotated[
-        str | None, typer.Option(help="adam, adamw or sgd. Default: the benchmark's.", rich_help_panel=_TRAINING)
-    ] = None,
+    benchmark_option: Annotated[list[str], _data(help="Option of the benchmark, name=value; repeat.")] = [],  # noqa: B006
+    noise: Annotated[float, _data(help="Share of bad labels in the noisy tasks, 0 to 1.")] = 0.0,
+    noisy_tasks: Annotated[str | None, _data(help="Comma-separated task names. Default: the benchmark's.")] = None,
+    exclude_true: Annotated[bool, _data(help="Noisy classes are never the true ones.")] = False,
+    redraw_each_epoch: Annotated[bool, _data(help="Draw the noise anew in every epoch.")] = False,
+    epochs: Annotated[int | None, _training(help="Default: the benchmark's.")] = None,
+    batch_size: Annotated[int | None, _training(help="Of all devices together. Default: the benchmark's.")] = None,
+    optimiser: Annotated[str | None, _training(help="adam, adamw or sgd. Default: the benchmark's.")] = None,
     optimiser_option: Annotated[
-        list[str],
-        typer.Option(help="Option of the optimiser by torch's name, momentum=0.9; repeat.", rich_help_panel=_TRAINING),
+        list[str], _training(help="Option of the optimiser by torch's name, momentum=0.9; repeat.")
     ] = [],  # noqa: B006
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)
-    ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(help="Default: the benchmark's.", rich_help_panel=_TRAINING)
-    ] = None,
+    learning_rate: Annotated[float | None, _training(help="Default: the benchmark's.")] = None,
+    weight_decay: Annotated[float | None, _training(help="Default: the benchmark's.")] = None,
     schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the learning rate: constant or cosine. Default: the benchmark's.", rich_help_panel=_TRAINING
-        ),
+        str | None, _training(help="Of the learning rate: constant or cosine. Default: the benchmark's.")
     ] = None,
     warmup_steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps over which the learning rate rises. Default: the benchmark's.", rich_help_panel=_TRAINING
-        ),
+        int | None, _training(help="Steps over which the learning rate rises. Default: the benchmark's.")
     ] = None,
-    limit_batches: Annotated[
-        int | None, typer.Option(help="At most so many batches per epoch.", rich_help_panel=_TRAINING)
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.", rich_help_panel=_MACHINE)] = "auto",
-    devices: Annotated[
-        int, typer.Option(help="Processes that share every batch, each on a device.", rich_help_panel=_MACHINE)
-    ] = 1,
+    limit_batches: Annotated[int | None, _training(help="At most so many batches per epoch.")] = None,
+    device: Annotated[str, _machine(help="auto, cpu, cuda, mps.")] = "auto",
+    devices: Annotated[int, _machine(help="Processes that share every batch, each on a device.")] = 1,
     strategy: Annotated[
-        str,
-        typer.Option(
-            help="With several devices: ddp (replicas) or fsdp (parameters divided).", rich_help_panel=_MACHINE
-        ),
+        str, _machine(help="With several devices: ddp (replicas) or fsdp (parameters divided).")
     ] = "ddp",
-    precision: Annotated[
-        str, typer.Option(help="32-true, bf16-mixed or 16-mixed.", rich_help_panel=_MACHINE)
-    ] = "32-true",
-    replay: Annotated[
-        bool,
-        typer.Option(help="On CUDA, record a step once and replay it where possible.", rich_help_panel=_MACHINE),
-    ] = True,
+    precision: Annotated[str, _machine(help="32-true, bf16-mixed or 16-mixed.")] = "32-true",
+    replay: Annotated[bool, _machine(help="On CUDA, record a step once and replay it where possible.")] = True,
 ) -> None:
     """Train a network on many tasks with one method and keep everything in a run folder."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
     from excessmtl.training.config import RunConfig
     from excessmtl.training.loop import Run
-    from excessmtl.training.progress import ProgressBar, Silent
+    from excessmtl.training.progress import ProgressBar
 
     # After the import, which sets the levels. Lightning's echo of the precision and its advice are for programmers.
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if resume and out is None:
         raise ValueError("--resume needs --out: say which run to go on with")
-    config = RunConfig(
-        benchmark=benchmark,
-        method=method,
-        seed=seed,
-        noise=noise,
-        noisy_tasks=None if noisy_tasks is None else tuple(_names(noisy_tasks)),
-        exclude_true=exclude_true,
-        redraw_each_epoch=redraw_each_epoch,
-        epochs=epochs,
-        batch_size=batch_size,
-        optimiser=optimiser,
-        optimiser_options=_pairs("--optimiser-option", optimiser_option) or None,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        schedule=schedule,
-        warmup_steps=warmup_steps,
-        limit_batches=limit_batches,
-        options=_pairs("--option", option),
-        benchmark_options=_pairs("--benchmark-option", benchmark_option) | _of_a_table(targets, kind),
-        data=data,
-        device=device,
-        devices=devices,
-        strategy=strategy,
-        precision=precision,
-        replay=replay,
-    )
+    # Arguments with the names of a run's fields are these fields.
+    values = {field.name: context.params[field.name] for field in fields(RunConfig) if field.name in context.params}
+    values |= {
+        "noisy_tasks": None if noisy_tasks is None else tuple(names_in(noisy_tasks)),
+        "optimiser_options": _pairs("--optimiser-option", optimiser_option) or None,
+        "options": _pairs("--option", option),
+        "benchmark_options": _pairs("--benchmark-option", benchmark_option) | _of_a_table(targets, kind),
+    }
+    config = RunConfig(**values)
     place = _new_folder(config.benchmark, config.method) if out is None else out
     run = Run(config, place, resume)
     if not run.fabric.is_global_zero:
@@ -158,13 +101,8 @@ def train(
     with ProgressBar(console, run.config.epochs, run.primary) as bar:
         run.watcher = bar
         summary = run.execute()
-    run.watcher = Silent()
     console.print(summary_table(summary))
     console.print(f"run folder: {place}", soft_wrap=True)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
@@ -189,7 +127,7 @@ def _of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
         if not equals or not name:
             raise ValueError(f"--kind must look like target=kind, found {value!r}")
         kinds[name.strip()] = word.strip()
-    options: dict[str, Any] = {} if targets is None else {"targets": _names(targets)}
+    options: dict[str, Any] = {} if targets is None else {"targets": names_in(targets)}
     return {**options, "kinds": kinds} if kinds else options
 
 

@@ -114,8 +114,7 @@ def representation(z: T) -> T:
     compiled in two parts, up to here and from here on. `z`: a tensor, or tensors in nested tuples, lists, mappings and
     dataclasses.
     """
-    if not torch.compiler.is_exporting():
-        _note_marked(z)
+    _note_marked(z)
     return z
 
 

@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
@@ -13,81 +12,57 @@ from joblib.externals.loky import ProcessPoolExecutor
 from excessmtl.sweeps.worker import Result
 
 Task = Callable[[], Result]
+Compute = Callable[[Mapping[int, Task], int], Iterator[tuple[int, Result]]]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-@dataclass(frozen=True)
-class Died:
-    """In place of a result: the process that worked on a task has died."""
+def on_this_machine(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
+    """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time.
 
-    reason: str
-    details: str
-
-    @classmethod
-    def of(cls, error: BaseException) -> "Died":
-        """In one line, and at length."""
-        message = " ".join(str(error).split())
-        return cls(message.split(". ")[0] or type(error).__name__, message)
-
-
-class Local:
-    """Worker processes of this machine, each with one run at a time, so that a death is the death of that run."""
-
-    def slots(self) -> int:
-        """A core each."""
-        return int(cpu_count())
-
-    def compute(self, tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result | Died]]:
-        """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time.
-
-        A pool of one process per job: where one breaks, the others do not notice.
-        """
-        waiting = list(tasks.items())
-        running: dict[Future[Result], tuple[int, Any]] = {}
-        idle: list[Any] = []
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    number, task = waiting.pop(0)
-                    pool = idle.pop() if idle else ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD)
-                    running[pool.submit(task)] = number, pool
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number, pool = running.pop(future)
-                    error = future.exception()
-                    if error is None:
-                        idle.append(pool)
-                        yield number, future.result()
-                    else:  # what a run raises is caught in its worker, so the worker has died
-                        pool.shutdown(wait=False, kill_workers=True)
-                        yield number, Died.of(error)
-        finally:
-            for pool in [*idle, *(pool for _, pool in running.values())]:
-                pool.shutdown(wait=True, kill_workers=True)
+    A pool of one process per job: where one breaks, the others do not notice, and a death is that of one task.
+    """
+    waiting = list(tasks.items())
+    running: dict[Future[Result], tuple[int, Any]] = {}
+    idle: list[Any] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                number, task = waiting.pop(0)
+                pool = idle.pop() if idle else ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD)
+                running[pool.submit(task)] = number, pool
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number, pool = running.pop(future)
+                error = future.exception()
+                if error is None:
+                    idle.append(pool)
+                    yield number, future.result()
+                else:  # what a run raises is caught in its worker, so the worker has died
+                    pool.shutdown(wait=False, kill_workers=True)
+                    yield number, _death(error)
+    finally:
+        for pool in [*idle, *(pool for _, pool in running.values())]:
+            pool.shutdown(wait=True, kill_workers=True)
 
 
-class Cluster:
-    """A backend of joblib."""
-
-    def slots(self) -> int:
-        """What the cluster says."""
-        return int(effective_n_jobs(-1))
-
-    def compute(self, tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result | Died]]:
-        """The same; where something dies, it may have been any of the tasks that have not ended."""
-        left = dict(tasks)
-        # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
-        pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
-        results = pool(delayed(_numbered)(number, task) for number, task in tasks.items())
-        try:
-            for number, result in results:
-                del left[number]
-                yield number, result
-        except Exception as error:
-            for number in left:
-                yield number, Died.of(error)
+def on_a_cluster(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
+    """The same behind joblib; where something dies, it may have been any of the tasks that have not ended."""
+    left = dict(tasks)
+    # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
+    pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
+    results = pool(delayed(_numbered)(number, task) for number, task in tasks.items())
+    try:
+        for number, result in results:
+            del left[number]
+            yield number, result
+    except Exception as error:
+        for number in left:
+            yield number, _death(error)
 
 
-Backend = Local | Cluster
+def _death(error: BaseException) -> Result:
+    """In place of a result: the process that worked on the task has died."""
+    message = " ".join(str(error).split())
+    return Result(0.0, reason=message.split(". ")[0] or type(error).__name__, details=message, died=True)
 
 
 def _numbered(number: int, task: Task) -> tuple[int, Result]:
@@ -115,12 +90,12 @@ BACKENDS = ("loky", *_CLUSTERS)
 
 
 @contextmanager
-def using_backend(name: str) -> Iterator[Backend]:
-    """The backend of this name, ready for the block; loky stands for this machine."""
+def using_backend(name: str) -> Iterator[tuple[Compute, int]]:
+    """What computes tasks, ready for the block, and how many at a time it has room for; loky: on this machine."""
     if name not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, found {name!r}")
     if name not in _CLUSTERS:
-        yield Local()
+        yield on_this_machine, int(cpu_count())
         return
     try:
         cluster = _CLUSTERS[name]()
@@ -129,4 +104,4 @@ def using_backend(name: str) -> Iterator[Backend]:
             f"backend {name!r} needs the package {error.name}; install it with: pip install 'excessmtl[{name}]'"
         ) from error
     with cluster, parallel_config(backend=name):
-        yield Cluster()
+        yield on_a_cluster, int(effective_n_jobs(-1))

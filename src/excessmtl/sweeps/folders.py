@@ -21,7 +21,8 @@ def folder_of(config: RunConfig) -> Path:
     What these words do not say (the options of the method, a recipe that is not the benchmark's own) is in a short
     hash behind them, so that a changed study makes new runs next to the old ones.
     """
-    return Path(_benchmark(config), _method(config), f"noise-{_shortest(config.noise)}", f"seed-{config.seed}")
+    noise = repr(float(config.noise)).removesuffix(".0")  # all digits, no more: 0.4, 0, 0.1234567
+    return Path(_benchmark(config), _method(config), f"noise-{noise}", f"seed-{config.seed}")
 
 
 def _benchmark(config: RunConfig) -> str:
@@ -42,11 +43,6 @@ def _method(config: RunConfig) -> str:
     words = re.sub(r"[^A-Za-z0-9_.=]+", "-", config.name)[:_LONGEST].strip("-.")
     told = {"method": config.method, "options": dict(config.options), "label": config.name}
     return f"{words}-{_digest(told)}".lstrip("-")
-
-
-def _shortest(number: float) -> str:
-    """All digits, no more: 0.4, 0, 0.1234567."""
-    return repr(float(number)).removesuffix(".0")
 
 
 def _digest(plain: Mapping[str, Any]) -> str:

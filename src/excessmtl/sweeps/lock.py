@@ -11,12 +11,9 @@ from filelock import FileLock, Timeout
 def only_one(folder: Path) -> Iterator[None]:
     """Holds the folder of a sweep for the block; refuses it while another sweep does."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
     try:
-        lock.acquire(timeout=0)
+        lock = FileLock(folder / ".lock").acquire(timeout=0)
     except Timeout:
         raise ValueError(f"another sweep is at work in {folder}; wait for it, or choose another --out") from None
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()

@@ -20,12 +20,16 @@ def check_runs(runs: Sequence[RunConfig]) -> None:
     """
     kinds: dict[str, dict[str, RunConfig]] = {}
     for config in runs:
-        benchmark, method, *_ = folder_of(config).parts
-        kinds.setdefault(benchmark, {}).setdefault(method, config)
+        data, method, *_ = folder_of(config).parts
+        kinds.setdefault(data, {}).setdefault(method, config)
     for methods in kinds.values():
-        loaded = _load(next(iter(methods.values())))
+        benchmark = _load(next(iter(methods.values())))
+        names = [task.name for task in benchmark.tasks]
         for config in methods.values():
-            _check(config, loaded)
+            make_fabric(config)
+            resolved = resolve(config, benchmark, torch.device("cpu"))
+            if config.method != SINGLE:
+                make_balancer(config.method, names, nn.Linear(1, 1), resolved.options)
 
 
 def _load(config: RunConfig) -> Benchmark:
@@ -34,11 +38,3 @@ def _load(config: RunConfig) -> Benchmark:
     except DataNotFoundError as error:
         advice = "In a study, the key `data` of the benchmark's entry stands for --data."
         raise DataNotFoundError(f"{config.benchmark}: {error} {advice}") from error
-
-
-def _check(config: RunConfig, benchmark: Benchmark) -> None:
-    make_fabric(config)
-    resolved = resolve(config, benchmark, torch.device("cpu"))
-    if config.method == SINGLE:
-        return
-    make_balancer(config.method, [task.name for task in benchmark.tasks], nn.Linear(1, 1), resolved.options)

@@ -23,15 +23,34 @@ from pathlib import Path
 from typing import Any
 
 from excessmtl.benchmarks.find import find_benchmark
-from excessmtl.plain import TEXT, Kind, each_once, known_keys, mapping, nonempty_list
-from excessmtl.sweeps.fields import FIELDS
+from excessmtl.plain import (
+    FLAG,
+    NAMES,
+    NUMBER,
+    OPTIONS,
+    TEXT,
+    WHOLE,
+    Kind,
+    each_once,
+    known_keys,
+    mapping,
+    nonempty_list,
+)
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.strict_yaml import read_yaml
 from excessmtl.training.balancers import check_method
 from excessmtl.training.config import RunConfig
 
-__all__ = ["Study", "expand", "folder_of", "read_study"]
+__all__ = ["FIELDS", "Study", "expand", "folder_of", "read_study"]
 
+_KINDS = {str: TEXT, int: WHOLE, float: NUMBER, bool: FLAG, Mapping[str, Any]: OPTIONS, tuple[str, ...]: NAMES}
+FIELDS: Mapping[str, Kind] = {
+    field.name: kind
+    for field in fields(RunConfig)
+    for type_, kind in _KINDS.items()
+    if field.type in (type_, type_ | None)
+}
+"""The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
 _KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings")
 _METHOD = ("method", "options", "label")
 _VARIED = (*_METHOD, "seed", "noise")
@@ -42,7 +61,10 @@ _RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
 
 _MOST_RUNS = 100_000
-_NAME = Kind("a plain name without / or \\ (it names a folder)", lambda value: _is_folder_name(value))
+_NAME = Kind(
+    "a plain name without / or \\ (it names a folder)",
+    lambda value: TEXT.fits(value) and value.strip(". ") != "" and not set(value) & set("/\\:\0"),
+)
 
 Fields = dict[str, Any]
 
@@ -69,7 +91,7 @@ def expand(plain: Any, name: str) -> Study:
     content = mapping(plain, "a study")
     known_keys(content, _KEYS, "a study")
     settings = _fields(content.get("settings", {}), _SETTINGS, "settings")
-    benchmarks = [_benchmark(entry) for entry in nonempty_list(content, "benchmarks")]
+    benchmarks = [_entry(entry, "benchmark", _RECIPE) for entry in nonempty_list(content, "benchmarks")]
     # Tables know a benchmark by its name and a method by its label: two of the same would be mixed up.
     each_once([entry["benchmark"] for entry in benchmarks], "benchmarks", "put the second into a study of its own")
     for entry in benchmarks:
@@ -93,10 +115,6 @@ def expand(plain: Any, name: str) -> Study:
     return Study(_NAME.checked(content.get("name", name), "name"), runs)
 
 
-def _is_folder_name(value: Any) -> bool:
-    return TEXT.fits(value) and value.strip(". ") != "" and not set(value) & set("/\\:\0")
-
-
 def _seeds(plain: Any) -> Sequence[int]:
     if isinstance(plain, int) and not isinstance(plain, bool):
         if plain < 1:
@@ -109,26 +127,25 @@ def _seeds(plain: Any) -> Sequence[int]:
     return seeds
 
 
-def _benchmark(entry: Any) -> Fields:
+def _entry(entry: Any, kind: str, allowed: Sequence[str]) -> Fields:
+    """An entry of the benchmarks or methods: its name alone, or a mapping that has the name under its `kind`."""
     if isinstance(entry, str):
-        return {"benchmark": entry}
-    found = _fields(entry, _RECIPE, "an entry of benchmarks")
-    if "benchmark" not in found:
-        raise ValueError(
-            f"an entry of benchmarks must name its `benchmark`, found only {', '.join(found) or 'nothing'}"
-        )
+        return {kind: entry}
+    found = _fields(entry, allowed, f"an entry of {kind}s")
+    if kind not in found:
+        raise ValueError(f"an entry of {kind}s must name its `{kind}`, found only {', '.join(found) or 'nothing'}")
     return found
 
 
 def _methods(entry: Any) -> list[Fields]:
     """One method for every combination of the values in the grids of its options."""
-    if isinstance(entry, str):
-        return [{"method": entry}]
-    found = _fields(entry, _METHOD, "an entry of methods")
-    if "method" not in found:
-        raise ValueError(f"an entry of methods must name its `method`, found only {', '.join(found) or 'nothing'}")
+    found = _entry(entry, "method", _METHOD)
     options = found.get("options", {})
-    grids = {name: nonempty_list(value, "grid") for name, value in options.items() if _is_grid(value)}
+    grids = {
+        name: nonempty_list(value, "grid")
+        for name, value in options.items()
+        if isinstance(value, Mapping) and list(value) == ["grid"]
+    }
     if not grids:
         return [found]
     if math.prod(map(len, grids.values())) > _MOST_RUNS:
@@ -140,10 +157,6 @@ def _methods(entry: Any) -> list[Fields]:
         if "label" in found:
             variants[-1]["label"] = " ".join([found["label"], *(f"{name}={value}" for name, value in point.items())])
     return variants
-
-
-def _is_grid(value: Any) -> bool:
-    return isinstance(value, Mapping) and list(value) == ["grid"]
 
 
 def _fields(plain: Any, allowed: Sequence[str], where: str) -> Fields:

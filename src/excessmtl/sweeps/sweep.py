@@ -10,16 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from excessmtl.analysis.collect import collect, write_table
-from excessmtl.files import atomic_write
-from excessmtl.sweeps.backends import Backend, Died, using_backend
+from excessmtl.files import write_whole
+from excessmtl.sweeps.backends import Compute, using_backend
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.lock import only_one
 from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.sweeps.worker import Result, run
 from excessmtl.training.config import RunConfig
 from excessmtl.training.run_folder import RunFolder
-
-__all__ = ["Failure", "Outcome", "SweepWatcher", "is_finished", "sweep"]
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
@@ -46,8 +44,8 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
-    with using_backend(backend) as chosen, only_one(out):
-        return _Sweep(runs, out, jobs or chosen.slots(), chosen, watcher or SweepWatcher()).execute()
+    with using_backend(backend) as (compute, slots), only_one(out):
+        return _Sweep(runs, out, jobs or slots, compute, watcher or SweepWatcher()).execute()
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:
@@ -59,14 +57,14 @@ class _Sweep:
     """The state of a sweep; a run is known by its number."""
 
     def __init__(
-        self, runs: Sequence[RunConfig], out: Path, jobs: int, backend: Backend, watcher: SweepWatcher
+        self, runs: Sequence[RunConfig], out: Path, jobs: int, compute: Compute, watcher: SweepWatcher
     ) -> None:
         self.runs = sorted(runs, key=lambda config: config.seed)
         self.folders = [out / folder_of(config) for config in self.runs]
         (often, count), *_ = [*Counter(self.folders).most_common(1), (None, 0)]
         if count > 1:
             raise ValueError(f"{count} runs of the sweep are the same (folder {often}); keep one")
-        self.out, self.jobs, self.backend, self.watcher = out, jobs, backend, watcher
+        self.out, self.jobs, self.compute, self.watcher = out, jobs, compute, watcher
         self.left = [number for number, config in enumerate(self.runs) if not is_finished(config, out)]
         self.deaths = dict.fromkeys(self.left, 0)
         self.finished: list[int] = []
@@ -78,10 +76,7 @@ class _Sweep:
         self.watcher.on_start([self.runs[number] for number in self.left], len(before), self.jobs)
         while self.left:
             together = [number for number in self.left if self.deaths[number] < _DEATHS_TOGETHER]
-            if together:
-                self._round(together, self.jobs)
-            else:
-                self._round(self.left[:1], 1)
+            self._round(together or self.left[:1], self.jobs if together else 1)
         if before or self.finished:
             write_table(collect(self.out), self.out / "runs.csv")
         self._write_failures()
@@ -90,34 +85,24 @@ class _Sweep:
     def _round(self, numbers: Sequence[int], jobs: int) -> None:
         """Each of these runs once."""
         tasks = {number: partial(run, self.runs[number], self.folders[number]) for number in numbers}
-        for number, result in self.backend.compute(tasks, jobs):
-            if isinstance(result, Died):
-                self._after(number, result)
-            else:
-                self._end(number, result)
+        for number, result in self.compute(tasks, jobs):
+            self._end(number, result)
 
     def _end(self, number: int, result: Result) -> None:
-        config = self.runs[number]
+        config, reason = self.runs[number], result.reason
+        if result.died:
+            self.deaths[number] += 1
+            if self.deaths[number] <= _DEATHS_TOGETHER:
+                self.watcher.on_death(config, reason)
+                return
+            reason = f"its worker died {self.deaths[number]} times, at last alone: {reason}"
         self.left.remove(number)
-        if result.summary is None:
-            self._give_up(Failure(config, result.reason, result.details))
-        else:
+        if result.summary is not None:
             self.finished.append(number)
             self.watcher.on_finished(config, result.summary, result.seconds)
-
-    def _after(self, number: int, death: Died) -> None:
-        config = self.runs[number]
-        self.deaths[number] += 1
-        if self.deaths[number] <= _DEATHS_TOGETHER:
-            self.watcher.on_death(config, death.reason)
-            return
-        self.left.remove(number)
-        why = f"its worker died {self.deaths[number]} times, at last alone: {death.reason}"
-        self._give_up(Failure(config, why, death.details))
-
-    def _give_up(self, failure: Failure) -> None:
-        self.failed.append(failure)
-        self.watcher.on_failed(failure)
+        else:
+            self.failed.append(Failure(config, reason, result.details))
+            self.watcher.on_failed(self.failed[-1])
 
     def _write_failures(self) -> None:
         path = self.out / "failed.txt"
@@ -125,5 +110,4 @@ class _Sweep:
             path.unlink(missing_ok=True)
             return
         parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in self.failed]
-        with atomic_write(path) as file:
-            file.write("\n".join(parts).encode())
+        write_whole(path, "\n".join(parts).encode())

@@ -10,10 +10,10 @@ from excessmtl.analysis.collect import collect
 from excessmtl.analysis.measures import CLEAN_WEIGHT, score_measures
 from excessmtl.analysis.regret import regrets_of
 from excessmtl.analysis.regret_tables import verdict, worst_regrets, write_regrets
-from excessmtl.analysis.settings import Setting, settings
+from excessmtl.analysis.settings import settings
 from excessmtl.analysis.summary import summary_table
 from excessmtl.analysis.table import Table
-from excessmtl.files import atomic_write
+from excessmtl.files import write_whole
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.study import Study
 
@@ -44,7 +44,9 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     found = settings(frame)
     whole = [summary_table(setting, order) for setting in found]
     files = [out / "runs.csv", _write(out / "scores.md", whole, notes)]
-    tables = [table.select(_brief(setting)) for table, setting in zip(whole, found, strict=True)]
+    # A terminal has room for these columns.
+    brief = [["method", "noise", *(own.heading for own in (*score_measures(one), CLEAN_WEIGHT))] for one in found]
+    tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]
     regrets = regrets_of(frame)
     if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
         worst, judgement = worst_regrets(regrets.table, regrets.method), verdict(regrets.table, regrets.method)
@@ -54,15 +56,9 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     return StudyTables(tables, notes, files)
 
 
-def _brief(setting: Setting) -> list[str]:
-    """The columns that a terminal has room for."""
-    return ["method", "noise", *(measure.heading for measure in (*score_measures(setting), CLEAN_WEIGHT))]
-
-
 def _write(path: Path, tables: Sequence[Table], notes: Sequence[str]) -> Path:
     text = "\n".join(
         [*(f"{table.title}\n\n{table.as_markdown()}" for table in tables), *(f"{note}\n" for note in notes)]
     )
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    write_whole(path, text.encode())
     return path

@@ -15,7 +15,7 @@ import torch
 from excessmtl.step import Step
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import train
-from excessmtl.training.progress import Silent
+from excessmtl.training.progress import Watcher
 
 _PATIENCE = 60.0
 """Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
@@ -23,15 +23,17 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Result:
-    """What a worker sends back: the summary of its run, or why there is none."""
+    """What came of a run: its summary, or why there is none, in one line and at length."""
 
     seconds: float
     summary: dict[str, Any] | None = None
     reason: str = ""
     details: str = ""
+    died: bool = False
+    """Whether the worker has died, so that the run may be tried again."""
 
 
-class _EndsWithSweep(Silent):
+class _EndsWithSweep(Watcher):
     """A worker whose sweep has been killed stops after its step: the next sweep waits for the run."""
 
     def __init__(self) -> None:

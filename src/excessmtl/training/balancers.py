@@ -10,8 +10,6 @@ import excessmtl
 from excessmtl.benchmarks.find import import_path
 from excessmtl.training.config import SINGLE
 
-__all__ = ["check_method", "make_balancer"]
-
 
 def check_method(name: str) -> None:
     """Refuses a method that is not there."""

@@ -1,25 +1,25 @@
-"""Batches of a split whose tensors lie on the device, and what all batches have in common."""
+"""Batches of a split: tensors on the device, a `Dataset` that is read while training, or a `DataLoader`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from torch import Generator, Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from excessmtl.benchmarks.base import Benchmark, Split, Targets
 from excessmtl.benchmarks.tasks import labelled
 
-Orders = dict[str, Tensor]
-"""Task -> [steps, batch size] the rows of every step of an epoch."""
+Rows = dict[str, Tensor]
+"""Task -> the rows of one step, or [steps, batch size] those of every step of an epoch."""
+Inputs = Any
+"""A tensor for all tasks, `ByTask`, or whatever the items of a `Dataset` collate to."""
 
 
 class ByTask(dict[str, Any]):
     """Inputs of each task, where tasks have inputs of their own."""
-
-
-Inputs = Any
-"""A tensor for all tasks, `ByTask`, or whatever the items of a `Dataset` collate to."""
 
 
 @dataclass(frozen=True)
@@ -30,40 +30,14 @@ class Batch:
     targets: Targets
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Which part of every training batch this process takes."""
 
     rank: int = 0
     processes: int = 1
 
-    def of(self, order: Tensor) -> Tensor:
-        """[steps, batch size] -> [steps, batch size / processes]."""
-        return order.chunk(self.processes, dim=1)[self.rank]
 
-
-class Batches(Protocol):
-    """A split in batches."""
-
-    device: torch.device
-    incomplete: frozenset[str]
-    """Tasks without a label for some examples."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps per epoch."""
-        ...
-
-    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
-        """One epoch of training batches, given by seed and epoch alone: a resumed run sees the same."""
-        ...
-
-    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
-        """Every example once, for evaluation."""
-        ...
-
-
-class Ordered:
+class _Ordered:
     """Targets in memory, and the order in which a training epoch visits them.
 
     Tasks that share their inputs are drawn together. Tasks with inputs of their own are shuffled each for itself; an
@@ -73,15 +47,33 @@ class Ordered:
     def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
         self.size, self.device, self.share = size, device, share
         self.separate = isinstance(split.inputs, Mapping)
-        self.targets: Targets = {task: target.to(device) for task, target in split.targets.items()}
-        self.incomplete = incomplete(split)
+        self.targets: Targets = move_data_to_device(split.targets, device)
+        self.incomplete = _incomplete(split)
 
     @property
     def steps(self) -> int:
         """Steps per epoch; a last batch of uneven size counts only where it is all there is."""
         return max(1, max(len(target) for target in self.targets.values()) // self.size)
 
-    def orders(self, seed: int, epoch: int, limit: int | None = None) -> Orders:
+    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
+        """One epoch of training batches, given by seed and epoch alone: a resumed run sees the same."""
+        orders = self.orders(seed, epoch, limit)
+        return self.read([dict(zip(orders, rows, strict=True)) for rows in zip(*orders.values(), strict=True)])
+
+    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
+        """Every example once, for evaluation."""
+        rows = {
+            task: torch.split(torch.arange(len(target), device=self.device), self.size)
+            for task, target in self.targets.items()
+        }
+        steps = range(max(map(len, rows.values())))[:limit]
+        return self.read([{task: own[step] for task, own in rows.items() if step < len(own)} for step in steps])
+
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows."""
+        raise NotImplementedError
+
+    def orders(self, seed: int, epoch: int, limit: int | None = None) -> Rows:
         """Which rows make up the batches of an epoch."""
         steps = self.steps if limit is None else min(limit, self.steps)
         generator = Generator().manual_seed(seed * 1_000_003 + epoch)
@@ -93,48 +85,104 @@ class Ordered:
             size = min(self.size, length) // self.share.processes * self.share.processes
             rounds = -(-steps * size // length)
             order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)])
-            mine = self.share.of(order[: steps * size].view(steps, size)).to(self.device)
-            orders.update(dict.fromkeys(group, mine))
+            mine = order[: steps * size].view(steps, size).chunk(self.share.processes, dim=1)[self.share.rank]
+            orders.update(dict.fromkeys(group, mine.to(self.device)))
         return orders
 
 
-class TensorBatches(Ordered):
+class TensorBatches(_Ordered):
     """Tensors that already lie on the device: no Python per sample, no worker processes."""
 
     def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
         super().__init__(split, size, device, share)
         inputs: Any = split.inputs
-        self.inputs: Tensor | ByTask = moved(ByTask(inputs) if self.separate else inputs, device)
+        self.inputs: Tensor | ByTask = move_data_to_device(ByTask(inputs) if self.separate else inputs, device)
 
-    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
-        """One epoch of training batches."""
-        orders = self.orders(seed, epoch, limit)
-        for step in range(len(next(iter(orders.values())))):
-            yield self.select({task: order[step] for task, order in orders.items()})
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows."""
+        return map(self.select, steps)
 
-    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
-        """Every example once."""
-        longest = max(len(target) for target in self.targets.values())
-        for step, start in enumerate(range(0, longest, self.size)):
-            if limit is not None and step >= limit:
-                return
-            present = {task for task, target in self.targets.items() if start < len(target)}
-            window = slice(start, start + self.size)
-            inputs = self.inputs
-            taken: Inputs
-            if isinstance(inputs, Tensor):
-                taken = inputs[window]
-            else:
-                taken = ByTask({task: own[window] for task, own in inputs.items() if task in present})
-            yield Batch(taken, {task: self.targets[task][window] for task in self.targets if task in present})
-
-    def select(self, chosen: dict[str, Tensor]) -> Batch:
+    def select(self, chosen: Rows) -> Batch:
         """The batch of the rows `chosen` names for each task."""
         targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
         if isinstance(self.inputs, Tensor):
             return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), targets)
         own = {task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()}
         return Batch(ByTask(own), targets)
+
+
+class _InputsOf(Dataset[Any]):
+    """The inputs of a dataset whose items are (inputs, targets)."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index][0]
+
+
+class DatasetBatches(_Ordered):
+    """Inputs read from a `Dataset` when they are needed, targets in memory."""
+
+    def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
+        super().__init__(split, size, device, share)
+        self.dataset, self.workers = _InputsOf(split.inputs), workers
+
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows, which are the same for all tasks."""
+        # A generator of its own: the loader would otherwise draw a seed from the run's random numbers.
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
+            num_workers=self.workers,
+            generator=Generator().manual_seed(0),
+        )
+        for chosen, inputs in zip(steps, loader, strict=True):
+            targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
+            yield Batch(move_data_to_device(inputs, self.device), targets)
+
+
+class LoaderBatches:
+    """A `DataLoader` as it is: its own order, batch size and workers."""
+
+    def __init__(self, split: Split, device: torch.device) -> None:
+        assert isinstance(split.inputs, DataLoader)
+        self.loader, self.device = split.inputs, device
+        self.incomplete = _incomplete(split)
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch."""
+        return len(self.loader)
+
+    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
+        """One epoch; the order comes from the loader's generator, or torch's, seeded by seed and epoch."""
+        own = self.loader.generator
+        if own is not None:
+            own.manual_seed(seed * 1_000_003 + epoch)
+        return self.in_order(limit)
+
+    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
+        """Every batch of the loader once."""
+        for step, batch in enumerate(self.loader):
+            if limit is not None and step >= limit:
+                return
+            yield Batch(*move_data_to_device(batch, self.device))
+
+
+Batches = TensorBatches | DatasetBatches | LoaderBatches
+
+
+def make_batches(
+    split: Split, size: int, device: torch.device, share: Share | None = None, workers: int = 0
+) -> Batches:
+    """The split in batches of `size` examples, of which this process takes its share when training."""
+    share = share or Share()
+    if isinstance(split.inputs, DataLoader):
+        return LoaderBatches(split, device)
+    if isinstance(split.inputs, Tensor | Mapping):
+        return TensorBatches(split, size, device, share)
+    return DatasetBatches(split, size, device, share, workers)
 
 
 def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:
@@ -144,17 +192,6 @@ def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:
     return benchmark.prepare(batch.inputs)
 
 
-def moved(inputs: Inputs, device: torch.device) -> Inputs:
-    """Inputs on the device, whatever they are made of."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, Mapping):
-        return type(inputs)({name: moved(own, device) for name, own in inputs.items()})  # type: ignore[call-arg]
-    if isinstance(inputs, tuple | list):
-        return type(inputs)(moved(own, device) for own in inputs)
-    return inputs
-
-
-def incomplete(split: Split) -> frozenset[str]:
+def _incomplete(split: Split) -> frozenset[str]:
     """Tasks without a label for some examples of the split."""
     return frozenset(task for task, target in split.targets.items() if labelled(target) is not None)

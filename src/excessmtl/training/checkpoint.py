@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from excessmtl.files import atomic_write
+from excessmtl.files import write_whole
 
 _NAMES = "latest.json"
 
@@ -23,11 +23,9 @@ def save(folder: Path, state: dict[str, Any], epoch: int) -> None:
     torch.save(state, buffer)
     content = buffer.getvalue()
     name = f"epoch-{epoch:05d}.pt"
-    with atomic_write(folder / name) as file:
-        file.write(content)
+    write_whole(folder / name, content)
     note = {"file": name, "epoch": epoch, "sha256": hashlib.sha256(content).hexdigest()}
-    with atomic_write(folder / _NAMES) as file:
-        file.write(json.dumps(note).encode())
+    write_whole(folder / _NAMES, json.dumps(note).encode())
     for old in folder.glob("epoch-*.pt"):
         if old.name != name:
             old.unlink()

@@ -4,46 +4,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import yaml
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
-OPTIMISERS = ("adam", "adamw", "sgd")
-SCHEDULES = ("constant", "cosine")
-STRATEGIES = ("ddp", "fsdp")
 _CHOICES = {
     "device": ("auto", "cpu", "cuda", "mps"),
     "precision": ("32-true", "bf16-mixed", "16-mixed"),
-    "optimiser": OPTIMISERS,
-    "schedule": SCHEDULES,
-    "strategy": STRATEGIES,
+    "optimiser": ("adam", "adamw", "sgd"),
+    "schedule": ("constant", "cosine"),
+    "strategy": ("ddp", "fsdp"),
 }
+_LEAST = {"epochs": 1, "batch_size": 1, "limit_batches": 1, "devices": 1, "warmup_steps": 0}
 _SEEDS = 2**32
-Config = TypeVar("Config", bound="_Plain")
-
-
-class _Plain:
-    """Configurations as plain values for YAML, and back."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Lists and dicts, no tuples."""
-        plain = asdict(self)  # type: ignore[call-overload]
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-
-    @classmethod
-    def from_dict(cls: type[Config], plain: Mapping[str, Any]) -> Config:
-        """The inverse of `to_dict`; entries that are not fields (versions) are left aside."""
-        names = {option.name for option in fields(cls)}  # type: ignore[arg-type]
-        values = {name: value for name, value in plain.items() if name in names}
-        if values.get("noisy_tasks") is not None:
-            values["noisy_tasks"] = tuple(values["noisy_tasks"])
-        return cls(**values)
 
 
 @dataclass(frozen=True)
-class RunConfig(_Plain):
+class RunConfig:
     """One training run as it is asked for. None stands for the benchmark's own choice."""
 
     benchmark: str
@@ -97,12 +76,10 @@ class RunConfig(_Plain):
             value = getattr(self, name)
             if value is not None and not 0 <= value < _SEEDS:
                 raise ValueError(f"{name} must be from 0 to {_SEEDS - 1}, found {value}")
-        for name in ("epochs", "batch_size", "limit_batches", "devices"):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, found {value}")
-        if self.warmup_steps is not None and self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps must be at least 0, found {self.warmup_steps}")
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, found {value}")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be positive and finite, found {self.learning_rate}")
         if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
@@ -118,37 +95,36 @@ class RunConfig(_Plain):
         method = self.method.rpartition(":")[2]
         return self.label or " ".join([method, *(f"{key}={value}" for key, value in sorted(self.options.items()))])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for YAML: lists and dicts, no tuples."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-@dataclass(frozen=True)
-class Resolved(_Plain):
-    """One training run as it is trained: every choice is made. `RunConfig` says what the fields mean."""
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; entries that are not fields (versions) are left aside."""
+        names = {option.name for option in fields(cls)}
+        values = {name: value for name, value in plain.items() if name in names}
+        if values.get("noisy_tasks") is not None:
+            values["noisy_tasks"] = tuple(values["noisy_tasks"])
+        return cls(**values)
 
-    benchmark: str
-    method: str
-    seed: int
-    noise: float
-    noisy_tasks: tuple[str, ...]
-    noise_seed: int
-    exclude_true: bool
-    redraw_each_epoch: bool
-    epochs: int
-    batch_size: int
-    optimiser: str
-    optimiser_options: Mapping[str, Any]
-    learning_rate: float
-    weight_decay: float
-    schedule: str
-    warmup_steps: int
-    limit_batches: int | None
-    options: Mapping[str, Any]
-    label: str
-    benchmark_options: Mapping[str, Any]
-    data: str | None
-    device: str
-    devices: int
-    strategy: str
-    precision: str
-    replay: bool
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(RunConfig):
+    """One training run as it is trained: every choice is made."""
+
+    # `field()`: without it, a field would inherit the default of `RunConfig`.
+    noisy_tasks: tuple[str, ...] = field()
+    noise_seed: int = field()
+    epochs: int = field()
+    batch_size: int = field()
+    optimiser: str = field()
+    optimiser_options: Mapping[str, Any] = field()
+    learning_rate: float = field()
+    weight_decay: float = field()
+    schedule: str = field()
+    warmup_steps: int = field()
+    label: str = field()
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -156,7 +132,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
         Resolved.from_dict(plain)
-    except (yaml.YAMLError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} is not the config.yaml of a run ({reason}); delete the folder or choose another"

@@ -1,14 +1,16 @@
 """The data of a run: training batches with label noise, clean data held out, and the splits for evaluation."""
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.noise import Noise
 from excessmtl.benchmarks.noise import apply as with_noise
-from excessmtl.training.batches import Batches, Share
+from excessmtl.training.batches import Batches, Share, make_batches
 from excessmtl.training.config import Resolved
-from excessmtl.training.held_out import split_off
-from excessmtl.training.loading import make_batches
 
 _CLEAN_SHARE = 0.2
 _EVALUATED_AT_ONCE = 4
@@ -72,3 +74,19 @@ class RunData:
             config.noise, config.noisy_tasks, config.noise_seed, config.exclude_true, config.redraw_each_epoch
         )
         return with_noise(self.clean, self.benchmark.tasks, noise, epoch)
+
+
+def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
+    """(the rest, a random share) of a split; tasks with inputs of their own are divided each for itself."""
+    if isinstance(split.inputs, DataLoader):
+        raise ValueError("this method holds out a part of the training data; pass the Dataset, not its DataLoader")
+    generator = torch.Generator().manual_seed(seed)
+    orders: dict[str, Tensor] = {}
+    for task, target in split.targets.items():
+        if not orders or isinstance(split.inputs, Mapping):
+            order = torch.randperm(len(target), generator=generator)
+        orders[task] = order
+    counts = {task: max(1, round(share * len(order))) for task, order in orders.items()}
+    kept = {task: order[counts[task] :] for task, order in orders.items()}
+    taken = {task: order[: counts[task]] for task, order in orders.items()}
+    return split.rows(kept), split.rows(taken)

@@ -1,7 +1,9 @@
 """Training a benchmark's network with a balancer, on Lightning Fabric: resumable after every epoch, bit for bit."""
 
 import hashlib
+import itertools
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,7 +22,7 @@ from excessmtl.training.data import RunData
 from excessmtl.training.evaluate import scores
 from excessmtl.training.learner import Learner, Losses
 from excessmtl.training.processes import is_first_process, make_fabric, mean_over_processes
-from excessmtl.training.progress import Silent, Watcher
+from excessmtl.training.progress import Watcher
 from excessmtl.training.replay import LOGGED, ReplayedEpochs
 from excessmtl.training.resolve import complete_options, load_benchmark, resolve
 from excessmtl.training.run_folder import Row, RunFolder
@@ -50,7 +52,7 @@ class Run:
         wait: float = 0.0,
     ) -> None:
         self.folder = RunFolder(folder)
-        self.watcher: Watcher = watcher or Silent()
+        self.watcher = watcher or Watcher()
         self.fabric = make_fabric(config)
         self.benchmark = load_benchmark(config) if benchmark is None else benchmark
         self.config = resolve(config, self.benchmark, self.fabric.device, by_name=benchmark is None)
@@ -129,7 +131,8 @@ class Run:
         """Train an epoch; its log [steps, 3, m]."""
         key = ("augment", self.config.seed, epoch, *([self.share.rank] if self.share.rank else []))
         generator = Generator().manual_seed(_seed(*key))
-        held_out = self._held_out_losses(epoch)
+        clean = self.data.held_out
+        held_out = None if clean is None else self._held_out_losses(clean, epoch)
         lines = []
         for index, batch in enumerate(batches.shuffled(self.config.seed, epoch, steps)):
             self.learner.set_learning_rate(epoch * steps + index, self.config.epochs * steps)
@@ -156,26 +159,19 @@ class Run:
         """A step without augmentation and held-out data."""
         return self.learner.step(batch, Generator())
 
-    def _held_out_losses(self, epoch: int) -> Iterator[Losses] | None:
+    def _held_out_losses(self, batches: Batches, epoch: int) -> Iterator[Losses]:
         """For rules that look at clean validation data: its losses, batch after batch, without end."""
-        batches = self.data.held_out
-        if batches is None:
-            return None
-
-        def endless() -> Iterator[Losses]:
-            number = 0
-            while True:
-                for batch in batches.shuffled(_seed("validation", self.config.seed, epoch), number):
-                    yield self.learner.losses_of(batch)
-                number += 1
-
-        return endless()
+        for number in itertools.count():
+            for batch in batches.shuffled(_seed("validation", self.config.seed, epoch), number):
+                yield self.learner.losses_of(batch)
 
     def _train_means(self) -> Row:
         parts = {"losses": "loss"} if self.learner.balancer is None else {"losses": "loss", "weights": "weight"}
         row: Row = {}
         for part, name in parts.items():
-            means = _mean_of_known(self.history[part][-1])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # a task without any label in the epoch has no mean
+                means = np.nanmean(self.history[part][-1], axis=0)
             row |= {f"train/{task}/{name}": float(mean) for task, mean in zip(self.learner.tasks, means, strict=True)}
         return row
 
@@ -224,18 +220,6 @@ def train(
 ) -> dict[str, Any]:
     """Run (or go on with) one training run in folder `out`; its summary. `Run` says what the arguments mean."""
     return Run(config, out, resume, watcher, wait=wait).execute()
-
-
-def _mean_of_known(values: np.ndarray) -> np.ndarray:
-    """The mean over steps of what is not NaN; a task without any label in the epoch has none."""
-    known = ~np.isnan(values)
-    counts = known.sum(0)
-    if known.all():
-        means: np.ndarray = values.mean(0)
-        return means
-    total = np.where(known, values, 0).sum(0)
-    found: np.ndarray = np.divide(total, counts, out=np.full_like(total, np.nan), where=counts > 0)
-    return found
 
 
 def _seed(*key: object) -> int:

@@ -14,8 +14,6 @@ from torch.optim import Optimizer
 from excessmtl.training.config import RunConfig
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 
-__all__ = ["is_first_process", "load_state", "make_fabric", "mean_over_processes", "parallel", "state_of"]
-
 
 def make_fabric(config: RunConfig) -> Fabric:
     """Fabric on the configured devices; a device or precision that is not to be had is refused."""
@@ -47,11 +45,14 @@ def parallel(network: MultiTaskModel | SingleTaskModels, strategy: str, fabric: 
     if fabric.world_size == 1:
         return network
     if strategy == "fsdp":
-        children = [network.trunk, *network.heads.values()] if isinstance(network, MultiTaskModel) else network.models
-        for child in children.values() if isinstance(children, nn.ModuleDict) else children:
-            if any(True for _ in child.parameters()):
-                fully_shard(child)
-        fully_shard(network)
+        parts = (
+            [network.trunk, *network.heads.values()]
+            if isinstance(network, MultiTaskModel)
+            else [*network.models.values()]
+        )
+        for part in [*parts, network]:
+            if any(True for _ in part.parameters()):
+                fully_shard(part)
         return network
     own = [fabric.device.index] if fabric.device.type == "cuda" else None
     return DistributedDataParallel(network, device_ids=own)
@@ -71,13 +72,11 @@ def state_of(network: nn.Module, optimiser: Optimizer, divided: bool) -> dict[st
     if not divided:
         return {"model": network.state_dict(), "optimiser": optimiser.state_dict()}
     # Imported where it is used: it takes a second, and most runs have one process.
-    from torch.distributed.checkpoint import state_dict as divided_states
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
-    whole = divided_states.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return {
-        "model": divided_states.get_model_state_dict(network, options=whole),
-        "optimiser": divided_states.get_optimizer_state_dict(network, optimiser, options=whole),
-    }
+    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model, optimiser_state = get_state_dict(network, optimiser, options=whole)
+    return {"model": model, "optimiser": optimiser_state}
 
 
 def load_state(network: nn.Module, optimiser: Optimizer, state: dict[str, Any], divided: bool) -> None:
@@ -86,8 +85,7 @@ def load_state(network: nn.Module, optimiser: Optimizer, state: dict[str, Any], 
         network.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         return
-    from torch.distributed.checkpoint import state_dict as divided_states
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
-    whole = divided_states.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    divided_states.set_model_state_dict(network, state["model"], options=whole)
-    divided_states.set_optimizer_state_dict(network, optimiser, state["optimiser"], options=whole)
+    whole, model = StateDictOptions(full_state_dict=True, cpu_offload=True), state["model"]
+    set_state_dict(network, optimiser, model_state_dict=model, optim_state_dict=state["optimiser"], options=whole)

@@ -1,7 +1,7 @@
 """What a person sees of a run: a bar with each task's loss and weight, and a line per epoch."""
 
 import time
-from typing import Protocol
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -9,29 +9,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from excessmtl.step import Step
 
 
-class Watcher(Protocol):
-    """Told about every step and epoch."""
+class Watcher:
+    """Told about every step and epoch; does nothing itself."""
 
     def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
         """After each step."""
-        ...
 
     def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
         """After each epoch, with its row of metrics.csv."""
-        ...
 
 
-class Silent:
-    """For runs nobody looks at."""
-
-    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
-        """Nothing."""
-
-    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
-        """Nothing."""
-
-
-class ProgressBar:
+class ProgressBar(Watcher):
     """A rich progress bar; reads from the device once a second, not at every step."""
 
     def __init__(self, console: Console, epochs: int, primary: dict[str, str]) -> None:
@@ -48,7 +36,7 @@ class ProgressBar:
         self.bar = self.progress.add_task("", epoch=f"1/{epochs}", status="")
         self._moved = self._read = 0.0
 
-    def __enter__(self) -> "ProgressBar":
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 

@@ -13,7 +13,7 @@ import torch
 from excessmtl.balancer import Balancer
 from excessmtl.cuda_graphs.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step import Step
-from excessmtl.training.batches import Batch, Orders, TensorBatches
+from excessmtl.training.batches import Batch, Rows, TensorBatches
 
 TrainStep = Callable[[Batch], Step]
 LOGGED = ("weights", "losses", "excess_risks")
@@ -27,14 +27,14 @@ class ReplayedEpochs:
         self.step, self.batches, self.balancer = step, batches, balancer
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)
-        self.orders: Orders = {}
+        self.orders: Rows = {}
         self.log = torch.empty(0)
         self.recording: Recording[None] | None = None
         self.taken = 0
         self.recordable = True
         self.result: Step
 
-    def epoch(self, orders: Orders) -> Iterator[Step]:
+    def epoch(self, orders: Rows) -> Iterator[Step]:
         """Train on the rows `orders` names, step after step; `log` [steps, 3, m] then has a line for each.
 
         Yields what a step returns. It is one object with one set of tensors, which the next replay fills anew.

@@ -14,7 +14,8 @@ from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark
 from excessmtl.training.config import Resolved, RunConfig
 from excessmtl.training.optimisation import make_optimiser
-from excessmtl.training.presets import method_options
+
+_WARMUP_EPOCHS = 3
 
 
 def load_benchmark(config: RunConfig) -> Benchmark:
@@ -41,34 +42,20 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
         _check_loader(config, benchmark)
     chosen = {
         name: getattr(recipe, name) if getattr(config, name) is None else getattr(config, name)
-        for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup_steps")
+        for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup_steps", "optimiser")
     }
-    optimiser = config.optimiser or recipe.optimiser
     # The recipe's further options are those of its own optimiser.
-    default = recipe.optimiser_options if optimiser == recipe.optimiser else {}
-    resolved = Resolved(
-        benchmark=config.benchmark,
-        method=config.method,
-        seed=config.seed,
-        noise=config.noise,
-        noisy_tasks=tuple(noisy),
-        noise_seed=config.seed if config.noise_seed is None else config.noise_seed,
-        exclude_true=config.exclude_true,
-        redraw_each_epoch=config.redraw_each_epoch,
-        **chosen,
-        optimiser=optimiser,
-        optimiser_options=dict(default if config.optimiser_options is None else config.optimiser_options),
-        limit_batches=config.limit_batches,
-        options=method_options(config, benchmark, chosen["batch_size"]),
-        label=config.name,
-        benchmark_options=find.complete_options(config.benchmark, config.benchmark_options) if by_name else {},
-        data=config.data,
-        device=device.type,
-        devices=config.devices,
-        strategy=config.strategy,
-        precision=config.precision,
-        replay=config.replay,
-    )
+    default = recipe.optimiser_options if chosen["optimiser"] == recipe.optimiser else {}
+    chosen |= {
+        "noisy_tasks": tuple(noisy),
+        "noise_seed": config.seed if config.noise_seed is None else config.noise_seed,
+        "optimiser_options": dict(default if config.optimiser_options is None else config.optimiser_options),
+        "options": _method_options(config, benchmark, chosen["batch_size"]),
+        "label": config.name,
+        "benchmark_options": find.complete_options(config.benchmark, config.benchmark_options) if by_name else {},
+        "device": device.type,
+    }
+    resolved = Resolved(**{**vars(config), **chosen})
     make_optimiser(resolved, [nn.Parameter(torch.zeros(1, device=device))], device)  # refuses options that do not fit
     smallest = min(resolved.batch_size, *(benchmark.train.length(name) for name in names))
     if resolved.batch_size % config.devices or smallest < config.devices:
@@ -77,6 +64,22 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
             "smallest task, must divide evenly: choose other numbers"
         )
     return resolved
+
+
+def _method_options(config: RunConfig, benchmark: Benchmark, batch_size: int) -> Mapping[str, Any]:
+    """The options of the method, completed where the paper has one for the benchmark and the user has not chosen.
+
+    The paper divides excess risks by their initial values where tasks have losses of different kinds (NYUv2), the
+    mean over three warm-up epochs, during which the weights rest.
+    """
+    options = dict(config.options)
+    mixed = len({task.kind for task in benchmark.tasks}) > 1
+    literal = config.method == "excess" and options.get("estimator") == "paper"
+    if literal and mixed and "normalize" not in options:
+        longest = max(benchmark.train.length(task.name) for task in benchmark.tasks)
+        steps = min(max(1, longest // batch_size), config.limit_batches or longest)
+        options |= {"normalize": "initial", "warmup_steps": options.get("warmup_steps", _WARMUP_EPOCHS * steps)}
+    return options
 
 
 def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:

@@ -14,14 +14,12 @@ import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
-from excessmtl.files import atomic_write, unfinished
+from excessmtl.files import atomic_write, unfinished, write_whole
 from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
 _OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
-
-
 _LOCK = ".lock"
 
 
@@ -83,30 +81,16 @@ class RunFolder:
 
     def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
         self._refuse_others(resume)
-        existing = self.path / "config.yaml"
+        existing, new = self.path / "config.yaml", {**config.to_dict(), **found}
         if existing.exists():
-            self._check(read_config(existing), {**config.to_dict(), **found})
+            old = read_config(existing)
+            for name, value in new.items():
+                if name not in _OF_THE_MACHINE and name in old and old[name] != value:
+                    raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
         else:
-            self._write_config(config, found)
+            write_whole(existing, _as_yaml(new))
         for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
             path.unlink(missing_ok=True)
-
-    def _check(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        for name, value in new.items():
-            if name not in _OF_THE_MACHINE and name in old and old[name] != value:
-                raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
-
-    def _write_config(self, config: Resolved, found: Mapping[str, Any]) -> None:
-        packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
-        versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
-        try:
-            text = yaml.safe_dump({**config.to_dict(), **found, "versions": versions}, sort_keys=False)
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"options must be plain values (numbers, texts, lists), or config.yaml cannot hold them: {reason}"
-            ) from error
-        self._write("config.yaml", text.encode())
 
     def write_metrics(self, rows: Sequence[Row]) -> None:
         """One row per epoch so far."""
@@ -114,7 +98,7 @@ class RunFolder:
         writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        self._write("metrics.csv", text.getvalue().encode())
+        write_whole(self.path / "metrics.csv", text.getvalue().encode())
 
     def write_steps(self, steps: Mapping[str, np.ndarray], tasks: Sequence[str]) -> None:
         """Weights, losses and excess risks, one row per step and one column per task."""
@@ -123,11 +107,20 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The end of the run."""
-        self._write("summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
 
-    def _write(self, name: str, content: bytes) -> None:
-        with atomic_write(self.path / name) as file:
-            file.write(content)
+
+def _as_yaml(config: Mapping[str, Any]) -> bytes:
+    """The content of config.yaml, with the versions of what is installed."""
+    packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
+    versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
+    try:
+        return yaml.safe_dump({**config, "versions": versions}, sort_keys=False).encode()
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"options must be plain values (numbers, texts, lists), or config.yaml cannot hold them: {reason}"
+        ) from error
 
 
 def _version(package: str) -> str | None:

@@ -25,8 +25,8 @@ class BasicBlock(nn.Module):
         return y.relu()
 
 
-class ResNet(nn.Module):
-    """Stem, four stages of two blocks each, global average pooling."""
+class ResNet18(nn.Module):
+    """Stem, four stages of two blocks each, global average pooling: 11,176,512 parameters, randomly initialised."""
 
     out_features = 512
 
@@ -51,8 +51,3 @@ class ResNet(nn.Module):
         """(batch, 3, height, width) -> (batch, 512)."""
         features: Tensor = self.pool(self.stages(self.stem(images)))
         return features
-
-
-def resnet18() -> ResNet:
-    """ResNet-18 without its classifier: 11,176,512 parameters, randomly initialised."""
-    return ResNet()

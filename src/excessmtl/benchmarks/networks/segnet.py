@@ -58,3 +58,15 @@ class SegNet(nn.Module):
             # The size is passed on because an odd one is not twice its half.
             x = level(F.max_unpool2d(x, indices, (2, 2), output_size=size))
         return x
+
+
+def dense_head(in_features: int, outputs: int) -> nn.Sequential:
+    """Two convolutions (3x3, then 1x1) for tasks with a target at every pixel.
+
+    There is no nonlinearity between them, as in the networks the paper compares on. Normals leave this head
+    with any length; the loss and the metrics normalise them.
+    """
+    return nn.Sequential(
+        nn.Conv2d(in_features, in_features, 3, padding=1),
+        nn.Conv2d(in_features, outputs, 1),
+    )
