@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import rich.table
-from rich.markup import escape
+from rich.text import Text
 
 _WORDS = ("method", "benchmark", "rival", "tasks", "verdict")
 """Columns that hold words, not numbers."""
@@ -78,13 +78,14 @@ class Table:
 
     def as_rich(self) -> rich.table.Table:
         """The table for a terminal, with lines between the groups of rows."""
-        table = rich.table.Table(title=escape(self.title))
+        # Text, not markup: names may have brackets in them, whatever the console makes of those.
+        table = rich.table.Table(title=Text(self.title))
         for column in self.columns:
             justify: Literal["left", "right"] = "right" if self.is_number(column) else "left"
-            table.add_column(escape(_one_line(column)), justify=justify, no_wrap=column == "method")
+            table.add_column(Text(_one_line(column)), justify=justify, no_wrap=column == "method")
         grouped = len({row.group for row in self.rows}) < len(self.rows)
         for row, following in itertools.zip_longest(self.rows, self.rows[1:]):
-            texts = [f"[bold]{escape(cell.plain)}[/bold]" if cell.best else escape(cell.plain) for cell in row.cells]
+            texts = [Text(cell.plain, style="bold" if cell.best else "") for cell in row.cells]
             table.add_row(*texts, end_section=grouped and following is not None and following.group != row.group)
         return table
 
