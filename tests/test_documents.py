@@ -2,6 +2,7 @@
 
 import csv
 import re
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -194,3 +195,12 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     assert {field.name: field.default for field in fields(rule)} == {
         name: None if default == "None" else float(default) for name, default in shown.items()
     }
+
+
+@pytest.mark.parametrize("arguments", [["--quick"], ["--quick", "--method", "uniform"]], ids=["default", "uniform"])
+def test_the_transformer_example(arguments):
+    command = [sys.executable, ROOT / "examples/transformer.py", *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert "epoch 1: weights/top_left" in found.stdout
+    assert "bottom_right:" in found.stdout

@@ -49,7 +49,7 @@ class Balancer(nn.Module):
         engine: "fast", or "reference": one backward pass per task, written to be read. Both give the same numbers.
         tasks_at_once: For methods that look at all shared parameters: how many tasks go through the trunk in one
             backward pass, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where
-            that tensor is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
+            the trunk is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
         streaming: For the paper's estimate on all shared parameters: drop the gradients of a task as soon as its excess
             risk is known, and pass the trunk once more for the weighted sum. As many gradients are alive as tasks go
             through the trunk at once, not one per task. Default: for 16 tasks or more whose gradients would take over
