@@ -22,6 +22,10 @@ from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
 
 
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+"""Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
+
+
 class Linear(NamedTuple):
     """A layer `z @ weight.T (+ bias)` whose weight and bias serve nothing else."""
 
@@ -37,15 +41,14 @@ class Linear(NamedTuple):
 def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
     """The layer by which each task (None: a missing one) takes z; None where some task takes it in another way."""
     z = heads.representation.stored
-    if z.ndim != 2 or not z.dtype.is_floating_point:
+    if z.ndim != 2:
         return None
     found = [_layer(above, heads) for above in heads.entries]
     if any(above and layer is None for above, layer in zip(heads.entries, found, strict=True)):
         return None
     layers = [layer for layer in found if layer is not None]
-    # Half precision overflows where the check of the factors, which looks no further than fp32, sees nothing.
     tensors = [z, *(layer.applied for layer in layers)]
-    if any(tensor.dtype == torch.float16 or tensor.device != z.device for tensor in tensors):
+    if any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
         return None
     samples, features = z.shape
     few = sum(layer.outputs for layer in layers) * (samples + features) <= len(layers) * samples * features
