@@ -21,7 +21,6 @@ from excessmtl.engine.tensors import index_of, zero_unless
 from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
 
-
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
 
