@@ -22,6 +22,8 @@ from excessmtl.fast.engine import WAYS, FastEngine
 from excessmtl.files import atomic_write
 
 Step = Callable[[], object]
+MEASURED = {"cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "segnet-3", "bert-3")}
+"""Networks on a GPU: one of each kind."""
 
 
 def without(*ways: str) -> Callable[[], GraphedEngine]:
@@ -33,6 +35,7 @@ EXCESS: Mapping[str, Mapping[str, Any]] = {
     "all ways": {},
     "without linear heads": {"engine": without("linear heads")},
     "without large maps": {"engine": without("large maps")},
+    "without selection": {"engine": without("selection")},
     "without separate heads": {"engine": without("separate heads")},
     "without CUDA graphs": {"record": False},
     "reference": {"engine": lambda: "reference"},
@@ -80,7 +83,7 @@ def without_triton(step: Step) -> Step:
 def measured(device: torch.device, seconds: float) -> list[dict[str, Any]]:
     """One row per network, method and way: the ratio to all ways, with quartiles, and peak memory."""
     clock, rows = Clock(device), []
-    for name in USUAL[device.type]:
+    for name in MEASURED.get(device.type, USUAL["cpu"]):
         for method, as_list, variants in (
             ("excess", False, EXCESS),
             ("excess, paper", False, PAPER),

@@ -32,6 +32,12 @@ GOALS: dict[tuple[str, str, str], tuple[str, float]] = {
     ("cuda", "resnet18-4", "paper"): ("ms", 70.0),
     ("cuda", "resnet18-40", "paper"): ("ms", 340.0),
     ("cuda", "segnet-3", "paper"): ("ms", 82.0),
+    ("cuda", "bert-3", "uniform"): ("ratio", 1.02),
+    ("cuda", "bert-3", "excess"): ("ratio", 1.05),
+    ("cuda", "bert-3-compiled", "excess"): ("ratio", 1.08),
+    ("cuda", "bert-3-checkpointed", "excess"): ("ratio", 1.05),
+    ("cuda", "resnet64-4", "paper"): ("ms", 72.0),
+    ("cuda", "resnet64-40", "paper"): ("ms", 340.0),
 }
 
 
@@ -130,6 +136,8 @@ def ablation(content: Mapping[str, Any]) -> str:
 PARTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bench_cpu": bench,
     "bench_cuda": bench,
+    "bench_cuda_bert": bench,
+    "bench_cuda_resnet64": bench,
     "rewrite_cpu": rewrite,
     "rewrite_cuda": rewrite,
     "ablation_cpu": ablation,
