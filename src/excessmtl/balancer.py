@@ -99,10 +99,10 @@ class Balancer(nn.Module):
     @explains_second_backward
     def backward(
         self,
-        losses: Losses,
+        losses: Losses | Tensor,
         at: At | None = None,
         *,
-        mask: Mapping[str, Tensor] | None = None,
+        mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
         metrics: Mapping[str, float] | None = None,
@@ -111,10 +111,13 @@ class Balancer(nn.Module):
         """Add the balanced gradient to `.grad` of everything the losses reach, as `loss.backward()` would.
 
         Args:
-            losses: Task -> scalar loss. A task that is missing or None has no label in this batch.
+            losses: Task -> scalar loss. A task that is missing or None has no label in this batch. Or a matrix of
+                unreduced losses, [batch, tasks] or [batch, tasks, time], in the order of `tasks`: each task's loss is
+                the mean over its labelled entries, and NaN marks what has no label.
             at: The shared representation, where it is not simply the output of the `shared` module: a tensor,
                 a tuple, or a dict from task to either.
-            mask: Task -> bool tensor over the batch, where only some samples carry a label.
+            mask: Task -> bool tensor over the batch, where only some samples carry a label. With a matrix of losses,
+                a bool tensor of its shape, or [batch, tasks]: what carries a label, in place of NaN.
             scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
             accumulate: True for all micro-batches but the last; statistics are updated once, with the last.
                 Divide the losses by the number of micro-batches as usual. Methods that look at all shared
@@ -137,10 +140,10 @@ class Balancer(nn.Module):
     @explains_second_backward
     def forward(
         self,
-        losses: Losses,
+        losses: Losses | Tensor,
         at: At | None = None,
         *,
-        mask: Mapping[str, Tensor] | None = None,
+        mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
         metrics: Mapping[str, float] | None = None,
@@ -169,6 +172,7 @@ class Balancer(nn.Module):
     ) -> Call:
         """The arguments of a step, checked and in task order."""
         arguments.check_inputs(self.rule, accumulate, metrics=metrics, validation_losses=validation)
+        losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks)
         tensors = None if at is None else arguments.representation(at, self.tasks)
         masks = arguments.label_masks(mask, self.tasks)

@@ -15,6 +15,7 @@ from excessmtl.engine.distributed import no_reduction
 from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.private_torch import inside_join
+from excessmtl.engine.task_gradients import has_row_per_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,7 +182,8 @@ def _shared_outside(plan: Plan) -> str | None:
     common: dict[int, Tensor] = {}
     for reach in plan.reaches:
         for key, leaf in reach.leaves.items():
-            if not isinstance(leaf, nn.Parameter):  # an input that requires a gradient, for instance
+            # An input that requires a gradient, for instance; or one head for all tasks, whose rows are theirs.
+            if not isinstance(leaf, nn.Parameter) or has_row_per_task(leaf, len(plan.reaches)):
                 continue
             if key in seen:
                 common[key] = leaf

@@ -58,8 +58,9 @@ class HeadGradients(Protocol):
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution] | None:
         """The combined gradient: `weights` at the representation, `own` (None: 1) at the tasks' own leaves.
 
-        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. None where a task
-        turned out to be unusable, and it is not known which.
+        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. Where it has a
+        row for each task, this is decided entry by entry. None where a task turned out to be unusable, and it is not
+        known which.
         """
 
     def statistics(self) -> "HeadGradients":
@@ -119,6 +120,7 @@ class PerTask:
 
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         """The combined gradient: `weights` (or `gates`) at the representation, `own` (None: 1) at leaves."""
+        rows = self._moved_by_several(len(weights)) if own is None else {}
         own = torch.ones_like(weights) if own is None else own
         owners: dict[int, int] = {}
         for pairs in self.at_leaves:
@@ -129,14 +131,31 @@ class PerTask:
             for place, (one, gradient) in enumerate(self.at_representation[task]):
                 _add(sums, one, gradient, weights[task] if gates is None else gates[task][place])
             for leaf, gradient in self.at_leaves[task]:
-                _add(sums, leaf, gradient, own[task] if owners[id(leaf)] == 1 else weights[task])
+                multiplier = own[task] if owners[id(leaf)] == 1 else weights[task]
+                if id(leaf) in rows:
+                    multiplier = torch.where(rows[id(leaf)], weights[task], own[task])
+                _add(sums, leaf, gradient, multiplier)
         return [(target, gradient) for target, gradient in sums.values()]
+
+    def _moved_by_several(self, tasks: int) -> dict[int, Tensor]:
+        """For parameters with a row for each task, as of one linear head for all: entries that several tasks move."""
+        found: dict[int, list[Tensor]] = {}
+        for pairs in self.at_leaves:
+            for leaf, gradient in pairs:
+                if has_row_per_task(leaf, tasks) and not gradient.is_sparse:
+                    found.setdefault(id(leaf), []).append(gradient != 0)
+        return {key: torch.stack(moved).sum(0) > 1 for key, moved in found.items() if len(moved) > 1}
 
     def statistics(self) -> "PerTask":
         """What rules look at, without the autograd graph."""
         kept = {id(one): one.without_graph() for task in self.at_representation for one, _ in task}
         pairs = [[(kept[id(one)], gradient) for one, gradient in task] for task in self.at_representation]
         return PerTask(self.device, pairs, [[] for _ in pairs])
+
+
+def has_row_per_task(leaf: Tensor, tasks: int) -> bool:
+    """Whether a parameter may be that of one head for all tasks, such as `nn.Linear(features, tasks)`."""
+    return leaf.ndim > 0 and len(leaf) == tasks > 1
 
 
 def _rows(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from excessmtl.engine.graph import nodes_of
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import hooks_disabled, repeatable
-from excessmtl.engine.task_gradients import Contribution, Gates, PerTask
+from excessmtl.engine.task_gradients import Contribution, Gates, PerTask, has_row_per_task
 from excessmtl.engine.tensors import magnitude, usable
 
 
@@ -44,6 +44,8 @@ class OneBackward(PerTask):
         for reach in self.plan.reaches:
             for key, leaf in reach.leaves.items():
                 if own is not None or key in owned:  # weighted like the shared ones, or shared in all but name
+                    if own is None and has_row_per_task(leaf, len(weights)):
+                        return None
                     common[key] = leaf
                     owned.pop(key, None)
                 elif key not in common:
