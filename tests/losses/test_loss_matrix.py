@@ -187,7 +187,7 @@ def test_a_layer_below_one_head_for_all_is_still_told():
     model, neck = OneHead().to(DEVICE), nn.Linear(WIDTH, WIDTH).to(DEVICE)
     balancer = ROBUST.create(model.trunk)
     outputs = model.head(neck(model.trunk(torch.randn(BATCH, FEATURES, device=DEVICE))))
-    with pytest.warns(UserWarning, match=r"2 parameters outside shared .*\(16, 16\)"):
+    with pytest.warns(UserWarning, match=r"4 parameters outside shared .*\(16, 16\)"):
         balancer.backward(mse_loss(outputs, torch.zeros_like(outputs), reduction="none"))
 
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from excessmtl.engine import fsdp, reasons
 from excessmtl.engine.distributed import no_reduction
-from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of
+from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.private_torch import inside_join
-from excessmtl.engine.task_gradients import has_row_per_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,13 +181,12 @@ def _shared_outside(plan: Plan) -> str | None:
     common: dict[int, Tensor] = {}
     for reach in plan.reaches:
         for key, leaf in reach.leaves.items():
-            # An input that requires a gradient, for instance; or one head for all tasks, whose rows are theirs.
-            if not isinstance(leaf, nn.Parameter) or has_row_per_task(leaf, len(plan.reaches)):
+            if not isinstance(leaf, nn.Parameter):  # an input that requires a gradient, for instance
                 continue
             if key in seen:
                 common[key] = leaf
             seen.add(key)
-    if not common:
+    if not common or one_head_for_all(plan.leaves):  # whose rows are the tasks' own
         return None
     shapes = [tuple(leaf.shape) for leaf in common.values()][:5]
     return (

@@ -111,6 +111,11 @@ class Plan:
         """All leaves outside `shared` that a loss reaches."""
         return list({key: leaf for reach in self.reaches for key, leaf in reach.leaves.items()}.values())
 
+    @property
+    def leaves(self) -> list[list[Tensor]]:
+        """Per task: the leaves outside `shared` that its loss reaches."""
+        return [list(reach.leaves.values()) for reach in self.reaches]
+
     @cached_property
     def heads_compiled(self) -> bool:
         """Whether tasks meet in compiled code above the representation, which hides what they reach below it."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from excessmtl.engine.graph import one_head_for_all
 from excessmtl.engine.observation import Sample, Samples
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.tensors import (
@@ -58,9 +59,9 @@ class HeadGradients(Protocol):
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution] | None:
         """The combined gradient: `weights` at the representation, `own` (None: 1) at the tasks' own leaves.
 
-        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. Where it has a
-        row for each task, this is decided entry by entry. None where a task turned out to be unusable, and it is not
-        known which.
+        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. Of one
+        head for all tasks, an entry that one task alone moves is that task's own. None where a task turned out to be
+        unusable, and it is not known which.
         """
 
     def statistics(self) -> "HeadGradients":
@@ -120,7 +121,7 @@ class PerTask:
 
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         """The combined gradient: `weights` (or `gates`) at the representation, `own` (None: 1) at leaves."""
-        rows = self._moved_by_several(len(weights)) if own is None else {}
+        entries = self._moved_by_several() if own is None else {}
         own = torch.ones_like(weights) if own is None else own
         owners: dict[int, int] = {}
         for pairs in self.at_leaves:
@@ -132,30 +133,26 @@ class PerTask:
                 _add(sums, one, gradient, weights[task] if gates is None else gates[task][place])
             for leaf, gradient in self.at_leaves[task]:
                 multiplier = own[task] if owners[id(leaf)] == 1 else weights[task]
-                if id(leaf) in rows:
-                    multiplier = torch.where(rows[id(leaf)], weights[task], own[task])
+                if id(leaf) in entries:
+                    multiplier = torch.where(entries[id(leaf)], weights[task], own[task])
                 _add(sums, leaf, gradient, multiplier)
         return [(target, gradient) for target, gradient in sums.values()]
 
-    def _moved_by_several(self, tasks: int) -> dict[int, Tensor]:
-        """For parameters with a row for each task, as of one linear head for all: entries that several tasks move."""
-        found: dict[int, list[Tensor]] = {}
-        for pairs in self.at_leaves:
+    def _moved_by_several(self) -> dict[int, Tensor]:
+        """Of the parameters of one head for all tasks, if there is one: the entries that several tasks move."""
+        leaves = [[leaf for leaf, _ in pairs] for pairs in self.at_leaves]
+        moved: dict[int, list[Tensor]] = {id(leaf): [] for leaf in one_head_for_all(leaves)}
+        for pairs in self.at_leaves if moved else ():
             for leaf, gradient in pairs:
-                if has_row_per_task(leaf, tasks) and not gradient.is_sparse:
-                    found.setdefault(id(leaf), []).append(gradient != 0)
-        return {key: torch.stack(moved).sum(0) > 1 for key, moved in found.items() if len(moved) > 1}
+                if id(leaf) in moved:
+                    moved[id(leaf)].append(dense(gradient) != 0)
+        return {key: torch.stack(entries).sum(0) > 1 for key, entries in moved.items()}
 
     def statistics(self) -> "PerTask":
         """What rules look at, without the autograd graph."""
         kept = {id(one): one.without_graph() for task in self.at_representation for one, _ in task}
         pairs = [[(kept[id(one)], gradient) for one, gradient in task] for task in self.at_representation]
         return PerTask(self.device, pairs, [[] for _ in pairs])
-
-
-def has_row_per_task(leaf: Tensor, tasks: int) -> bool:
-    """Whether a parameter may be that of one head for all tasks, such as `nn.Linear(features, tasks)`."""
-    return leaf.ndim > 0 and len(leaf) == tasks > 1
 
 
 def _rows(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
