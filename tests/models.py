@@ -40,7 +40,7 @@ EXCESS = [
     Method("excess", {"estimator": "paper", "probe": "representation"}),
 ]
 ROBUST, PAPER, PAPER_Z = EXCESS
-UNIFORM = Method("uniform")
+UNIFORM, GRADNORM = Method("uniform"), Method("gradnorm")
 METHODS = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
 _RULES = {}
 

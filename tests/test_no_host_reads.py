@@ -2,10 +2,26 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models import EXCESS, METHODS, TASKS, UNIFORM, Method, batch, losses_of, mlp, trunk_of
+import excessmtl
+from models import (
+    BATCH,
+    DEVICE,
+    EXCESS,
+    FEATURES,
+    METHODS,
+    TASKS,
+    UNIFORM,
+    WIDTH,
+    Method,
+    batch,
+    losses_of,
+    mlp,
+    trunk_of,
+)
 
 EXACT = [
     Method("excess", {"estimator": "paper", **options})
@@ -118,6 +134,22 @@ def test_backward_reads_nothing_with_masks_and_accumulation(method):
     mask = {"a": torch.tensor([True, False] * 4)}
     step(balancer, model, at=True, mask=mask, accumulate=True)
     step(balancer, model, at=True, mask=mask)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_matrix_of_losses_reads_nothing(method):
+    """Neither which entries carry a label, nor whether a task has one at all."""
+    trunk, head = mlp().trunk, nn.Linear(WIDTH, len(TASKS)).to(DEVICE)
+    balancer = method.create(trunk)
+    targets = torch.randn(BATCH, len(TASKS), device=DEVICE)
+    targets[:, 0], targets[:3, 1] = torch.nan, torch.nan
+    for _ in range(2):
+        outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+        with NoHostReads():
+            balancer.backward(mse_loss(outputs, targets, reduction="none"))
+            outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+            losses, mask = excessmtl.losses.by_task(outputs, targets, TASKS)
+            balancer.backward(losses, mask=mask)
 
 
 def test_the_scalar_form_reads_nothing():

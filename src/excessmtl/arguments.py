@@ -8,6 +8,7 @@ from torch import Tensor
 
 from excessmtl.engine.plan import Probe
 from excessmtl.engine.representation import tensors_in
+from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
 
 
@@ -27,11 +28,18 @@ def task_names(tasks: Any) -> tuple[str, ...]:
     return names
 
 
+def by_task(losses: Any, mask: Any, tasks: Sequence[str]) -> tuple[Any, Any]:
+    """Losses and masks per task, where a matrix [batch, tasks, ...] was given; other losses as they are."""
+    is_matrix = isinstance(losses, Tensor) and losses.ndim >= 2
+    return loss_matrix.split(losses, mask, tasks) if is_matrix else (losses, mask)
+
+
 def ordered_losses(losses: Any, tasks: Sequence[str], argument: str = "losses") -> list[Tensor | None]:
     """The losses in task order, None where a task has no label in this batch."""
     if not isinstance(losses, Mapping):
         found = type(losses).__name__
-        raise ValueError(f"{argument} must be a dict from task name to scalar tensor, found {found}")
+        matrix = "" if argument == "validation_losses" else f", or a matrix [batch, {len(tasks)} tasks]"
+        raise ValueError(f"{argument} must be a dict from task name to scalar tensor{matrix}, found {found}")
     _known(argument, losses, tasks)
     ordered = [losses.get(task) for task in tasks]
     if all(loss is None for loss in ordered):

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl import arguments
-from excessmtl.engine.checks import GraphChecks
+from excessmtl.engine.checks import GraphChecks, explains_second_backward
 from excessmtl.engine.delivery import deferred, deliver
 from excessmtl.engine.distributed import Reduction, no_reduction, over_processes, processes
 from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reference import Engine
 from excessmtl.engine.representation import forget
-from excessmtl.engine.shared import Shared
+from excessmtl.engine.shared import Shared, submodule
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
 from excessmtl.engine.tensors import autocast_disabled, split_by_parameter
 from excessmtl.engine.validation import validation_products
@@ -36,13 +36,15 @@ class Balancer(nn.Module):
     Args:
         rule: The method.
         tasks: The task names; their order is the order of every tensor in `Step`.
-        shared: The module (or parameters) that all tasks share. With a module, its outputs are the
-            representation unless `at=` says otherwise.
+        shared: What all tasks share: a module, parameters, or a list of both. The outputs of the modules are the
+            representation unless `at=` says otherwise; of an `nn.ModuleList` or `nn.ModuleDict`, those of its members.
         heads: What a task's own parameters receive: the gradient of `w_i l_i` ("weighted") or of `l_i`
             ("unweighted"). Default: as in the method's paper.
         every: Ask the rule at every k-th step only; in between the weights stay.
         scale: Factor on all weights. Methods on the simplex sum to 1 as in the ExcessMTL paper; pass
             `scale=len(tasks)` for the habit of summing losses.
+        z: With the whole model as `shared`: the dotted name of the submodule that all tasks share, whose output is
+            the representation. `shared=model, z="encoder"` is `shared=model.encoder`.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
             batches show. Turn it off for processes that train different models.
@@ -64,11 +66,12 @@ class Balancer(nn.Module):
         self,
         rule: Rule,
         tasks: Sequence[str],
-        shared: nn.Module | Iterable[Tensor],
+        shared: nn.Module | Iterable[nn.Module | Tensor],
         *,
         heads: Heads | None = None,
         every: int = 1,
         scale: float = 1.0,
+        z: str | None = None,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
         engine: EngineName | Engine = "fast",
@@ -84,7 +87,7 @@ class Balancer(nn.Module):
         self.every, self.scale, self.pool, self.streaming = every, float(scale), pool, streaming
         self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
-        self._shared, self._checks = Shared(shared, layer), GraphChecks()
+        self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
         arguments.check_real(rule, self._shared.parameters, self._shared.layer)
         self._pending: list[TaskGradients] = []
         self._interrupted = False
@@ -93,12 +96,13 @@ class Balancer(nn.Module):
         self.memory = Memory(self.rule, names, shapes, self._options())
         self.to(self._shared.device)
 
+    @explains_second_backward
     def backward(
         self,
-        losses: Losses,
+        losses: Losses | Tensor,
         at: At | None = None,
         *,
-        mask: Mapping[str, Tensor] | None = None,
+        mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
         metrics: Mapping[str, float] | None = None,
@@ -107,10 +111,13 @@ class Balancer(nn.Module):
         """Add the balanced gradient to `.grad` of everything the losses reach, as `loss.backward()` would.
 
         Args:
-            losses: Task -> scalar loss. A task that is missing or None has no label in this batch.
+            losses: Task -> scalar loss. A task that is missing or None has no label in this batch. Or a matrix of
+                unreduced losses, [batch, tasks] or [batch, tasks, time], in the order of `tasks`: each task's loss is
+                the mean over its labelled entries, and NaN marks what has no label.
             at: The shared representation, where it is not simply the output of the `shared` module: a tensor,
                 a tuple, or a dict from task to either.
-            mask: Task -> bool tensor over the batch, where only some samples carry a label.
+            mask: Task -> bool tensor over the batch, where only some samples carry a label. With a matrix of losses,
+                a bool tensor of its shape, or [batch, tasks]: what carries a label, in place of NaN.
             scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
             accumulate: True for all micro-batches but the last; statistics are updated once, with the last.
                 Divide the losses by the number of micro-batches as usual. Methods that look at all shared
@@ -121,7 +128,7 @@ class Balancer(nn.Module):
                 parameters moved one step ahead), or such a dict (first-order form).
         """
         call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        plan = self._plan(call, stacklevel=4)
+        plan = self._plan(call, stacklevel=5)
         gradients = self.engine.task_gradients(plan)
         decide = partial(self._decide, call, self.heads, False)
         outcome: Outcome = self.engine.evaluate(decide, gradients, plan, self._key(call))
@@ -130,12 +137,13 @@ class Balancer(nn.Module):
         forget(plan.noted)
         return self._commit(call, outcome)
 
+    @explains_second_backward
     def forward(
         self,
-        losses: Losses,
+        losses: Losses | Tensor,
         at: At | None = None,
         *,
-        mask: Mapping[str, Tensor] | None = None,
+        mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
         metrics: Mapping[str, float] | None = None,
@@ -148,7 +156,7 @@ class Balancer(nn.Module):
         `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
         call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        plan = self._plan(call, stacklevel=6)
+        plan = self._plan(call, stacklevel=7)
         gradients = self.engine.task_gradients(plan)
         decide = partial(self._decide, call, "weighted", True)
         outcome: Outcome = self.engine.evaluate(decide, gradients, plan, None)
@@ -164,6 +172,7 @@ class Balancer(nn.Module):
     ) -> Call:
         """The arguments of a step, checked and in task order."""
         arguments.check_inputs(self.rule, accumulate, metrics=metrics, validation_losses=validation)
+        losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks)
         tensors = None if at is None else arguments.representation(at, self.tasks)
         masks = arguments.label_masks(mask, self.tasks)
@@ -197,7 +206,7 @@ class Balancer(nn.Module):
             warnings.warn(
                 "the step before failed after the accumulators of some tasks had been updated, so these are a step "
                 "ahead; load the last saved state, or make the balancer with streaming=False",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
@@ -326,8 +335,7 @@ class Balancer(nn.Module):
     @property
     def step_key(self) -> tuple[Any, ...]:
         """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
-        module, memory = self._shared.module, self.memory
-        training = module is not None and module.training
+        memory, training = self.memory, self._shared.training
         return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
 
     def _key(self, call: Call) -> tuple[Any, ...] | None:

@@ -31,13 +31,14 @@ class ExcessMTL(Balancer):
     def __init__(
         self,
         tasks: Sequence[str],
-        shared: nn.Module | Iterable[Tensor],
+        shared: nn.Module | Iterable[nn.Module | Tensor],
         estimator: Literal["robust", "paper"] = "robust",
         *,
         probe: Literal["all", "representation"] | None = None,
         heads: Heads | None = None,
         every: int = 1,
         scale: float = 1.0,
+        z: str | None = None,
         pool: bool = True,
         engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
@@ -53,6 +54,7 @@ class ExcessMTL(Balancer):
             heads=heads,
             every=every,
             scale=scale,
+            z=z,
             pool=pool,
             engine=engine,
             tasks_at_once=tasks_at_once,
@@ -66,7 +68,9 @@ def list_methods() -> list[str]:
     return list(registry())
 
 
-def create(name: str, tasks: Sequence[str], shared: nn.Module | Iterable[Tensor], **options: Any) -> Balancer:
+def create(
+    name: str, tasks: Sequence[str], shared: nn.Module | Iterable[nn.Module | Tensor], **options: Any
+) -> Balancer:
     """The balancer of method `name`. Options are the method's own and those of `Balancer`."""
     methods = registry()
     if name not in methods:

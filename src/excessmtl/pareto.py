@@ -18,7 +18,7 @@ from excessmtl.solvers.min_norm import min_norm
 
 
 def pareto_stationarity(
-    losses: Mapping[str, Tensor] | Sequence[Tensor], shared: nn.Module | Iterable[Tensor]
+    losses: Mapping[str, Tensor] | Sequence[Tensor], shared: nn.Module | Iterable[nn.Module | Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The norm of the shortest convex combination of the task gradients, and its weights in the order of `losses`.
 

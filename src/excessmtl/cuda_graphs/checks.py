@@ -21,13 +21,15 @@ def check_parts(balancer: Any, compute: Any, optimizer: Any) -> None:
         raise ValueError(f"optimizer must be a torch optimiser, found {type(optimizer).__name__}; or leave it out")
 
 
-def losses_and_options(found: Any) -> tuple[Losses, Mapping[str, Any]]:
+def losses_and_options(found: Any) -> tuple[Losses | Tensor, Mapping[str, Any]]:
     """What `compute` returned: losses, and arguments of `backward`."""
     losses, options = found if isinstance(found, tuple) and len(found) == 2 else (found, {})
-    if not isinstance(losses, Mapping) or not isinstance(options, Mapping):
+    is_matrix = isinstance(losses, Tensor) and losses.ndim >= 2
+    if not (isinstance(losses, Mapping) or is_matrix) or not isinstance(options, Mapping):
         kinds = [type(one).__name__ for one in (found if isinstance(found, tuple) else (found,))]
         raise ValueError(
-            f"compute must return a dict from task to loss, or (losses, {{'at': z}}), found {', '.join(kinds)}"
+            "compute must return a dict from task to loss, a matrix of losses, or (losses, {'at': z}), found "
+            f"{', '.join(kinds)}"
         )
     if unknown := set(options) - _OPTIONS:
         raise ValueError(f"compute returned the option {min(unknown)!r}; it may return {sorted(_OPTIONS)}")

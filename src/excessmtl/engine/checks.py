@@ -4,18 +4,37 @@ Most of this is looked for once per task, when the task first has a label: it vi
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from torch import Tensor, nn
 
-from excessmtl.engine import fsdp
+from excessmtl.engine import fsdp, reasons
 from excessmtl.engine.distributed import no_reduction
-from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of
-from excessmtl.engine.plan import UNREACHED, Call, Plan, Probe
+from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
+from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.private_torch import inside_join
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _REENTRANT = "CheckpointFunctionBackward"
 _DDP_OUTPUT = "_DDPSinkBackward"
+
+
+def explains_second_backward(step: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: autograd's advice about a graph that was freed, `retain_graph=True`, is of no use to a balancer."""
+
+    @wraps(step)
+    def explained(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return step(*args, **kwargs)
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise ValueError(reasons.SECOND_BACKWARD) from error
+
+    return explained
 
 
 class GraphChecks:
@@ -51,6 +70,7 @@ class GraphChecks:
             if plan.representations:
                 _check_reached(plan)
                 _check_nothing_around(plan)
+            _check_whole_model(plan, stacklevel)
             self._checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
@@ -115,7 +135,23 @@ def _check_reached(plan: Plan) -> None:
     if any(wanted is None or id(leaf) in wanted for leaf in leaves):
         return
     if not any(type(node).__name__ == _REENTRANT for node in nodes):  # which hides what it holds
-        raise ValueError(UNREACHED)
+        raise ValueError(reasons.no_shared_parameter(plan.call))
+
+
+def _check_whole_model(plan: Plan, stacklevel: int) -> None:
+    """The gradients that a method looks at are those of heads where these are part of `shared`.
+
+    A ValueError where outputs are taken for the representation. A warning where the method looks at all parameters: it
+    does what was asked, and that is not what its paper does.
+    """
+    call = plan.call
+    if call.at is not None or call.probe is Probe.LOSSES or any(reach.leaves for reach in plan.reaches):
+        return
+    found = reasons.whole_model(call, call.find_representation)
+    if found is not None and call.probe is Probe.REPRESENTATION:
+        raise ValueError(found)
+    if found is not None:
+        warnings.warn(found, stacklevel=stacklevel + 1)
 
 
 def _check_nothing_around(plan: Plan) -> None:
@@ -150,7 +186,7 @@ def _shared_outside(plan: Plan) -> str | None:
             if key in seen:
                 common[key] = leaf
             seen.add(key)
-    if not common:
+    if not common or one_head_for_all(plan.leaves):  # whose rows are the tasks' own
         return None
     shapes = [tuple(leaf.shape) for leaf in common.values()][:5]
     return (

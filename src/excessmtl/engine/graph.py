@@ -1,11 +1,12 @@
 """What each loss reaches in the autograd graph: leaves of its own, representations, shared parameters around them."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from excessmtl.engine.representation import FindRepresentation, Representation
@@ -141,3 +142,17 @@ def _nodes_from(stack: list[Node]) -> Iterator[Node]:
 def leaves_among(nodes: Iterable[Node]) -> list[Tensor]:
     """The leaves at which the graph ends at these nodes."""
     return [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
+
+
+def one_head_for_all(leaves: Sequence[Iterable[Tensor]]) -> list[Tensor]:
+    """The parameters of one head for all tasks, such as `nn.Linear(features, tasks)`; none where there is no such head.
+
+    It is recognised by this: each of the parameters that several tasks reach is reached by all tasks in the batch, and
+    has a row for every task there is. `leaves`: per task, those outside `shared` that it reaches.
+    """
+    reached = [{id(leaf): leaf for leaf in own if isinstance(leaf, nn.Parameter)} for own in leaves]
+    reached = [own for own in reached if own]
+    counts = Counter(key for own in reached for key in own)
+    common = {key: leaf for own in reached for key, leaf in own.items() if counts[key] > 1}
+    fits = [counts[key] == len(reached) and leaf.ndim > 0 and len(leaf) == len(leaves) for key, leaf in common.items()]
+    return list(common.values()) if all(fits) else []

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from excessmtl.engine import fsdp
+from excessmtl.engine import fsdp, reasons
 from excessmtl.engine.distributed import Reduction, no_reduction
 from excessmtl.engine.graph import Reach, explore, nodes_above
 from excessmtl.engine.private_torch import compiled_among
@@ -19,14 +19,6 @@ Losses = Mapping[str, Tensor | None]
 Validation = Callable[[], Losses] | Losses
 Reduce = Callable[["Call", slice, Tensor, Tensor], Tensor]
 """(call, tasks, their gradients [k, n], whether they are ok [k]) -> [k]. Gradients are zero where not ok."""
-
-UNREACHED = (
-    "shared has no parameter that a loss reaches; pass the module or parameters that the losses are computed with"
-)
-_NOT_CALLED = (
-    "no loss was computed from an output of the shared module as this balancer saw it (make the balancer before the "
-    "forward, and before the first one of a compiled model)"
-)
 
 
 class Probe(Enum):
@@ -119,6 +111,11 @@ class Plan:
         """All leaves outside `shared` that a loss reaches."""
         return list({key: leaf for reach in self.reaches for key, leaf in reach.leaves.items()}.values())
 
+    @property
+    def leaves(self) -> list[list[Tensor]]:
+        """Per task: the leaves outside `shared` that its loss reaches."""
+        return [list(reach.leaves.values()) for reach in self.reaches]
+
     @cached_property
     def heads_compiled(self) -> bool:
         """Whether tasks meet in compiled code above the representation, which hides what they reach below it."""
@@ -141,8 +138,8 @@ class Plan:
 def plan(call: Call) -> Plan:
     """The plan that works for any graph, or a ValueError that says why there is none."""
     sharded, find, shared = fsdp.in_use(), call.find_representation, call.shared.ids
-    problem = "shared is a list of parameters" if call.shared.module is None else _NOT_CALLED
     explicit = call.at is not None
+    problem: str | None = None
     if find is not None and (explicit or call.probe is not Probe.SHARED):
         reaches, overlap = explore(call.losses, shared, find)
         found = any(reach.representations for reach in reaches)
@@ -158,11 +155,9 @@ def plan(call: Call) -> Plan:
             looked_at = call.shared.layer if call.probe is Probe.LAYER else ()
             return Plan(call, reaches, overlap, looked_at, second_backward=sharded)
     if call.probe is Probe.REPRESENTATION or sharded:
-        needs = "this method needs" if call.probe is Probe.REPRESENTATION else "under fully_shard every method needs"
-        raise ValueError(
-            f"{needs} the shared representation, and {problem}; pass it as at=z, mark it in the model by "
-            "z = excessmtl.representation(z), or pass the module that computes it as shared"
-        )
+        if find is not None and problem is not None:
+            raise ValueError(reasons.around_representation(call, find, around[0]))
+        raise ValueError(reasons.no_representation(call, find))
     return at_shared_parameters(call, shared)
 
 
@@ -170,5 +165,5 @@ def at_shared_parameters(call: Call, shared: Set[int]) -> Plan:
     """Every task's backward pass goes all the way down. `shared`: the ids of the shared parameters."""
     reaches, overlap = explore(call.losses, shared, no_representation)
     if not any(reach.shared for reach in reaches):
-        raise ValueError(UNREACHED)
+        raise ValueError(reasons.no_shared_parameter(call))
     return Plan(call, reaches, overlap, call.parameters)

@@ -35,6 +35,9 @@ NAMES = {
     # How large the gradients in the trunk are.
     # https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
     "autograd.graph.Node._input_metadata": "without it: eight tasks in one backward pass through any trunk",
+    # Which operations came before which: autograd numbers its nodes as they are made.
+    # https://docs.pytorch.org/docs/stable/generated/torch.autograd.profiler.profile.html
+    "autograd.graph.Node._sequence_nr": "without it: a balancer made after the forward is told another reason",
     # Python may call back when a backward pass ends; DDP and FSDP do the same.
     # https://github.com/pytorch/pytorch/issues/35548
     "autograd.Variable._execution_engine.queue_callback": "without it: losses under FSDP are good for one backward",
@@ -196,6 +199,21 @@ def linear_layer(node: Node) -> tuple[int, Tensor] | None:
 def gradient_entries(node: Node) -> int:
     """How many entries the gradients have that arrive at a node; 0 where torch does not tell."""
     return sum(math.prod(one.shape) for one in getattr(node, _SIZES, ()))
+
+
+def arriving_shape(node: Node) -> tuple[int, ...] | None:
+    """The shape of the gradient that arrives at a node with one output; None where torch does not tell."""
+    arriving: Sequence[Any] = getattr(node, _SIZES, ())
+    return tuple(arriving[0].shape) if len(arriving) == 1 else None
+
+
+def time_in_graph(node: Node | None = None) -> int:
+    """A number that grows with every node that a thread makes: that of this node, or of one made now."""
+    if node is None:
+        with torch.inference_mode(False), torch.enable_grad():
+            node = torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn
+    number: Callable[[], int] | None = getattr(node, "_sequence_nr", None)
+    return 0 if number is None else number()
 
 
 def selection(node: Node) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ be mistaken for the one a loss came from. Notes are made outside of compiled cod
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from excessmtl.engine import private_torch
 
 T = TypeVar("T")
 _NOTE = "excessmtl.representation"
+_USED = "excessmtl.used"
 _MARKED = 0
 """Stands in a note for `representation`, where otherwise the id of a module stands."""
 _any_marked = False
@@ -150,11 +151,11 @@ def _note(owner: int, outputs: Any) -> None:
             notes[owner, tensor.output_nr] = (tensor.detach(), private_torch.version(tensor), weakref.ref(tensor))
 
 
-def noted_by(module: nn.Module | None) -> FindRepresentation | None:
-    """Finds the outputs of `module` that its hook noted, and what `representation` has marked; None: neither exists."""
-    if module is None and not _any_marked:
+def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
+    """Finds the outputs of the modules that hooks noted, and what `representation` has marked; None: neither exists."""
+    if not modules and not _any_marked:
         return None
-    owner = _MARKED if module is None else id(module)
+    owners = (_MARKED, *map(id, modules))
     found: dict[tuple[Node, int], Representation] = {}
 
     def find(node: Node, output: int) -> Representation | None:
@@ -163,7 +164,7 @@ def noted_by(module: nn.Module | None) -> FindRepresentation | None:
         notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # a property
         if notes is None:
             return None
-        note = notes.get((_MARKED, output)) or notes.get((owner, output))
+        note = next((notes[owner, output] for owner in owners if (owner, output) in notes), None)
         if note is not None and (node, output) not in found:
             found[node, output] = Representation(GradientEdge(node, output), *note)
         return found.get((node, output))
@@ -185,7 +186,14 @@ def forget(representations: Iterable[Representation]) -> None:
     """Drop the notes, which would keep z in memory for as long as somebody keeps the losses."""
     for one in representations:
         if one.edge is not None:
-            one.edge.node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
+            metadata: dict[str, Any] = one.edge.node.metadata  # type: ignore[assignment]  # a property
+            metadata.pop(_NOTE, None)
+            metadata[_USED] = True
+
+
+def used(node: Node) -> bool:
+    """Whether a step has been taken with a representation that this node made."""
+    return type(node).__name__ in _noted and _USED in node.metadata  # type: ignore[operator]  # a property
 
 
 def _gone() -> None:

@@ -1,7 +1,7 @@
 """A balancer's reference to the shared part of a model: not a submodule, never copied with the balancer alone."""
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import is_, methodcaller
 from typing import Any
@@ -21,21 +21,21 @@ from excessmtl.engine.representation import (
 _values = methodcaller("values")
 
 
+Part = tuple[nn.Module, nn.Module | None] | Tensor
+"""A module with what `torch.compile` made of it, where that was given; or a single parameter."""
+
+
 def parameters_in(shared: Any, argument: str = "shared") -> list[Tensor]:
-    """The parameters in a module, a tensor, or an iterable of tensors; a ValueError where there are none."""
-    if isinstance(shared, nn.Module):
-        parameters: list[Tensor] = list(shared.parameters())
-    elif isinstance(shared, Tensor):
-        parameters = [shared]
-    elif isinstance(shared, Iterable):
-        parameters = list({id(parameter): parameter for parameter in shared}.values())  # once each, as in a module
-    else:
-        found = type(shared).__name__
-        raise ValueError(f"{argument} must be a module or parameters, found {found}; pass e.g. model.encoder")
+    """The parameters in a module, a tensor, or an iterable of both; a ValueError where there are none."""
+    found = [list(part.parameters()) if isinstance(part, nn.Module) else [part] for part in _parts_in(shared, argument)]
+    parameters = list({id(one): one for own in found for one in own}.values())  # once each, as in a module
     for parameter in parameters:
         if not isinstance(parameter, Tensor) or not parameter.is_leaf:
-            found = f"a {type(parameter).__name__}" if not isinstance(parameter, Tensor) else "a tensor with a history"
-            raise ValueError(f"{argument} must hold leaf tensors, found {found}; pass model.encoder.parameters()")
+            kind = f"a {type(parameter).__name__}" if not isinstance(parameter, Tensor) else "a tensor with a history"
+            raise ValueError(
+                f"{argument} must hold modules or leaf tensors, found {kind}; pass e.g. model.encoder, a list of "
+                "modules, or model.encoder.parameters()"
+            )
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ValueError(
                 f"{argument} has a parameter without a shape yet; run one forward before making the balancer"
@@ -45,19 +45,53 @@ def parameters_in(shared: Any, argument: str = "shared") -> list[Tensor]:
     return parameters
 
 
+def _parts_in(shared: Any, argument: str) -> list[Any]:
+    if isinstance(shared, nn.Module | Tensor):
+        return [shared]
+    if isinstance(shared, Iterable):
+        return list({id(part): part for part in list(shared)}.values())  # once each
+    found = type(shared).__name__
+    raise ValueError(f"{argument} must be a module or parameters, found {found}; pass e.g. model.encoder")
+
+
+def submodule(shared: Any, name: Any) -> nn.Module:
+    """The submodule of `shared` with a dotted name, as given by `z=`."""
+    if not isinstance(shared, nn.Module) or not isinstance(name, str) or not name:
+        found = type(shared).__name__ if not isinstance(shared, nn.Module) else repr(name)
+        raise ValueError(
+            f"z must be the name of a submodule of the module passed as shared, found {found}; "
+            "pass e.g. shared=model, z='encoder'"
+        )
+    try:
+        return shared.get_submodule(name)
+    except AttributeError:
+        children = [child for child, _ in shared.named_children()]
+        raise ValueError(
+            f"z names {name!r}, which is no submodule of shared ({type(shared).__name__}); its parts are {children}"
+        ) from None
+
+
+def called_modules(module: nn.Module) -> list[nn.Module]:
+    """The module itself, or the modules in it that can be called where it is a container without a forward.
+
+    Nobody calls an `nn.ModuleList` or an `nn.ModuleDict`: the outputs of what they hold stand for theirs.
+    """
+    if getattr(type(module), "forward", None) is not nn.Module.forward:
+        return [module]
+    return [one for child in module.children() for one in called_modules(child)]
+
+
 class Shared:
-    """The shared module or parameters, and the layer GradNorm looks at.
+    """The shared modules or parameters, and the layer GradNorm looks at.
 
     A deep copy refers to the copied model when model and balancer are copied together, in either order, and to
     the same model when the balancer is copied alone.
     """
 
-    def __init__(self, shared: nn.Module | Iterable[Tensor], layer: Any = None) -> None:
-        parameters = parameters_in(shared)
-        is_module = isinstance(shared, nn.Module)
-        self._target: Any = private_torch.original_of(shared) if is_module else parameters  # type: ignore[arg-type]
-        self._compiled: nn.Module | None = shared if is_module and shared is not self._target else None  # type: ignore[assignment]
-        """What `torch.compile` made of the shared module, where that was given."""
+    def __init__(self, shared: nn.Module | Iterable[nn.Module | Tensor], layer: Any = None) -> None:
+        given = _parts_in(shared, "shared")
+        parameters = parameters_in(given)
+        self._parts: list[Part] = [_part(one) for one in given]
         self._layer: Any = layer if layer is None or isinstance(layer, nn.Module | Tensor) else list(layer)
         self._copies: dict[int, Any] | None = None
         self._listed: ParameterList | None = None
@@ -68,20 +102,29 @@ class Shared:
                 raise ValueError("layer has parameters that are not in shared; pass a part of the shared module")
 
     def _watch(self) -> None:
-        """Note the outputs of the module from now on, for as long as this object lives."""
-        if isinstance(self._target, nn.Module):
-            called = self._target if self._compiled is None else self._compiled
-            watch = _watches.get(called)
-            if watch is None or not watch.handles:
-                watch = _watches[called] = _Watch(self._target, self._compiled)
-            watch.users += 1
-            weakref.finalize(self, watch.release)
+        """Note the outputs of the modules from now on, for as long as this object lives."""
+        self.watched_since = private_torch.time_in_graph()
+        self._loose = [part for part in self._parts if isinstance(part, Tensor)]
+        modules = [part for part in self._parts if not isinstance(part, Tensor)]
+        originals = [original for original, _ in modules]
+        self._module = originals[0] if len(originals) == 1 else nn.ModuleList(originals) if originals else None
+        self._called: list[nn.Module] = []
+        for original, compiled in modules:
+            for module in called_modules(original):
+                its_compiled = compiled if module is original else None
+                called = module if its_compiled is None else its_compiled
+                watch = _watches.get(called)
+                if watch is None or not watch.handles:
+                    watch = _watches[called] = _Watch(module, its_compiled)
+                watch.users += 1
+                weakref.finalize(self, watch.release)
+                self._called.append(module)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Shared":
         copied = object.__new__(Shared)
         self._resolve()
         # What the enclosing copy also copies is only known when it is done, so it is looked up at first use.
-        copied._target, copied._compiled, copied._layer = self._target, self._compiled, self._layer
+        copied.__dict__.update(self.__dict__)
         copied._copies, copied._listed = memo, None
         return copied
 
@@ -99,45 +142,71 @@ class Shared:
         copies, self._copies, self._listed = self._copies, None, None
 
         def copy_of(value: Any) -> Any:
-            if isinstance(value, list):
-                return [copy_of(item) for item in value]
+            if isinstance(value, list | tuple):
+                return type(value)(copy_of(item) for item in value)
             return copies.get(id(value), value)
 
-        self._target, self._compiled, self._layer = map(copy_of, (self._target, self._compiled, self._layer))
+        self._parts, self._layer = copy_of(self._parts), copy_of(self._layer)
         self._watch()
 
     @property
     def module(self) -> nn.Module | None:
-        """The shared module, or None where parameters were given."""
+        """The shared module, or one that holds all of them; None where parameters were given."""
         self._resolve()
-        return self._target if isinstance(self._target, nn.Module) else None
+        return self._module
+
+    @property
+    def called(self) -> list[nn.Module]:
+        """The modules whose outputs are the representation."""
+        self._resolve()
+        return self._called
+
+    @property
+    def name(self) -> str:
+        """What was passed, in words."""
+        modules = [type(part[0]).__name__ for part in self._parts if not isinstance(part, Tensor)]
+        kinds = list(dict.fromkeys(modules))
+        return ", ".join(kinds[:4]) + (", ..." if len(kinds) > 4 else "") if kinds else "a list of parameters"
+
+    @property
+    def training(self) -> bool:
+        """Whether a shared module is in training mode."""
+        return any(module.training for module in self.called)
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All shared parameters, frozen ones included."""
-        return list(self._target) if self.module is None else self._list.parameters
+        """All shared parameters, frozen ones included: those given as such, then those of the modules."""
+        if self.module is None:
+            return list(self._loose)
+        return [*self._loose_besides(self._list.ids), *self._list.parameters] if self._loose else self._list.parameters
+
+    def _loose_besides(self, ids: Set[int]) -> list[Tensor]:
+        return [parameter for parameter in self._loose if id(parameter) not in ids]
 
     @property
     def latest(self) -> list[Tensor]:
         """All shared parameters as they were listed last."""
-        return self._target if self.module is None else self._list.listed
+        return self._loose if self.module is None else [*self._loose, *self._list.listed]
 
     @property
     def ids(self) -> frozenset[int]:
         """The ids of all shared parameters."""
-        return frozenset(map(id, self._target)) if self.module is None else self._list.ids
+        if self.module is None:
+            return frozenset(map(id, self._loose))
+        return self._list.ids | frozenset(map(id, self._loose)) if self._loose else self._list.ids
 
     @property
     def _list(self) -> "ParameterList":
         if self._listed is None:
-            self._listed = ParameterList(self._target)
+            assert self._module is not None
+            self._listed = ParameterList(self._module)
         return self._listed
 
     @property
     def device(self) -> torch.device:
         """Where the first parameter is."""
         module = self.module
-        first: Tensor = next(iter(self._target if module is None else module.parameters()))
+        first: Tensor = self._loose[0] if self._loose or module is None else next(iter(module.parameters()))
         return first.device
 
     @property
@@ -160,8 +229,15 @@ class Shared:
 
     @property
     def find_representation(self) -> FindRepresentation | None:
-        """Finds in a graph the outputs of the module and marked tensors; None where there are neither."""
-        return noted_by(self.module)
+        """Finds in a graph the outputs of the modules and marked tensors; None where there are neither."""
+        return noted_by(self.called)
+
+
+def _part(given: nn.Module | Tensor) -> Part:
+    if isinstance(given, Tensor):
+        return given
+    original = private_torch.original_of(given)
+    return original, None if given is original else given
 
 
 class _Watch:

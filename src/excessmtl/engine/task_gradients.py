@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from excessmtl.engine.graph import one_head_for_all
 from excessmtl.engine.observation import Sample, Samples
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.tensors import (
@@ -58,8 +59,9 @@ class HeadGradients(Protocol):
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution] | None:
         """The combined gradient: `weights` at the representation, `own` (None: 1) at the tasks' own leaves.
 
-        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. None where a task
-        turned out to be unusable, and it is not known which.
+        A leaf outside `shared` that several tasks reach is shared in all but name: it gets `weights`. Of one
+        head for all tasks, an entry that one task alone moves is that task's own. None where a task turned out to be
+        unusable, and it is not known which.
         """
 
     def statistics(self) -> "HeadGradients":
@@ -119,6 +121,7 @@ class PerTask:
 
     def weighted_sum(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         """The combined gradient: `weights` (or `gates`) at the representation, `own` (None: 1) at leaves."""
+        entries = self._moved_by_several() if own is None else {}
         own = torch.ones_like(weights) if own is None else own
         owners: dict[int, int] = {}
         for pairs in self.at_leaves:
@@ -129,8 +132,21 @@ class PerTask:
             for place, (one, gradient) in enumerate(self.at_representation[task]):
                 _add(sums, one, gradient, weights[task] if gates is None else gates[task][place])
             for leaf, gradient in self.at_leaves[task]:
-                _add(sums, leaf, gradient, own[task] if owners[id(leaf)] == 1 else weights[task])
+                multiplier = own[task] if owners[id(leaf)] == 1 else weights[task]
+                if id(leaf) in entries:
+                    multiplier = torch.where(entries[id(leaf)], weights[task], own[task])
+                _add(sums, leaf, gradient, multiplier)
         return [(target, gradient) for target, gradient in sums.values()]
+
+    def _moved_by_several(self) -> dict[int, Tensor]:
+        """Of the parameters of one head for all tasks, if there is one: the entries that several tasks move."""
+        leaves = [[leaf for leaf, _ in pairs] for pairs in self.at_leaves]
+        moved: dict[int, list[Tensor]] = {id(leaf): [] for leaf in one_head_for_all(leaves)}
+        for pairs in self.at_leaves if moved else ():
+            for leaf, gradient in pairs:
+                if id(leaf) in moved:
+                    moved[id(leaf)].append(dense(gradient) != 0)
+        return {key: torch.stack(entries).sum(0) > 1 for key, entries in moved.items()}
 
     def statistics(self) -> "PerTask":
         """What rules look at, without the autograd graph."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import nodes_of
+from excessmtl.engine.graph import nodes_of, one_head_for_all
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import hooks_disabled, repeatable
 from excessmtl.engine.task_gradients import Contribution, Gates, PerTask
@@ -37,7 +37,7 @@ class OneBackward(PerTask):
         self, weights: Tensor, own: Tensor | None, gates: Gates | None
     ) -> list[Contribution] | None:
         """The combined gradient; None where it is not finite, or where it is hidden which leaf is whose."""
-        if own is None and self.plan.heads_compiled:
+        if own is None and (self.plan.heads_compiled or one_head_for_all(self.plan.leaves)):
             return None
         common: dict[int, Tensor] = {id(parameter): parameter for parameter in self.plan.call.parameters}
         owned: dict[int, Tensor] = {}

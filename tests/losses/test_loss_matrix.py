@@ -1,0 +1,203 @@
+"""A matrix of unreduced losses in place of a dict: the same step as with the labelled entries of every task alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, mse_loss
+
+from models import (
+    BATCH,
+    DEVICE,
+    FEATURES,
+    METHODS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    WIDTH,
+    Method,
+    assert_same,
+    gradients,
+)
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+HOLES = torch.tensor([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]] * (BATCH // 4), dtype=torch.bool, device=DEVICE)
+
+
+class OneHead(nn.Module):
+    """One linear layer for all tasks."""
+
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.trunk, self.head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, outputs)
+
+    def forward(self, x):
+        return self.head(self.trunk(x))
+
+
+def started(method, **options):
+    torch.manual_seed(1)
+    model = OneHead().to(DEVICE)
+    targets = torch.rand(BATCH, 3, device=DEVICE).masked_fill(~HOLES, torch.nan)
+    return model, method.create(model.trunk, **options), torch.randn(BATCH, FEATURES, device=DEVICE), targets
+
+
+def columns(outputs, targets, labelled=HOLES):
+    """The losses of the labelled entries alone, task by task."""
+    pairs = [(outputs[:, i][labelled[:, i]], targets[:, i][labelled[:, i]]) for i in range(3)]
+    return {task: mse_loss(*pair) for task, pair in zip(TASKS, pairs, strict=True)}
+
+
+def taken(balancer, model, form, *arguments, **options):
+    model.zero_grad()
+    if form == "backward":
+        step = balancer.backward(*arguments, **options)
+    else:
+        balancer(*arguments, **options).backward()
+        step = balancer.last_step
+    return step, gradients(model)
+
+
+@pytest.mark.parametrize("form", ["backward", "forward"])
+@pytest.mark.parametrize("marked", ["nan", "mask"])
+@each_method
+def test_the_step_is_that_of_the_labelled_entries(method, marked, form):
+    model, balancer, x, targets = started(method)
+    other, twin = copy.deepcopy((balancer, model))
+    mask = {task: HOLES[:, i] for i, task in enumerate(TASKS)}
+    for _ in range(2):
+        matrix = mse_loss(model(x), targets, reduction="none")
+        assert matrix.isnan().any()
+        found = taken(balancer, model, form, matrix, mask=None if marked == "nan" else HOLES)
+        wanted = taken(other, twin, form, columns(twin(x), targets), mask=mask)
+        assert found[0].skipped == ()
+        torch.testing.assert_close(found[0].weights, wanted[0].weights, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[0].losses, wanted[0].losses)
+        torch.testing.assert_close(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, targets: (outputs - targets) ** 2,
+        lambda outputs, targets: 0.5 * (outputs - targets).abs().clamp(max=2) + 1,
+        lambda outputs, targets: l1_loss(outputs, targets, reduction="none") / torch.ones(3, device=DEVICE),
+        lambda outputs, targets: binary_cross_entropy_with_logits(outputs, targets, reduction="none"),
+        lambda outputs, targets: torch.stack(
+            [mse_loss(outputs[:, i], targets[:, i], reduction="none") for i in range(3)], dim=1
+        ),
+    ],
+    ids=["square", "clamped", "scaled", "binary", "stacked"],
+)
+def test_nan_does_not_come_back_as_a_gradient(loss):
+    model, balancer, x, targets = started(ROBUST)
+    found = taken(balancer, model, "backward", loss(model(x), targets))
+    assert found[0].skipped == ()
+    filled = loss(model(x), targets.nan_to_num())
+    model, balancer, _, _ = started(ROBUST)
+    wanted = taken(balancer, model, "backward", loss(model(x), targets.nan_to_num()), mask=HOLES)
+    assert filled.isfinite().all()
+    torch.testing.assert_close(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_a_matrix_over_time(method):
+    torch.manual_seed(1)
+    model = OneHead().to(DEVICE)
+    balancer = method.create(model.trunk)
+    other, twin = copy.deepcopy((balancer, model))
+    x, targets = torch.randn(BATCH, 5, FEATURES, device=DEVICE), torch.randn(BATCH, 3, 5, device=DEVICE)
+    labelled = (torch.rand(BATCH, 3, 5, device=DEVICE) < 0.7) & HOLES[..., None]
+    matrix = mse_loss(model(x).mT, targets, reduction="none")
+    found = taken(balancer, model, "backward", matrix, mask=labelled)
+    outputs = twin(x).mT
+    mask = {task: labelled[:, i].any(1) for i, task in enumerate(TASKS)}
+    wanted = taken(other, twin, "backward", columns(outputs, targets, labelled), mask=mask)
+    torch.testing.assert_close(found[0].weights, wanted[0].weights, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+    by_sample = mse_loss(model(x).mT, targets, reduction="none")
+    torch.testing.assert_close(balancer.backward(by_sample, mask=HOLES).losses[0], by_sample[:, 0][HOLES[:, 0]].mean())
+
+
+@each_method
+def test_a_task_without_a_label_is_missing(method):
+    model, balancer, x, targets = started(method)
+    targets[:, 1] = torch.nan
+    before = balancer.state_dict()
+    step, found = taken(balancer, model, "backward", mse_loss(model(x), targets, reduction="none"))
+    assert step.skipped == ()
+    assert step.losses.isnan().tolist() == [False, True, False]
+    assert not found["head.weight"][1].any()
+    assert_same(before["memory.skipped"], balancer.state_dict()["memory.skipped"])
+
+
+@pytest.mark.parametrize(
+    ("losses", "mask", "match"),
+    [
+        (torch.zeros(BATCH, 2), None, r"losses must be \[batch, 3 tasks, ...\].*found shape \(8, 2\)"),
+        (torch.zeros(BATCH), None, "losses must be a dict.*or a matrix"),
+        (torch.zeros(BATCH, 3), torch.ones(BATCH, 3), "mask must be a bool tensor of shape"),
+        (torch.zeros(BATCH, 3), torch.ones(BATCH, dtype=torch.bool), "mask must be a bool tensor of shape"),
+        (torch.zeros(BATCH, 3), {"a": torch.ones(BATCH, dtype=torch.bool)}, "mask must be a bool tensor of shape"),
+        (torch.zeros(BATCH, 3), None, "has no graph"),
+    ],
+)
+def test_what_is_refused(losses, mask, match):
+    with pytest.raises(ValueError, match=match):
+        UNIFORM.create(OneHead().trunk).backward(losses, mask=mask)
+
+
+# ------------------------------------------------------------------ one linear head for all tasks
+
+
+def losses_as(kind, outputs, targets):
+    if kind == "matrix":
+        return mse_loss(outputs, targets, reduction="none")
+    return {task: mse_loss(outputs[:, i], targets[:, i]) for i, task in enumerate(TASKS)}
+
+
+@pytest.mark.parametrize("shared", ["module", "parameters"])
+@pytest.mark.parametrize("kind", ["matrix", "columns"])
+@pytest.mark.parametrize("heads", ["weighted", "unweighted"])
+@pytest.mark.parametrize(
+    "method", [Method("excess"), PAPER, Method("static", {"weights": {"a": 0.1, "b": 0.2, "c": 0.7}})], ids=str
+)
+def test_every_row_of_one_linear_head_is_a_task_of_its_own(method, heads, kind, shared):
+    """No warning, and unweighted heads get the gradient of the task alone."""
+    torch.manual_seed(1)
+    model = OneHead().to(DEVICE)
+    if shared == "parameters" and method.name == "excess" and method is not PAPER:
+        pytest.skip("needs the representation")
+    balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()), heads=heads)
+    x, targets = torch.randn(BATCH, FEATURES, device=DEVICE), torch.rand(BATCH, 3, device=DEVICE)
+    outputs = model(x)
+    plain = torch.autograd.grad(
+        mse_loss(outputs, targets, reduction="none").mean(0).sum(), model.head.weight, retain_graph=True
+    )[0]
+    step = balancer.backward(losses_as(kind, outputs, targets))
+    wanted = plain if heads == "unweighted" else plain * step.weights[:, None]
+    torch.testing.assert_close(model.head.weight.grad, wanted)
+
+
+def test_a_layer_below_one_head_for_all_is_still_told():
+    """Its entries are moved by several tasks: the weighted gradient, as without a matrix."""
+    torch.manual_seed(1)
+    model, neck = OneHead().to(DEVICE), nn.Linear(WIDTH, WIDTH).to(DEVICE)
+    balancer = ROBUST.create(model.trunk)
+    outputs = model.head(neck(model.trunk(torch.randn(BATCH, FEATURES, device=DEVICE))))
+    with pytest.warns(UserWarning, match=r"4 parameters outside shared .*\(16, 16\)"):
+        balancer.backward(mse_loss(outputs, torch.zeros_like(outputs), reduction="none"))
+
+
+def test_a_layer_of_as_many_outputs_as_tasks_gets_the_weighted_gradient():
+    torch.manual_seed(1)
+    trunk, neck = nn.Linear(FEATURES, WIDTH).to(DEVICE), nn.Linear(WIDTH, 3).to(DEVICE)
+    heads = [nn.Linear(3, 1).to(DEVICE) for _ in TASKS]
+    balancer = ROBUST.create(trunk)
+    z = neck(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+    losses = {task: head(z).square().mean() for task, head in zip(TASKS, heads, strict=True)}
+    plain = [torch.autograd.grad(loss, neck.weight, retain_graph=True)[0] for loss in losses.values()]
+    step = balancer.backward(losses)
+    torch.testing.assert_close(neck.weight.grad, sum(w * g for w, g in zip(step.weights, plain, strict=True)))
