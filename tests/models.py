@@ -1,5 +1,6 @@
 """Tiny multi-task models, and the gradient a step must leave behind, computed by plain autograd."""
 
+import json
 import os
 from dataclasses import dataclass, field
 
@@ -107,6 +108,16 @@ def trained(balancer, model, steps, seed=2, learning_rate=0.05, **arguments):
     return history
 
 
+def host_state(state):
+    """What a saved state says beside its buffers."""
+    return json.loads(bytes(state["memory._extra_state"].tolist()))
+
+
+def with_host_state(state, told):
+    """The same state, saying this instead."""
+    return {**state, "memory._extra_state": torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)}
+
+
 def gradients(module):
     return {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
 
@@ -182,10 +193,7 @@ def snapshot(module, balancer):
     """Everything an error must leave alone."""
     return {
         "grad": gradients(module),
-        "state": {
-            key: value.clone() if isinstance(value, Tensor) else dict(value)
-            for key, value in balancer.state_dict().items()
-        },
+        "state": {key: value.clone() for key, value in balancer.state_dict().items()},
         "buffers": {name: buffer.clone() for name, buffer in module.named_buffers()},
         "random": torch.get_rng_state(),
     }

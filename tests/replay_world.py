@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask
+from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, host_state
 
 __all__ = ["TASKS", "World", "assert_same", "batches"]
 
@@ -68,7 +68,7 @@ def assert_same(one, two):
     """Parameters, buffers, statistics and results, to the last bit."""
     torch.testing.assert_close(two.model.state_dict(), one.model.state_dict(), rtol=0, atol=0)
     states = [world.balancer.state_dict() for world in (one, two)]
-    assert states[0].pop("memory._extra_state")["steps"] == states[1].pop("memory._extra_state")["steps"]
+    assert host_state(states[0])["steps"] == host_state(states[1])["steps"]
     torch.testing.assert_close(states[1], states[0], rtol=0, atol=0, equal_nan=True)
     for first, second in zip(one.steps, two.steps, strict=False):
         for name in ("weights", "losses", "excess_risks"):

@@ -115,6 +115,55 @@ def test_the_scalar_form_accumulates_too(method):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("form", ["backward", "scalar"])
+@each_method
+def test_the_losses_of_the_last_micro_batch_are_those_of_the_step(method, form, every):
+    model = mlp()
+    balancer = method.create(model.trunk, every=1 if rule_of(method).gated else every)
+    for _ in range(3):
+        x, targets = batch(16)
+        whole = losses_of(model(x), targets)
+        steps = in_micro_batches(balancer, model, x, targets, 4, form)
+        torch.testing.assert_close(steps[-1].losses, torch.stack([whole[task].detach() for task in TASKS]))
+        assert (steps[0].losses < steps[-1].losses).all()
+    whole = losses_of(model(x), targets)
+    plain = balancer.backward(whole)  # a step in one piece has its own losses alone
+    torch.testing.assert_close(plain.losses, torch.stack([whole[task].detach() for task in TASKS]))
+
+
+def test_losses_of_micro_batches_with_labels_here_and_there():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+
+    def part(**factors):
+        losses = losses_of(model(x), targets)
+        return {task: factor * losses[task] for task, factor in factors.items()}
+
+    (_, b, _) = (loss.detach() for loss in losses_of(model(x), targets).values())
+    balancer.backward(part(a=torch.nan, b=0.5), accumulate=True)
+    last = balancer.backward(part(a=0.5))
+    assert last.losses[0] == last.losses[0].nan_to_num()  # what is known of a
+    torch.testing.assert_close(last.losses[1], 0.5 * b)
+    assert last.losses[2].isnan()
+
+
+def test_a_discarded_micro_batch_is_in_no_loss():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    assert balancer.accumulating
+    balancer.discard()
+    found = balancer.backward(losses_of(model(x), targets)).losses
+    torch.testing.assert_close(found, torch.stack([*losses_of(model(x), targets).values()]).detach())
+    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    balancer.load_state_dict(UNIFORM.create(model.trunk).state_dict())
+    again = balancer.backward(losses_of(model(x), targets)).losses
+    torch.testing.assert_close(again, found)
+
+
 @each_method
 def test_steps_are_counted_once(method):
     model = mlp()

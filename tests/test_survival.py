@@ -126,6 +126,7 @@ def test_others_get_what_they_get_without_it_from_the_scalar(method, bad, shared
     compare_with_missing(method, bad, shared, "scalar")
 
 
+@pytest.mark.filterwarnings("ignore:every task of a step was left out")
 @pytest.mark.parametrize("bad", [nan_loss, infinite_gradient], ids=lambda bad: bad.__name__)
 @each_method
 def test_all_tasks_bad(method, bad):
@@ -279,6 +280,7 @@ def test_an_overflow_reaches_the_scaler(method, shared):
         assert torch.equal(before[f"memory.state_{name}"], balancer.state[name]) or method.name in ("rlw", "dwa"), name
 
 
+@pytest.mark.filterwarnings("ignore:task .* left out of 10 batches in a row")
 @pytest.mark.parametrize("shared", ["module", "list"])
 @each_method
 def test_a_truly_infinite_gradient_does_not_stall_training(method, shared):

@@ -34,8 +34,10 @@ def by_task(losses: Any, mask: Any, tasks: Sequence[str]) -> tuple[Any, Any]:
     return loss_matrix.split(losses, mask, tasks) if is_matrix else (losses, mask)
 
 
-def ordered_losses(losses: Any, tasks: Sequence[str], argument: str = "losses") -> list[Tensor | None]:
-    """The losses in task order, None where a task has no label in this batch."""
+def ordered_losses(
+    losses: Any, tasks: Sequence[str], argument: str = "losses", graph: bool = True
+) -> list[Tensor | None]:
+    """The losses in task order, None where a task has no label in this batch. `graph`: each must have one behind it."""
     if not isinstance(losses, Mapping):
         found = type(losses).__name__
         matrix = "" if argument == "validation_losses" else f", or a matrix [batch, {len(tasks)} tasks]"
@@ -53,10 +55,11 @@ def ordered_losses(losses: Any, tasks: Sequence[str], argument: str = "losses") 
             )
         if loss.is_complex():
             raise ValueError(f"{argument}[{task!r}] must be real, found {_describe(loss)}; take e.g. its .abs()")
-        if loss.grad_fn is None:
+        if graph and loss.grad_fn is None:
             raise ValueError(
                 f"{argument}[{task!r}] has no graph behind it (detached, or under no_grad); compute it from the "
-                "model's output, or pass None if the task has no label in this batch"
+                "model's output, or pass None if the task has no label in this batch; to evaluate, call "
+                "balancer.eval() before balancer(losses)"
             )
     return ordered
 

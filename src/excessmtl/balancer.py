@@ -23,6 +23,7 @@ from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
 from excessmtl.engine.tensors import autocast_disabled, split_by_parameter
 from excessmtl.engine.validation import validation_products
 from excessmtl.engines import EngineName, make_engine
+from excessmtl.left_out import Watch
 from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.step import Outcome, Step
@@ -87,9 +88,12 @@ class Balancer(nn.Module):
         self.every, self.scale, self.pool, self.streaming = every, float(scale), pool, streaming
         self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
+        """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
         arguments.check_real(rule, self._shared.parameters, self._shared.layer)
         self._pending: list[TaskGradients] = []
+        self._losses_so_far: Tensor | None = None
+        self._watch = Watch()
         self._interrupted = False
         shapes = [parameter.shape for parameter in self._shared.parameters]
         self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
@@ -151,10 +155,15 @@ class Balancer(nn.Module):
     ) -> Tensor:
         """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
 
+        In evaluation mode (`balancer.eval()`), the sum of the losses with the weights last decided: nothing is learned
+        and nothing changes, and it works under `torch.no_grad()`. What follows is about training.
+
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
         can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
         `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
+        if not self.training:
+            return self._evaluate(losses, mask)
         call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
         plan = self._plan(call, stacklevel=7)
         gradients = self.engine.task_gradients(plan)
@@ -162,8 +171,20 @@ class Balancer(nn.Module):
         outcome: Outcome = self.engine.evaluate(decide, gradients, plan, None)
         assert outcome.value is not None
         scalar = deferred(outcome.value, outcome.parts or [], plan)
-        self.last_step = self._commit(call, outcome)
+        self._commit(call, outcome)
         return scalar
+
+    def _evaluate(self, losses: Losses, mask: Mapping[str, Tensor] | None) -> Tensor:
+        """The sum of the losses with the weights last decided; a task without labels adds nothing."""
+        ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
+        masks = arguments.label_masks(mask, self.tasks)
+        given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
+        weights = self._multipliers(self.weights).to(given[0][1].device)
+        terms = [weights[position] * loss.reshape(()).float() for position, loss in given]
+        for index, (position, loss) in enumerate(given):
+            if (own := masks[position]) is not None:
+                terms[index] = torch.where(own.any().to(loss.device), terms[index], 0)
+        return torch.stack(terms).sum()
 
     # ------------------------------------------------------------------ the parts of a step
 
@@ -220,10 +241,11 @@ class Balancer(nn.Module):
         stream = self.memory.random_stream()
         with autocast_disabled(gradients.values):
             decision, weights = self._ask_rule(call, gradients, stream)
-            applied = weights if self.scale == 1 else weights * self.scale
+            applied = self._multipliers(weights)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
-        step = self._report(gradients, applied, None if decision is None else decision.excess_risks)
-        write = partial(self.memory.write, left_out=gradients.left_out)
+        in_a_row = (self.memory.in_a_row + gradients.left_out).masked_fill(gradients.ok, 0)
+        step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
+        write = partial(self.memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
         if decision is not None:
             write = partial(write, decision.state, decision.weights, finish=decision.finish)
         value = torch.where(gradients.ok, gradients.values * applied, 0).sum() if scalar else None
@@ -260,15 +282,22 @@ class Balancer(nn.Module):
         found = [batch.weighted_sum(weights, own, gates) for batch in batches]
         return None if None in found else [part for parts in found if parts is not None for part in parts]
 
-    def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None) -> Step:
+    def _multipliers(self, weights: Tensor) -> Tensor:
+        """[m] what the gradients are multiplied by, for these weights of the rule."""
+        return weights if self.scale == 1 else weights * self.scale
+
+    def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor) -> Step:
         values, left_out = gradients.values, gradients.left_out
         nothing = torch.full_like(values, torch.nan)
+        losses = torch.where(gradients.labelled, values, nothing)
+        if self._losses_so_far is not None:
+            losses = _sum_of_known(self._losses_so_far, losses)
         return Step.of(
             self.tasks,
             weights=torch.where(left_out, 0, weights),
-            losses=torch.where(gradients.labelled, values, nothing),
+            losses=losses,
             excess_risks=nothing if risks is None else torch.where(gradients.ok, risks, nothing),
-            left_out=left_out,
+            left_out=torch.where(left_out, in_a_row, 0),
         )
 
     def _waiting(self, call: Call, gradients: TaskGradients) -> TaskGradients | None:
@@ -292,9 +321,16 @@ class Balancer(nn.Module):
         else:
             self._pending.clear()
             memory.steps += 1
+        self._losses_so_far = outcome.step.losses if call.accumulate else None
         if self._interrupted:
             self._interrupted = False
-        return outcome.step
+        return self._note(outcome.step)
+
+    def _note(self, step: Step) -> Step:
+        """Called with every step that has been taken, a replayed one too."""
+        self.last_step = step
+        self._watch.look(step)
+        return step
 
     def _reduce(self, call: Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
         """What the rule makes of the gradients of some tasks, which are not kept. Its accumulators change now."""
@@ -333,7 +369,7 @@ class Balancer(nn.Module):
         return {name: repr(value) for name, value in options.items()}
 
     @property
-    def step_key(self) -> tuple[Any, ...]:
+    def _step_key(self) -> tuple[Any, ...]:
         """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
         memory, training = self.memory, self._shared.training
         return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
@@ -341,9 +377,9 @@ class Balancer(nn.Module):
     def _key(self, call: Call) -> tuple[Any, ...] | None:
         """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
         inputs = call.metrics is not None or call.validation is not None or call.scale is not None
-        if inputs or self.rule.uses_host or call.accumulate or self._pending or call.reduction is not no_reduction:
+        if inputs or self.rule.uses_host or call.accumulate or self.accumulating or call.reduction is not no_reduction:
             return None
-        return self.step_key
+        return self._step_key
 
     # ------------------------------------------------------------------ for users
 
@@ -378,11 +414,12 @@ class Balancer(nn.Module):
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
         self._pending.clear()
+        self._losses_so_far = None
 
     @property
     def accumulating(self) -> bool:
         """Whether micro-batches wait for the last one of their step."""
-        return bool(self._pending)
+        return self._losses_so_far is not None
 
     @property
     def device(self) -> torch.device:
@@ -395,7 +432,7 @@ class Balancer(nn.Module):
         return self._shared.parameters
 
     @property
-    def shared_modules(self) -> list[nn.Module]:
+    def _shared_modules(self) -> list[nn.Module]:
         """The shared module and all in it; none where parameters were given."""
         module = self._shared.module
         return [] if module is None else list(module.modules())
@@ -408,8 +445,9 @@ class Balancer(nn.Module):
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        self.memory.options = self._options()  # as they are now: attributes such as `scale` may have been changed
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._pending:
+        if self.accumulating:
             warnings.warn(
                 "the state is saved between two micro-batches of a step, and what they have accumulated is not part "
                 "of it; save it after the last one",
@@ -419,6 +457,7 @@ class Balancer(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         mine = prefix + "memory."
         found = {key[len(mine) :]: value for key, value in state_dict.items() if key.startswith(mine)}
+        self.memory.options = self._options()
         if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
             self.memory.check(found)
         self.discard()
@@ -429,3 +468,8 @@ class Balancer(nn.Module):
 def _held_back(call: Call, gradients: TaskGradients) -> bool:
     """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
     return gradients.complete and call.probe is Probe.SHARED
+
+
+def _sum_of_known(one: Tensor, other: Tensor) -> Tensor:
+    """Their sum; where one of them is NaN, the other."""
+    return torch.where(one.isnan(), other, torch.where(other.isnan(), one, one + other))

@@ -71,7 +71,30 @@ def list_methods() -> list[str]:
 def create(
     name: str, tasks: Sequence[str], shared: nn.Module | Iterable[nn.Module | Tensor], **options: Any
 ) -> Balancer:
-    """The balancer of method `name`. Options are the method's own and those of `Balancer`."""
+    """A balancer: `balancer.backward(losses)` takes the place of `sum(losses.values()).backward()`.
+
+    Args:
+        name: A method, e.g. "excess", "uniform", "mgda"; `list_methods()` has all names.
+        tasks: The names of the tasks, in the order of every tensor that a step reports.
+        shared: The modules, or the parameters, that all tasks share; `z="encoder"` names a part of a model.
+        heads: What a task's own parameters get: the gradient of its "weighted" or of its "unweighted" loss.
+        every: Ask the method at every k-th step only; in between the weights stay.
+        scale: Factor on all weights.
+        layer: For "gradnorm": the layer whose gradient norms it equalises.
+        pool: Whether several processes that train together decide together (the default).
+        engine: "fast", or "reference": the same numbers from code written to be read.
+        tasks_at_once: For methods that look at all shared parameters: how many tasks share a backward pass.
+        streaming: For `estimator="paper"`: drop each task's gradient as soon as it has served.
+        record: Whether the balancer's own arithmetic is recorded as a CUDA graph on a GPU (the default).
+        options: Those of the method, by name; for "excess", `estimator="robust"` or `"paper"` and the estimator's own.
+
+    `help(excessmtl.Balancer)` says more about each argument. A mistake in a name or a value is an error that says so.
+
+    Example:
+        >>> balancer = create("excess", tasks=["price", "churn"], shared=model.encoder)
+        >>> step = balancer.backward({"price": price_loss, "churn": churn_loss})
+        >>> print(step)
+    """
     methods = registry()
     if name not in methods:
         raise ValueError(f"unknown method {name!r}; the methods are {list(methods)}")

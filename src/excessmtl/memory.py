@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.engine.private_torch import copy_all
+from excessmtl.host_state import decoded, encoded
 from excessmtl.methods.base import Rule, State
 
-_VERSION = 2
+_VERSION = 3
 _PREFIX = "state_"
 _EXTRA: dict[str, type] = {
     "version": int,
@@ -52,6 +53,8 @@ class Memory(nn.Module):
     """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
     skipped: Tensor
     """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
+    in_a_row: Tensor
+    """[m] how many of these came last, without one in between in which the task took part."""
 
     def __init__(
         self, rule: Rule, tasks: tuple[str, ...], shapes: list[torch.Size], options: Mapping[str, str]
@@ -59,7 +62,7 @@ class Memory(nn.Module):
         super().__init__()
         self.steps = 0
         self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
-        self._method, self._tasks, self._options = rule.name, tasks, dict(options)
+        self._method, self._tasks, self.options = rule.name, tasks, dict(options)
         # Tensors made in inference mode cannot be changed in place outside it.
         with torch.inference_mode(False), _default_fp32():
             state = rule.init(len(tasks), shapes)
@@ -68,6 +71,7 @@ class Memory(nn.Module):
                 self.register_buffer(_PREFIX + name, tensor)
             self.register_buffer("weights", rule.prior(len(tasks)))
             self.register_buffer("skipped", torch.zeros(len(tasks), dtype=torch.int64))
+            self.register_buffer("in_a_row", torch.zeros(len(tasks)))  # fp32: copied in one kernel with the weights
 
     @property
     def state(self) -> State:
@@ -88,6 +92,7 @@ class Memory(nn.Module):
         state: State | None = None,
         weights: Tensor | None = None,
         left_out: Tensor | None = None,
+        in_a_row: Tensor | None = None,
         finish: Callable[[], None] | None = None,
     ) -> None:
         """Change what is on the device: all of the state changes here, and nowhere else.
@@ -97,6 +102,7 @@ class Memory(nn.Module):
         mine = self.state
         addresses = {buffer.data_ptr() for buffer in mine.values()}
         pairs = [(self.weights, weights)] if weights is not None else []
+        pairs += [(self.in_a_row, in_a_row)] if in_a_row is not None else []
         for name, new in (state or {}).items():
             if new is not mine[name]:
                 # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
@@ -109,21 +115,21 @@ class Memory(nn.Module):
             if pairs:
                 copy_all([target for target, _ in pairs], [source for _, source in pairs])
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """What is not a buffer."""
-        return {
+    def get_extra_state(self) -> Tensor:
+        """What is not a buffer, as a tensor of bytes on the CPU."""
+        plain = {
             "version": _VERSION,
             "method": self._method,
             "tasks": list(self._tasks),
-            "options": dict(self._options),
-            "steps": self.steps,
-            "random": self.generator.get_state(),
+            "options": dict(self.options),
         }
+        return encoded(plain, self.steps, self.generator.get_state())
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take what is not a buffer from a state that has been checked."""
-        self.steps = state["steps"]
-        self.generator.set_state(state["random"].cpu())
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take what is not a buffer from a state; a ValueError where it is not one for this balancer."""
+        found = self._checked(state)
+        self.steps = found["steps"]
+        self.generator.set_state(found["random"])
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -139,9 +145,12 @@ class Memory(nn.Module):
 
     def check(self, found: dict[str, Any]) -> None:
         """A ValueError if this is not a state for this balancer; nothing has been changed then."""
-        extra = found.pop("_extra_state", None)
-        if not isinstance(extra, dict) or "version" not in extra:
-            raise ValueError("state has no '_extra_state' entry of a balancer; pass what state_dict() returned")
+        self._checked(found.pop("_extra_state", None))
+        self._check_buffers(found)
+
+    def _checked(self, state: Any) -> dict[str, Any]:
+        """What is not a buffer, from its bytes."""
+        extra = decoded(state)
         if extra["version"] != _VERSION:
             raise ValueError(
                 f"state has version {extra['version']!r}, this release reads {_VERSION}; use the release that wrote it"
@@ -156,11 +165,11 @@ class Memory(nn.Module):
         self._check_random(extra["random"])
         if extra["steps"] < 0:
             raise ValueError(f"state has steps={extra['steps']}, expected 0 or more; it is damaged")
-        self._check_buffers(found)
+        return extra
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
-        for name in dict.fromkeys([*self._options, *options]):
-            saved, mine = options.get(name, "nothing"), self._options.get(name, "nothing")
+        for name in dict.fromkeys([*self.options, *options]):
+            saved, mine = options.get(name, "nothing"), self.options.get(name, "nothing")
             if saved != mine:
                 raise ValueError(
                     f"state was saved with {name}={saved}, this balancer has {name}={mine}, so it has another shape or "
@@ -169,7 +178,7 @@ class Memory(nn.Module):
 
     def _check_random(self, random: Tensor) -> None:
         try:
-            torch.Generator().set_state(random.cpu())
+            torch.Generator().set_state(random)
         except (RuntimeError, TypeError) as error:
             raise ValueError(
                 "state has a random stream of another kind; it is damaged, or from another version of torch"

@@ -1,7 +1,8 @@
 """What one call of `backward` returns, and what it is made from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isfinite, isnan
 
 import torch
 from torch import Generator, Tensor
@@ -13,16 +14,27 @@ _QUANTITIES = ("weights", "losses", "excess_risks", "skipped")
 
 
 @dataclass(frozen=True)
+class TaskStep:
+    """One task in one step, as plain numbers; NaN for a loss without labels and an excess risk without an estimate."""
+
+    weight: float
+    loss: float
+    excess_risk: float
+    skipped: bool
+
+
+@dataclass(frozen=True)
 class Step:
     """Weights, losses and excess risks of one step, on the device: reading them is what synchronises.
 
     All tensors are in task order. A task without labels in the batch has loss and excess risk NaN and keeps the
     weight it last had; a task that was left out because something about it was not finite has weight 0.
+    `step["price"]` has the numbers of one task, `print(step)` shows all of them as a table.
     """
 
     tasks: tuple[str, ...]
     numbers: Tensor
-    """[4, m]: weights, losses, excess risks, and 1 for tasks that were left out."""
+    """[4, m]: weights, losses, excess risks, and how many times in a row each task that was left out now has been."""
 
     @classmethod
     def of(
@@ -38,7 +50,7 @@ class Step:
 
     @property
     def losses(self) -> Tensor:
-        """The losses as they came."""
+        """The losses as they came; with micro-batches (`accumulate=True`), their sum since the step began."""
         return self.numbers[1]
 
     @property
@@ -57,13 +69,61 @@ class Step:
         return tuple(task for task, out in zip(self.tasks, self.left_out.tolist(), strict=True) if out)
 
     def to_dict(self) -> dict[str, float]:
-        """Plain floats for a logger, by `quantity/task`; excess risks only where they were estimated."""
-        names = [f"{quantity}/{task}" for quantity in _QUANTITIES for task in self.tasks]
-        values = self.numbers.flatten().tolist()
-        plain = dict(zip(names, values, strict=True))
-        if all(plain[f"excess_risks/{task}"] != plain[f"excess_risks/{task}"] for task in self.tasks):
-            plain = {name: value for name, value in plain.items() if not name.startswith("excess_risks/")}
-        return plain
+        """Plain floats for a logger, by `quantity/task`.
+
+        What is not finite is left out, since JSON has no such numbers: the loss of a task without labels, excess risks
+        that were not estimated.
+        """
+        rows = self.numbers.tolist()
+        rows[3] = [float(count != 0) for count in rows[3]]
+        return {
+            f"{quantity}/{task}": value
+            for quantity, row in zip(_QUANTITIES, rows, strict=True)
+            for task, value in zip(self.tasks, row, strict=True)
+            if isfinite(value)
+        }
+
+    def __getitem__(self, task: str) -> TaskStep:
+        """The numbers of one task."""
+        if task not in self.tasks:
+            raise KeyError(f"unknown task {task!r}; the tasks are {list(self.tasks)}")
+        return _of_task(self.numbers[:, self.tasks.index(task)].tolist())
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tasks."""
+        return iter(self.tasks)
+
+    def __str__(self) -> str:
+        """A table with a line per task."""
+        tasks = [_of_task(column) for column in self.numbers.T.tolist()]
+        table = {"task": list(self.tasks), "weight": [_shown(task.weight) for task in tasks]}
+        table["loss"] = [str(task.loss) if isnan(task.loss) and task.skipped else _shown(task.loss) for task in tasks]
+        if any(isfinite(task.excess_risk) for task in tasks):
+            table["excess risk"] = [_shown(task.excess_risk) for task in tasks]
+        if any(task.skipped for task in tasks):
+            table[""] = ["left out" if task.skipped else "" for task in tasks]
+        return _aligned(table)
+
+
+def _of_task(column: list[float]) -> TaskStep:
+    weight, loss, excess_risk, in_a_row = column
+    return TaskStep(weight, loss, excess_risk, in_a_row != 0)
+
+
+def _shown(number: float) -> str:
+    if isnan(number):
+        return "-"
+    return f"{number:.4f}" if number == 0 or 1e-3 <= abs(number) < 1e5 else f"{number:.2e}"
+
+
+def _aligned(table: dict[str, list[str]]) -> str:
+    """Columns by their heading: names to the left, numbers to the right."""
+    columns = []
+    for heading, cells in table.items():
+        width = max(map(len, [heading, *cells]))
+        align = str.ljust if heading in ("task", "") else str.rjust
+        columns.append([align(cell, width) for cell in (heading, *cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 @dataclass

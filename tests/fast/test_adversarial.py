@@ -255,6 +255,7 @@ def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
 
 
 @pytest.mark.filterwarnings("ignore:the representation has 0 sample")
+@pytest.mark.filterwarnings("ignore:every task of a step was left out")
 @each_method
 def test_an_empty_batch_is_left_out(method):
     model = Model()

@@ -250,6 +250,7 @@ def test_infinite_weights_in_a_head(method):
     compare(method, model)
 
 
+@pytest.mark.filterwarnings("ignore:every task of a step was left out")
 @pytest.mark.parametrize("way", ENGINES)
 @each_method
 def test_a_sample_that_is_not_finite_and_has_no_label(method, way):

@@ -4,10 +4,25 @@ import copy
 import warnings
 
 import pytest
-import torch
 
 from cases import each, or_refused
-from models import METHODS, PAPER, ROBUST, TASKS, UNIFORM, Method, assert_same, batch, losses_of, mlp, trained
+from models import (
+    METHODS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    Method,
+    assert_same,
+    batch,
+    host_state,
+    losses_of,
+    mlp,
+    trained,
+    with_host_state,
+)
+
+EXTRA = "memory._extra_state"
 
 PAPER_EXCESS = {"estimator": "paper"}
 AT_REPRESENTATION = {**PAPER_EXCESS, "probe": "representation"}
@@ -43,6 +58,8 @@ MEANING = [
     ("imtl_hybrid", {}, "probe", "all", "representation"),
     ("excess", {}, "every", 1, 2),
     ("uniform", {}, "every", 1, 2),
+    ("excess", {}, "heads", "unweighted", "weighted"),
+    ("excess", {}, "scale", 1.0, 3.0),
 ]
 """Options by which the numbers in a state were made, so that with others they mean something else."""
 WEIGHING = [
@@ -121,16 +138,18 @@ def test_options_that_change_nothing_but_the_way_may_differ(option):
 
 def with_random_stream(change):
     def damaged(state):
-        extra = state["memory._extra_state"]
-        return {**state, "memory._extra_state": {**extra, "random": change(extra["random"])}}
+        told = host_state(state)
+        return with_host_state(state, {**told, "random": change(told["random"])})
 
     return damaged
 
 
 DAMAGED = {
-    "a random stream of zeros": with_random_stream(torch.zeros_like),
-    "a random stream without values": with_random_stream(lambda stream: stream.to("meta")),
-    "a sparse random stream": with_random_stream(torch.Tensor.to_sparse),
+    "a random stream of zeros": with_random_stream(lambda stream: "A" * len(stream)),
+    "half a random stream": with_random_stream(lambda stream: stream[: len(stream) // 8 * 4]),
+    "no random stream": with_random_stream(lambda stream: None),
+    "extra state without values": lambda state: {**state, EXTRA: state[EXTRA].to("meta")},
+    "sparse extra state": lambda state: {**state, EXTRA: state[EXTRA].to_sparse()},
     "weights without values": lambda state: {**state, "memory.weights": state["memory.weights"].to("meta")},
     "sparse weights": lambda state: {**state, "memory.weights": state["memory.weights"].to_sparse()},
     "counts without values": lambda state: {**state, "memory.skipped": state["memory.skipped"].to("meta")},
@@ -173,7 +192,7 @@ def test_a_state_saved_between_steps_says_nothing():
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     balancer.backward(losses_of(model(x), targets))
-    assert list(balancer.state_dict()["memory._extra_state"]["tasks"]) == TASKS
+    assert host_state(balancer.state_dict())["tasks"] == TASKS
 
 
 @each("method", [ROBUST, PAPER, UNIFORM])

@@ -27,18 +27,19 @@ class Recording(Generic[R]):
     ) -> None:
         self._memory = memory
         self.graph = torch.cuda.CUDAGraph()
-        before = None if memory is None else memory.get_extra_state()
+        before = None if memory is None else (memory.steps, memory.generator.get_state())
         torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
         try:
             with captured(self.graph, stream, pool or torch.cuda.graph_pool_handle()), constants_in_use() as constants:
                 self.constants = constants
                 self.result = work()
             if memory is not None and before is not None:
-                check_no_draws(torch.equal(memory.generator.get_state(), before["random"]))
+                check_no_draws(torch.equal(memory.generator.get_state(), before[1]))
         finally:
             torch.clear_autocast_cache()
             if memory is not None and before is not None:
-                memory.set_extra_state(before)
+                memory.steps = before[0]
+                memory.generator.set_state(before[1])
 
     def replay(self) -> None:
         """Do the work once more, on the current stream; `result` is filled anew."""

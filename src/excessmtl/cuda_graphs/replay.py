@@ -135,7 +135,7 @@ class Replay:
         self.reason = arguments.obstacle
         if self.reason is not None:
             return None
-        entry = self._cache.entry((self.balancer.step_key, torch.is_grad_enabled(), settings(), arguments.look))
+        entry = self._cache.entry((self.balancer._step_key, torch.is_grad_enabled(), settings(), arguments.look))
         if entry is None:
             self.reason = f"{MOST} kinds of batches are recorded already, the most there may be"
             return None
@@ -185,7 +185,7 @@ class Replay:
             inputs,
             {id(leaf): leaf.grad for leaf in leaves},
             [(leaf, leaf.detach(), leaf.requires_grad) for leaf in leaves],
-            [(module, module.training) for module in self.balancer.shared_modules],
+            [(module, module.training) for module in self.balancer._shared_modules],
         )
 
     def _replayed(self, recorded: RecordedStep, arguments: Arguments) -> Step:
@@ -195,4 +195,4 @@ class Replay:
             leaf.grad = recorded.gradients.get(id(leaf))
         if self._stepping is not None and not self._stepping.inside:
             self._stepping.step()
-        return Step(self.balancer.tasks, recorded.recording.result.clone())
+        return self.balancer._note(Step(self.balancer.tasks, recorded.recording.result.clone()))

@@ -49,7 +49,7 @@ class ReplayedEpochs:
         with on_stream(self.stream, self.batches.device):
             for _ in range(steps):
                 if self.recording is not None:
-                    self.recording.replay()
+                    self._replay(self.recording)
                 elif self.taken < WARM_UP or not self.recordable:
                     self._once()
                 else:
@@ -75,4 +75,9 @@ class ReplayedEpochs:
             self.recordable = False
             self._once()
             return
-        self.recording.replay()
+        self._replay(self.recording)
+
+    def _replay(self, recording: Recording[None]) -> None:
+        recording.replay()
+        if self.balancer is not None:
+            self.balancer._note(self.result)

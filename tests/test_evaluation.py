@@ -1,0 +1,111 @@
+"""In evaluation mode a balancer weighs losses and learns nothing."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from models import (
+    DEVICE,
+    METHODS,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    assert_same,
+    batch,
+    gradients,
+    losses_of,
+    mlp,
+    rule_of,
+    trained,
+)
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+def evaluated(method, **options):
+    model = mlp()
+    balancer = method.create(model.trunk, **options)
+    last = trained(balancer, model, 3)[-1]
+    model.zero_grad()
+    model.eval()
+    balancer.eval()
+    return model, balancer, last
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["no_grad", "with gradients"])
+@each_method
+def test_it_is_the_weighted_sum_and_changes_nothing(method, gradient):
+    model, balancer, last = evaluated(method)
+    before, steps = copy.deepcopy(balancer.state_dict()), balancer.steps
+    x, targets = batch()
+    with torch.set_grad_enabled(gradient):
+        losses = losses_of(model(x), targets)
+        value = balancer(losses)
+    if rule_of(method).gated:
+        assert value.isfinite()
+    else:
+        wanted = sum(w * losses[task].detach() for task, w in zip(TASKS, last.weights, strict=True))
+        torch.testing.assert_close(value.detach(), wanted)
+    assert value.requires_grad is gradient
+    assert_same(before, balancer.state_dict())
+    assert balancer.steps == steps
+    assert balancer.last_step is last
+
+
+def test_its_gradient_is_that_of_the_weighted_sum():
+    model, balancer, last = evaluated(ROBUST, scale=2.0)
+    x, targets = batch()
+    balancer(losses_of(model(x), targets)).backward()
+    found = gradients(model)
+    model.zero_grad()
+    losses = losses_of(model(x), targets)
+    sum(w * losses[task] for task, w in zip(TASKS, last.weights, strict=True)).backward()
+    torch.testing.assert_close(found, gradients(model))
+
+
+def test_tasks_without_labels_add_nothing_and_bad_numbers_are_shown():
+    model, balancer, last = evaluated(UNIFORM)
+    x, targets = batch()
+    with torch.no_grad():
+        losses = losses_of(model(x), targets)
+        nobody = torch.zeros(len(x), dtype=torch.bool, device=DEVICE)
+        wanted = last.weights[0] * losses["a"]
+        torch.testing.assert_close(balancer({"a": losses["a"], "b": None}), wanted)
+        bad = losses["b"] * torch.nan
+        torch.testing.assert_close(balancer({"a": losses["a"], "b": bad}, mask={"b": nobody}), wanted)
+        assert balancer({"a": losses["a"], "b": bad}).isnan()
+
+
+def test_it_follows_the_mode_of_the_model_that_owns_it():
+    model = mlp()
+    owner = nn.ModuleDict({"model": model, "balancer": ROBUST.create(model.trunk)})
+    owner.eval()
+    x, targets = batch()
+    with torch.no_grad():
+        owner["balancer"](losses_of(model(x), targets))
+    assert owner["balancer"].steps == 0
+    owner.train()
+    owner["balancer"](losses_of(model(x), targets)).backward()
+    assert owner["balancer"].steps == 1
+
+
+def test_backward_trains_in_either_mode():
+    """Networks are fine-tuned in evaluation mode too, to leave their batch norm alone."""
+    model, balancer, _ = evaluated(ROBUST)
+    x, targets = batch()
+    balancer.backward(losses_of(model(x), targets))
+    assert balancer.steps == 4
+    assert gradients(model)["trunk.0.weight"].any()
+
+
+def test_without_gradients_in_training_mode_the_error_names_the_mode():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    x, targets = batch()
+    with torch.no_grad(), pytest.raises(ValueError, match=r"call balancer\.eval\(\)"):
+        balancer(losses_of(model(x), targets))
+    balancer.eval()
+    with pytest.raises(ValueError, match="unknown task 'd'"):
+        balancer({"d": torch.ones(())})

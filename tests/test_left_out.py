@@ -1,0 +1,174 @@
+"""Tasks that are left out again and again are reported: once, and with what to do."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from excessmtl.left_out import IN_A_ROW
+from models import DEVICE, METHODS, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp, trained
+
+ALL, ONE = "every task of a step was left out", f"left out of {IN_A_ROW} batches in a row"
+
+
+def told(function):
+    """What was warned about."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(one.message) for one in caught]
+
+
+def step(balancer, model, bad=(), missing=(), form="backward"):
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    losses = {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
+    if form == "backward":
+        balancer.backward(losses)
+    else:
+        balancer(losses).backward()
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def steps(count, balancer, model, **how):
+    for _ in range(count):
+        step(balancer, model, **how)
+
+
+@pytest.mark.parametrize("form", ["backward", "scalar"])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_nan_in_all_targets_is_reported_once_with_the_remedy(method, form):
+    model = mlp()
+    balancer = method.create(model.trunk)
+
+    def train():
+        for _ in range(3):
+            x, targets = batch()
+            losses = {task: mse_loss(output, targets[task] * torch.nan) for task, output in model(x).items()}
+            if form == "backward":
+                balancer.backward(losses)
+            else:
+                balancer(losses).backward()
+            if DEVICE.type == "cuda":
+                torch.cuda.synchronize()
+
+    (warning,) = told(train)
+    assert ALL in warning
+    assert "mask=" in warning
+    assert "None" in warning
+
+
+def test_one_task_is_reported_after_ten_in_a_row():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    assert not told(lambda: steps(IN_A_ROW - 1, balancer, model, bad="b"))
+    (warning,) = told(lambda: steps(3 * IN_A_ROW, balancer, model, bad="b"))
+    assert f"task 'b' has been {ONE}" in warning
+    assert "mask=" in warning
+    (warning,) = told(lambda: steps(3 * IN_A_ROW, balancer, model, bad="bc"))
+    assert "task 'c' has been" in warning
+
+
+def test_a_step_with_the_task_in_it_ends_the_row():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+
+    def train():
+        for _ in range(4):
+            steps(IN_A_ROW - 1, balancer, model, bad="b")
+            step(balancer, model)
+
+    assert not told(train)
+    assert balancer.skipped.tolist() == [0, 4 * (IN_A_ROW - 1), 0]
+
+
+def test_a_batch_without_labels_of_the_task_does_not_end_the_row():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+
+    def train():
+        for _ in range(2 * IN_A_ROW):
+            step(balancer, model, bad="b")
+            step(balancer, model, missing="b")
+
+    (warning,) = told(train)
+    assert ONE in warning
+
+
+def test_tasks_that_fail_together_are_one_warning():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    (warning,) = told(lambda: steps(3 * IN_A_ROW, balancer, model, bad="ac"))
+    assert "tasks ['a', 'c'] have been" in warning
+
+
+def test_all_tasks_of_a_batch_that_has_some():
+    """Tasks that take turns: a batch of one task, which is left out, moves nothing."""
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    (warning,) = told(lambda: steps(2, balancer, model, bad="b", missing="ac"))
+    assert ALL in warning
+    assert "['b']" in warning
+
+
+def test_a_gradient_scaler_that_lowers_its_scale_is_no_fault_of_a_task():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**127)
+
+    def train():
+        for _ in range(2 * IN_A_ROW):
+            x, targets = batch()
+            balancer.backward({t: 1e3 * loss for t, loss in losses_of(model(x), targets).items()}, scaler=scaler)
+            model.zero_grad()
+
+    assert not told(train)
+    assert not balancer.skipped.any()
+
+
+def test_masks_without_labels_are_nothing_to_report():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    nobody = {task: torch.zeros(8, dtype=torch.bool, device=DEVICE) for task in TASKS}
+
+    def train():
+        for _ in range(2 * IN_A_ROW):
+            x, targets = batch()
+            losses = losses_of(model(x), targets)
+            balancer.backward({task: loss * torch.nan for task, loss in losses.items()}, mask=nobody)
+
+    assert not told(train)
+
+
+def test_the_row_goes_on_after_a_resume():
+    model = mlp()
+    balancer, resumed = ROBUST.create(model.trunk), ROBUST.create(model.trunk)
+    steps(IN_A_ROW - 1, balancer, model, bad="b")
+    resumed.load_state_dict(balancer.state_dict())
+    (warning,) = told(lambda: steps(20, resumed, model, bad="b"))
+    assert ONE in warning
+
+
+def test_copies_do_not_repeat_what_was_said():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    assert told(lambda: steps(2, balancer, model, bad=TASKS))
+    model.zero_grad()
+    for made in (copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))):
+        twin, copied = made((model, balancer))
+        assert not told(lambda twin=twin, copied=copied: steps(2, copied, twin, bad=TASKS))
+
+
+def test_where_warnings_are_errors_the_step_counts_all_the_same():
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    trained(balancer, model, 1)
+    with pytest.raises(UserWarning, match=ALL):
+        steps(20, balancer, model, bad=TASKS)
+    if DEVICE.type == "cpu":
+        assert balancer.steps == 2
+        assert balancer.last_step.skipped == tuple(TASKS)

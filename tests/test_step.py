@@ -1,0 +1,119 @@
+"""What a step says: a table, the numbers of one task, plain floats for a logger."""
+
+import gc
+import json
+import math
+import weakref
+
+import pytest
+import torch
+
+import excessmtl
+from models import METHODS, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp
+
+both_forms = pytest.mark.parametrize("form", ["backward", "scalar"])
+
+
+def made_up():
+    """a is usual, b was left out, c has no label."""
+    nan = math.nan
+    weights, losses = torch.tensor([1.5, 0.0, 0.25]), torch.tensor([0.1234567, nan, nan])
+    risks, left_out = torch.tensor([2e-7, nan, nan]), torch.tensor([0.0, 12.0, 0.0])
+    return excessmtl.Step.of(("price", "b", "c"), weights, losses, risks, left_out)
+
+
+def take(balancer, losses, form="backward"):
+    if form == "backward":
+        return balancer.backward(losses)
+    balancer(losses).backward()
+    return balancer.last_step
+
+
+def test_printed_it_is_a_table():
+    assert str(made_up()).splitlines() == [
+        "task   weight    loss  excess risk",
+        "price  1.5000  0.1235     2.00e-07",
+        "b      0.0000     nan            -  left out",
+        "c      0.2500       -            -",
+    ]
+
+
+def test_a_table_has_no_column_for_what_is_not_there():
+    model = mlp()
+    x, targets = batch()
+    shown = str(UNIFORM.create(model.trunk).backward(losses_of(model(x), targets)))
+    assert shown.splitlines()[0].split() == ["task", "weight", "loss"]
+    assert "left out" not in shown
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == TASKS
+
+
+def test_the_numbers_of_one_task():
+    step = made_up()
+    price = step["price"]
+    assert (price.weight, price.skipped) == (1.5, False)
+    assert price.loss == pytest.approx(0.1234567)
+    assert price.excess_risk == pytest.approx(2e-7)
+    assert all(type(number) is float for number in (price.weight, price.loss, price.excess_risk))
+    assert step["b"].skipped is True
+    assert math.isnan(step["b"].loss)
+    assert list(step) == ["price", "b", "c"]
+    assert "price" in step
+    with pytest.raises(KeyError, match=r"unknown task 'prize'; the tasks are \['price', 'b', 'c'\]"):
+        step["prize"]
+
+
+def test_a_logger_gets_valid_json():
+    step = made_up()
+    plain = json.loads(json.dumps(step.to_dict(), allow_nan=False))
+    assert plain == step.to_dict()
+    assert {name for name in plain if not name.startswith(("weights/", "skipped/"))} == {
+        "losses/price",
+        "excess_risks/price",
+    }
+    assert {name: plain[name] for name in plain if name.startswith("skipped/")} == {
+        "skipped/price": 0.0,
+        "skipped/b": 1.0,
+        "skipped/c": 0.0,
+    }
+
+
+@pytest.mark.parametrize("factor", [math.nan, math.inf])
+def test_the_loss_of_a_task_that_is_left_out_is_no_number_for_json(factor):
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    plain = balancer.backward({**losses, "b": losses["b"] * factor}).to_dict()
+    json.dumps(plain, allow_nan=False)
+    assert "losses/b" not in plain
+    assert plain["skipped/b"] == 1.0
+
+
+@both_forms
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_the_last_step_is_kept_in_both_forms(method, form):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    assert balancer.last_step is None
+    for _ in range(2):
+        x, targets = batch()
+        step = take(balancer, losses_of(model(x), targets), form)
+        assert balancer.last_step is step
+        assert torch.equal(balancer.last_step.losses, step.losses)
+    assert not step.numbers.requires_grad
+
+
+@both_forms
+def test_the_last_step_keeps_no_graph_alive(form):
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    x, targets = batch()
+    z = model.trunk(x)
+    losses = losses_of({task: model.heads[task](z) for task in TASKS}, targets)
+    take(balancer, losses, form)
+    watched = weakref.ref(z)
+    del z, losses
+    gc.collect()
+    assert watched() is None
+    assert balancer.last_step.losses.isfinite().all()
+    assert balancer.last_step.numbers.untyped_storage().nbytes() == 4 * len(TASKS) * 4
