@@ -25,6 +25,7 @@ from excessmtl.engine.validation import validation_products
 from excessmtl.engines import EngineName, make_engine
 from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
@@ -41,8 +42,12 @@ class Balancer(nn.Module):
         heads: What a task's own parameters receive: the gradient of `w_i l_i` ("weighted") or of `l_i`
             ("unweighted"). Default: as in the method's paper.
         every: Ask the rule at every k-th step only; in between the weights stay.
-        scale: Factor on all weights. Methods on the simplex sum to 1 as in the ExcessMTL paper; pass
-            `scale=len(tasks)` for the habit of summing losses.
+        scale: What the multipliers of all tasks sum to: the number of tasks ("sum", so that equal ones are those of
+            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `imtl_l`,
+            `imtl_hybrid`, `dtp`, `nash`, `pcgrad`, `cagrad`, `graddrop`, `static`) keep their own under both. A number
+            multiplies the method's weights as published. Where a task is missing the others keep their multipliers.
+        protect: Task -> floor, a share of the weights of all tasks that this task's never falls below. The others
+            shrink in proportion. The method itself does not know of it. Not for `graddrop`, which has no weights.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
         pool: Whether the processes of `torch.distributed`, where there are several, decide together by what all their
             batches show. Turn it off for processes that train different models.
@@ -68,7 +73,8 @@ class Balancer(nn.Module):
         *,
         heads: Heads | None = None,
         every: int = 1,
-        scale: float = 1.0,
+        scale: Scale = "sum",
+        protect: Mapping[str, float] | None = None,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
         engine: EngineName | Engine = "fast",
@@ -81,7 +87,9 @@ class Balancer(nn.Module):
         names = arguments.task_names(tasks)
         self.rule, self.tasks = rule.bind(names), names
         self.heads: Heads = heads or rule.heads
-        self.every, self.scale, self.pool, self.streaming = every, float(scale), pool, streaming
+        self.every, self.pool, self.streaming = every, pool, streaming
+        self.scale: Scale = scale if isinstance(scale, str) else float(scale)
+        self.protect, self._floors = arguments.floors(rule, protect, names)
         self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
         self._shared, self._checks = Shared(shared, layer), GraphChecks()
@@ -211,7 +219,7 @@ class Balancer(nn.Module):
         stream = self.memory.random_stream()
         with autocast_disabled(gradients.values):
             decision, weights = self._ask_rule(call, gradients, stream)
-            applied = weights if self.scale == 1 else weights * self.scale
+            applied = multipliers(weights, self.factor, self._floors)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks)
         write = partial(self.memory.write, left_out=gradients.left_out)
@@ -242,8 +250,8 @@ class Balancer(nn.Module):
         self, call: Call, gradients: TaskGradients, weights: Tensor, heads: Heads, gates: Any
     ) -> list[Contribution] | None:
         """The weighted sum of the gradients to deliver now."""
-        if gates is not None and self.scale != 1:
-            gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
+        if gates is not None and self.factor != 1:
+            gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
         batches = [gradients]
         if _held_back(call, gradients):
             batches = [] if call.accumulate else [*(one for one in self._pending if one.complete), gradients]
@@ -320,7 +328,7 @@ class Balancer(nn.Module):
         if rule.probe is Probe.LAYER:
             layer = {id(parameter) for parameter in self._shared.layer}
             options["layer"] = [i for i, one in enumerate(self._shared.parameters) if id(one) in layer]
-        options |= {"heads": self.heads, "every": self.every, "scale": self.scale}
+        options |= {"heads": self.heads, "every": self.every, "scale": self.scale, "protect": self.protect}
         return {name: repr(value) for name, value in options.items()}
 
     @property
@@ -328,7 +336,8 @@ class Balancer(nn.Module):
         """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
         module, memory = self._shared.module, self.memory
         training = module is not None and module.training
-        return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
+        applied = self.factor, self._floors
+        return self.rule, training, self.heads, applied, memory.steps % self.every == 0, memory.addresses
 
     def _key(self, call: Call) -> tuple[Any, ...] | None:
         """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
@@ -341,12 +350,23 @@ class Balancer(nn.Module):
 
     def extra_repr(self) -> str:
         """The method, its options and the tasks."""
-        return f"{self.rule}, tasks={list(self.tasks)}, heads={self.heads!r}, every={self.every}, scale={self.scale}"
+        options = {"tasks": list(self.tasks), "heads": self.heads, "every": self.every, "scale": self.scale}
+        if self.protect:
+            options["protect"] = self.protect
+        return ", ".join([str(self.rule), *(f"{name}={value!r}" for name, value in options.items())])
 
     @property
     def weights(self) -> Tensor:
-        """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
+        """[m] the weights last decided, as published. `step.weights` has what `scale` and `protect` make of them.
+
+        The next step overwrites them: clone what you keep.
+        """
         return self.memory.weights
+
+    @property
+    def factor(self) -> float:
+        """What `scale` multiplies the method's weights by."""
+        return factor(self.scale, self.rule.total(len(self.tasks)), len(self.tasks))
 
     @property
     def skipped(self) -> Tensor:

@@ -1,7 +1,7 @@
 """Making a balancer by the name of its method."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from excessmtl.engines import EngineName
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
+from excessmtl.multipliers import Scale
 
 _BALANCER_OPTIONS = tuple(
     name
@@ -37,7 +38,8 @@ class ExcessMTL(Balancer):
         probe: Literal["all", "representation"] | None = None,
         heads: Heads | None = None,
         every: int = 1,
-        scale: float = 1.0,
+        scale: Scale = "sum",
+        protect: Mapping[str, float] | None = None,
         pool: bool = True,
         engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
@@ -53,6 +55,7 @@ class ExcessMTL(Balancer):
             heads=heads,
             every=every,
             scale=scale,
+            protect=protect,
             pool=pool,
             engine=engine,
             tasks_at_once=tasks_at_once,

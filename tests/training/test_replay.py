@@ -76,7 +76,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch)
 @pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
 def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
     run = Run(RunConfig("teacher-narrow", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
-    assert run.learner.balancer.scale * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
+    assert run.learner.balancer.factor * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
     summary = run.execute()
     logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
     np.testing.assert_allclose(logged.sum(1), 4 if method == "gradnorm" else 1, rtol=1e-5)

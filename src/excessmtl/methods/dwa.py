@@ -44,6 +44,10 @@ class DWA(Rule):
         """One each."""
         return torch.ones(tasks)
 
+    def total(self, tasks: int) -> float:
+        """The number of tasks."""
+        return float(tasks)
+
     def update(self, state: State, seen: Observation) -> Decision:
         """Weights from the two epochs before; the losses of this step join the present one."""
         over = ~state["told"] & (state["steps"] >= self.window)

@@ -62,6 +62,10 @@ class GradNorm(Rule):
         """One each."""
         return torch.ones(tasks)
 
+    def total(self, tasks: int) -> float:
+        """The number of tasks."""
+        return float(tasks)
+
     def update(self, state: State, seen: Observation) -> Decision:
         """A gradient step on L_grad, then sum w = m over the tasks that took part."""
         old, ok = state["weights"], seen.ok
