@@ -350,9 +350,8 @@ class Balancer(nn.Module):
 
     def extra_repr(self) -> str:
         """The method, its options and the tasks."""
-        options = {"tasks": list(self.tasks), "heads": self.heads, "every": self.every, "scale": self.scale}
-        if self.protect:
-            options["protect"] = self.protect
+        options: dict[str, Any] = {"tasks": list(self.tasks), "heads": self.heads, "every": self.every}
+        options |= {"scale": self.scale, **({"protect": self.protect} if self.protect else {})}
         return ", ".join([str(self.rule), *(f"{name}={value!r}" for name, value in options.items())])
 
     @property
