@@ -65,7 +65,7 @@ def main() -> None:
     trunk = Trunk().to(device)
     heads = nn.ModuleDict({task: nn.Linear(64, 10) for task in TASKS}).to(device)
     encode = torch.compile(trunk) if options.compile else trunk
-    balancer = excessmtl.create(options.method, tasks=TASKS, shared=trunk, scale=len(TASKS))
+    balancer = excessmtl.create(options.method, tasks=TASKS, shared=trunk)
     optimizer = torch.optim.AdamW([*trunk.parameters(), *heads.parameters()], lr=1e-3)
 
     for epoch in range(1 if options.quick else options.epochs):

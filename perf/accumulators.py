@@ -71,7 +71,9 @@ class Comparison:
         self.run, self.model = run, MultiTaskModel(run.benchmark)
         rate, decay = run.config.learning_rate, run.config.weight_decay
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=rate, weight_decay=decay)
-        self.balancers = {name: Balancer(form(), run.learner.tasks, self.model.trunk) for name, form in FORMS.items()}
+        # On the simplex, so that errors of weights do not grow with the number of tasks.
+        given = (run.learner.tasks, self.model.trunk)
+        self.balancers = {name: Balancer(form(), *given, scale="mean") for name, form in FORMS.items()}
         self.risk_errors: dict[str, list[Tensor]] = {name: [] for name in FORMS}
         self.weight_errors: dict[str, list[Tensor]] = {name: [] for name in FORMS}
 

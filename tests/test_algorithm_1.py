@@ -61,9 +61,8 @@ def test_fifty_steps_equal_numpy(normalize, warmup):
         normalize,
         warmup,
     )
-    balancer = excessmtl.ExcessMTL(
-        ["a", "b"], trunk, estimator="paper", step_size=STEP_SIZE, normalize=normalize, warmup_steps=warmup
-    )
+    options = {"step_size": STEP_SIZE, "normalize": normalize, "warmup_steps": warmup}
+    balancer = excessmtl.ExcessMTL(["a", "b"], trunk, estimator="paper", scale="mean", **options)
     parameters = [*trunk.parameters(), *heads[0].parameters(), *heads[1].parameters()]
     optimiser = torch.optim.SGD(parameters, lr=LEARNING_RATE)
     rng = np.random.default_rng(1)
@@ -110,9 +109,8 @@ def test_relative_risk_does_not_depend_on_the_scale_of_a_loss(probe):
         trunk, head = one_problem()
         other = nn.Linear(7, 1)
         nn.init.constant_(other.weight, 0.1)
-        balancer = excessmtl.ExcessMTL(
-            ["a", "b"], trunk, estimator="paper", probe=probe, normalize="initial", step_size=1.0
-        )
+        options = {"probe": probe, "normalize": "initial", "step_size": 1.0}
+        balancer = excessmtl.ExcessMTL(["a", "b"], trunk, estimator="paper", scale="mean", **options)
         generator = torch.Generator().manual_seed(3)
         for _ in range(5):
             z = trunk(torch.randn(9, 5, generator=generator))
@@ -134,7 +132,7 @@ def test_stationary_gradients_make_the_estimate_fall_like_one_over_root_t():
 def test_weights_stay_finite_where_a_plain_exponential_overflows():
     weight = torch.nn.Parameter(torch.ones(1_000_000))
     other = torch.nn.Parameter(torch.ones(1))
-    balancer = excessmtl.ExcessMTL(["a", "b"], [weight, other], estimator="paper", step_size=1.0)
+    balancer = excessmtl.ExcessMTL(["a", "b"], [weight, other], estimator="paper", scale="mean", step_size=1.0)
     for _ in range(3):
         step = balancer.backward({"a": weight.sum(), "b": other.sum()})
     assert torch.isfinite(step.weights).all()

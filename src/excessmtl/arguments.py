@@ -1,6 +1,7 @@
 """Checking what a training loop passes in, before anything is touched: one clear sentence per mistake."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -137,12 +138,37 @@ def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any, st
         raise ValueError(f"every must be a whole number of steps, at least 1, found {every!r}")
     if every > 1 and rule.gated:
         raise ValueError(f"every must be 1 for {rule.name!r}, found {every}: its multipliers fit one batch only")
-    if not 0 < scale < float("inf"):
-        raise ValueError(f"scale must be a positive number, found {scale!r}")
+    if scale not in ("sum", "mean") and not (_is_number(scale) and 0 < scale < float("inf")):
+        raise ValueError(f"scale must be 'sum', 'mean' or a positive number, found {scale!r}")
     if layer is not None and rule.probe is not Probe.LAYER:
         raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
     if streaming and not rule.streams:
         raise ValueError(f"streaming is not used by {rule.name!r} as it is set up here; leave it out")
+
+
+def floors(rule: Rule, protect: Any, tasks: Sequence[str]) -> tuple[dict[str, float], tuple[float, ...] | None]:
+    """`protect=` by task, and as one floor per task (None where there is none), both in task order."""
+    if protect is None or protect == {}:
+        return {}, None
+    if not isinstance(protect, Mapping):
+        raise ValueError(f"protect must be a dict from task name to a share of the weight, found {_describe(protect)}")
+    if rule.gated:
+        raise ValueError(f"protect is not used by {rule.name!r}, which has no weight per task; leave it out")
+    _known("protect", protect, tasks)
+    for task, share in protect.items():
+        if not _is_number(share) or not 0 < share < 1:
+            raise ValueError(f"protect[{task!r}] must be a share of the weight between 0 and 1, found {share!r}")
+    ordered = {task: float(protect[task]) for task in tasks if task in protect}
+    if not sum(ordered.values()) < 1:
+        raise ValueError(
+            f"protect has shares that sum to {sum(ordered.values()):g}, which leaves nothing to divide by the method; "
+            "keep the sum below 1"
+        )
+    return ordered, tuple(ordered.get(task, 0.0) for task in tasks)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_real(rule: Rule, shared: Sequence[Tensor], layer: Sequence[Tensor]) -> None:

@@ -26,6 +26,7 @@ from excessmtl.engines import EngineName, make_engine
 from excessmtl.left_out import Watch
 from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
@@ -42,8 +43,12 @@ class Balancer(nn.Module):
         heads: What a task's own parameters receive: the gradient of `w_i l_i` ("weighted") or of `l_i`
             ("unweighted"). Default: as in the method's paper.
         every: Ask the rule at every k-th step only; in between the weights stay.
-        scale: Factor on all weights. Methods on the simplex sum to 1 as in the ExcessMTL paper; pass
-            `scale=len(tasks)` for the habit of summing losses.
+        scale: What the multipliers of all tasks sum to: the number of tasks ("sum", so that equal ones are those of
+            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `imtl_l`,
+            `imtl_hybrid`, `dtp`, `nash`, `pcgrad`, `cagrad`, `graddrop`, `static`) keep their own under both. A number
+            multiplies the method's weights as published. Where a task is missing the others keep their multipliers.
+        protect: Task -> floor, a share of the weights of all tasks that this task's never falls below. The others
+            shrink in proportion. The method itself does not know of it. Not for `graddrop`, which has no weights.
         z: With the whole model as `shared`: the dotted name of the submodule that all tasks share, whose output is
             the representation. `shared=model, z="encoder"` is `shared=model.encoder`.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
@@ -71,7 +76,8 @@ class Balancer(nn.Module):
         *,
         heads: Heads | None = None,
         every: int = 1,
-        scale: float = 1.0,
+        scale: Scale = "sum",
+        protect: Mapping[str, float] | None = None,
         z: str | None = None,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
@@ -85,7 +91,9 @@ class Balancer(nn.Module):
         names = arguments.task_names(tasks)
         self.rule, self.tasks = rule.bind(names), names
         self.heads: Heads = heads or rule.heads
-        self.every, self.scale, self.pool, self.streaming = every, float(scale), pool, streaming
+        self.every, self.pool, self.streaming = every, pool, streaming
+        self.scale: Scale = scale if isinstance(scale, str) else float(scale)
+        self.protect, self._floors = arguments.floors(rule, protect, names)
         self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
@@ -174,8 +182,9 @@ class Balancer(nn.Module):
         self._commit(call, outcome)
         return scalar
 
-    def _evaluate(self, losses: Losses, mask: Mapping[str, Tensor] | None) -> Tensor:
+    def _evaluate(self, losses: Any, mask: Any) -> Tensor:
         """The sum of the losses with the weights last decided; a task without labels adds nothing."""
+        losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
         masks = arguments.label_masks(mask, self.tasks)
         given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
@@ -273,8 +282,8 @@ class Balancer(nn.Module):
         self, call: Call, gradients: TaskGradients, weights: Tensor, heads: Heads, gates: Any
     ) -> list[Contribution] | None:
         """The weighted sum of the gradients to deliver now."""
-        if gates is not None and self.scale != 1:
-            gates = tuple(tuple(gate * self.scale for gate in task) for task in gates)
+        if gates is not None and self.factor != 1:
+            gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
         batches = [gradients]
         if _held_back(call, gradients):
             batches = [] if call.accumulate else [*(one for one in self._pending if one.complete), gradients]
@@ -284,7 +293,7 @@ class Balancer(nn.Module):
 
     def _multipliers(self, weights: Tensor) -> Tensor:
         """[m] what the gradients are multiplied by, for these weights of the rule."""
-        return weights if self.scale == 1 else weights * self.scale
+        return multipliers(weights, self.factor, self._floors)
 
     def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor) -> Step:
         values, left_out = gradients.values, gradients.left_out
@@ -365,14 +374,15 @@ class Balancer(nn.Module):
         if rule.probe is Probe.LAYER:
             layer = {id(parameter) for parameter in self._shared.layer}
             options["layer"] = [i for i, one in enumerate(self._shared.parameters) if id(one) in layer]
-        options |= {"heads": self.heads, "every": self.every, "scale": self.scale}
+        options |= {"heads": self.heads, "every": self.every, "scale": self.scale, "protect": self.protect}
         return {name: repr(value) for name, value in options.items()}
 
     @property
     def _step_key(self) -> tuple[Any, ...]:
         """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
         memory, training = self.memory, self._shared.training
-        return self.rule, training, self.heads, self.scale, memory.steps % self.every == 0, memory.addresses
+        applied = self.factor, self._floors
+        return self.rule, training, self.heads, applied, memory.steps % self.every == 0, memory.addresses
 
     def _key(self, call: Call) -> tuple[Any, ...] | None:
         """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
@@ -385,12 +395,22 @@ class Balancer(nn.Module):
 
     def extra_repr(self) -> str:
         """The method, its options and the tasks."""
-        return f"{self.rule}, tasks={list(self.tasks)}, heads={self.heads!r}, every={self.every}, scale={self.scale}"
+        options: dict[str, Any] = {"tasks": list(self.tasks), "heads": self.heads, "every": self.every}
+        options |= {"scale": self.scale, **({"protect": self.protect} if self.protect else {})}
+        return ", ".join([str(self.rule), *(f"{name}={value!r}" for name, value in options.items())])
 
     @property
     def weights(self) -> Tensor:
-        """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
+        """[m] the weights last decided, as published. `step.weights` has what `scale` and `protect` make of them.
+
+        The next step overwrites them: clone what you keep.
+        """
         return self.memory.weights
+
+    @property
+    def factor(self) -> float:
+        """What `scale` multiplies the method's weights by."""
+        return factor(self.scale, self.rule.total(len(self.tasks)), len(self.tasks))
 
     @property
     def skipped(self) -> Tensor:

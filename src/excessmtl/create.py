@@ -1,7 +1,7 @@
 """Making a balancer by the name of its method."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from excessmtl.engines import EngineName
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
+from excessmtl.multipliers import Scale
 
 _BALANCER_OPTIONS = tuple(
     name
@@ -37,7 +38,8 @@ class ExcessMTL(Balancer):
         probe: Literal["all", "representation"] | None = None,
         heads: Heads | None = None,
         every: int = 1,
-        scale: float = 1.0,
+        scale: Scale = "sum",
+        protect: Mapping[str, float] | None = None,
         z: str | None = None,
         pool: bool = True,
         engine: EngineName | Engine = "fast",
@@ -55,6 +57,7 @@ class ExcessMTL(Balancer):
             every=every,
             scale=scale,
             z=z,
+            protect=protect,
             pool=pool,
             engine=engine,
             tasks_at_once=tasks_at_once,
@@ -79,7 +82,8 @@ def create(
         shared: The modules, or the parameters, that all tasks share; `z="encoder"` names a part of a model.
         heads: What a task's own parameters get: the gradient of its "weighted" or of its "unweighted" loss.
         every: Ask the method at every k-th step only; in between the weights stay.
-        scale: Factor on all weights.
+        scale: What the multipliers sum to: the number of tasks ("sum", the default) or 1 ("mean"); or a factor.
+        protect: Task -> floor: its share of the weight never falls below.
         layer: For "gradnorm": the layer whose gradient norms it equalises.
         pool: Whether several processes that train together decide together (the default).
         engine: "fast", or "reference": the same numbers from code written to be read.

@@ -50,7 +50,7 @@ class Memory(nn.Module):
     """
 
     weights: Tensor
-    """[m] the weights last decided, without `scale`. The next step overwrites them: clone what you keep."""
+    """[m] the weights last decided, as published. The next step overwrites them: clone what you keep."""
     skipped: Tensor
     """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
     in_a_row: Tensor

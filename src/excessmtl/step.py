@@ -45,7 +45,7 @@ class Step:
 
     @property
     def weights(self) -> Tensor:
-        """The multipliers applied to the tasks' gradients on the shared parameters."""
+        """The multipliers applied to the tasks' gradients on the shared parameters, after `scale` and `protect`."""
         return self.numbers[0]
 
     @property

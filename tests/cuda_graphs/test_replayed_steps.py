@@ -393,7 +393,7 @@ def test_evaluation_mode_and_scale_are_part_of_the_kind(recorder):
     ours.balancer.scale = 2.0
     ours.take(replay, *batches(1)[0])
     assert recording.replays == 2
-    ours.balancer.scale = 1.0
+    ours.balancer.scale = "sum"
     ours.take(replay, *batches(1)[0])
     assert recording.replays == 3
 

@@ -192,7 +192,8 @@ def test_it_takes_less_memory(name, most):
 @pytest.mark.parametrize(("name", "rtol"), [("bf16", 1e-3), ("factored", 0.1)])
 def test_weights_stay_close_to_the_paper_s(name, rtol):
     model = mlp()
-    balancers = [PAPER.create(model.trunk, accumulators=form, step_size=0.1) for form in ("fp32", name)]
+    options = {"step_size": 0.1, "scale": "mean"}
+    balancers = [PAPER.create(model.trunk, accumulators=form, **options) for form in ("fp32", name)]
     for seed in range(20):
         torch.manual_seed(seed)
         x, targets = batch()

@@ -143,7 +143,7 @@ def test_default_gives_the_clean_task_more_weight_under_label_noise():
     torch.manual_seed(0)
     trunk = nn.Sequential(nn.Linear(10, 32), nn.ReLU())
     heads = {task: nn.Linear(32, 1) for task in ("clean", "noisy")}
-    balancer = excessmtl.create("excess", tasks=["clean", "noisy"], shared=trunk)
+    balancer = excessmtl.create("excess", tasks=["clean", "noisy"], shared=trunk, scale="mean")
     optimiser = torch.optim.Adam([*trunk.parameters(), *(p for h in heads.values() for p in h.parameters())], 1e-2)
     truth = torch.randn(10, 2)
     for _ in range(200):
@@ -160,7 +160,7 @@ def test_default_gives_the_clean_task_more_weight_under_label_noise():
 
 def test_one_sample_gives_no_excess_risk_and_says_so():
     trunk, heads = nn.Linear(3, 4), [nn.Linear(4, 1), nn.Linear(4, 1)]
-    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk, scale="mean")
     z = trunk(torch.randn(1, 3))
     with pytest.warns(UserWarning, match="1 sample along batch_dim"):
         step = balancer.backward({"a": heads[0](z).square().sum(), "b": heads[1](z).square().sum()})

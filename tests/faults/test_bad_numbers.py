@@ -61,7 +61,7 @@ def test_one_finite_spike_leaves_no_mark(method, factor, form):
 def test_after_one_finite_spike_the_others_still_train(method):
     """Weights that multiply from step to step never come back from a loss like that."""
     model = mlp()
-    balancer = method.create(model.trunk)
+    balancer = method.create(model.trunk, scale="mean")
     trained(balancer, model, 3)
     for spike in (1e20, 1.0, 1.0, 1.0):
         x, targets = batch()
@@ -129,7 +129,7 @@ def test_a_first_gradient_of_zero_is_no_unit(probe, warmup):
     """
     model = mlp()
     balancer = Method("excess", {"estimator": "paper"}).create(
-        model.trunk, probe=probe, normalize="initial", warmup_steps=warmup
+        model.trunk, probe=probe, normalize="initial", warmup_steps=warmup, scale="mean"
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for number in range(8):

@@ -59,7 +59,10 @@ MEANING = [
     ("excess", {}, "every", 1, 2),
     ("uniform", {}, "every", 1, 2),
     ("excess", {}, "heads", "unweighted", "weighted"),
-    ("excess", {}, "scale", 1.0, 3.0),
+    ("excess", {}, "scale", "sum", "mean"),
+    ("uniform", {}, "scale", "sum", 3.0),
+    ("excess", {}, "protect", {"a": 0.5}, {"a": 0.4}),
+    ("uniform", {}, "protect", None, {"b": 0.5}),
 ]
 """Options by which the numbers in a state were made, so that with others they mean something else."""
 WEIGHING = [

@@ -12,7 +12,7 @@ CONFLICT = [[1.0, 0.0], [-1.0, 1.0]]
 
 TABLE = [
     ("uniform", {}, UNEQUAL, [1, 2], [0.5, 0.5]),
-    ("static", {}, UNEQUAL, [1, 2], [0.5, 0.5]),
+    ("static", {}, UNEQUAL, [1, 2], [1, 1]),
     ("static", {"weights": {"task1": 3, "task0": 0.5}}, UNEQUAL, [1, 2], [0.5, 3]),
     ("groupdro", {"step_size": log(3)}, UNEQUAL, [0, 1], [0.25, 0.75]),
     ("gradnorm", {}, UNEQUAL, [1, 2], [2 * 1.025 / 1.975, 2 * 0.95 / 1.975]),

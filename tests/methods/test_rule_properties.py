@@ -25,12 +25,12 @@ def fixed_draws(patch, tasks, chosen, seed):
     keys, normals = torch.rand(tasks, tasks, generator=generator), torch.randn(tasks, generator=generator)
     real = torch.rand
 
-    def rand(*size, generator, device=None):
+    def rand(*size, generator, dtype=None, device=None):
         between_tasks = size == (len(chosen), len(chosen))
         return keys[chosen][:, chosen] if between_tasks else real(*size, generator=generator)
 
     patch.setattr(torch, "rand", rand)
-    patch.setattr(torch, "randn", lambda size, generator, device=None: normals[chosen])
+    patch.setattr(torch, "randn", lambda size, generator, dtype=None, device=None: normals[chosen])
 
 
 def run(name, options, gradients, losses, chosen, seed, oks=None):

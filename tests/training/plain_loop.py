@@ -44,8 +44,8 @@ def train(
     makers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimiser = makers[optimiser](modules.parameters(), lr=rate, weight_decay=decay, **dict(optimiser_options))
     if not alone:
-        options = {"scale": float(len(names)), **(options or {})}
-        balancer = excessmtl.create(method, tasks=names, shared=trunks[names[0]], **options)
+        balancer = excessmtl.create(method, tasks=names, shared=trunks[names[0]], **(options or {}))
+        total = len(names) if method == "dwa" else 1  # the weights of DWA sum to m as published
     clean, held_out = _fifth(world.train, seed) if method == "moml" else (world.train, None)
     hit = Noise(noise, noisy, seed if noise_seed is None else noise_seed, exclude_true, redraw)
 
@@ -77,7 +77,7 @@ def train(
             else:
                 validation = None if ahead is None else lambda batches=ahead: losses(*_ready(world, next(batches)))
                 step = balancer.backward(found, validation_losses=validation)
-                weights, excess = step.weights / options["scale"], step.excess_risks
+                weights, excess = step.weights / len(names) * total, step.excess_risks
             optimiser.step()
             steps.append(torch.stack([weights, torch.stack([*found.values()]).detach(), excess]).numpy())
         if not alone:

@@ -80,7 +80,7 @@ RATES = [0.01, 0.02, 0.02, 0.01]
         ("single", {}, {}, {"augmented": True}),
         ("single", {}, {}, {"separate": True}),
         ("uniform", {"schedule": "cosine", "warmup_steps": 2, "epochs": 1}, {"rates": RATES, "epochs": 1}, {}),
-        ("dwa", {"epochs": 7}, {"epochs": 7, "options": {"scale": 1.0}}, {}),  # its weights sum to m as published
+        ("dwa", {"epochs": 7}, {"epochs": 7}, {}),
     ],
 )
 def test_a_run_is_what_a_plain_loop_computes(tmp_path, method, config, arguments, world):

@@ -91,7 +91,7 @@ MISTAKES = {
         'scores = {name: rows[-1][f"validation/',
     ),
     "weights of the first epoch": (LOOP, 'self.history["weights"][-1]', 'self.history["weights"][0]'),
-    "weights are logged with their scale": (LOOP, "/= balancer.scale", "/= 1.0"),
+    "weights are logged with their scale": (LOOP, "/= balancer.factor", "/= 1.0"),
 }
 """What is wrong -> the file, what stands there, what is planted."""
 

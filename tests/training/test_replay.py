@@ -6,7 +6,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+import yaml
+from typer.testing import CliRunner
 
+from excessmtl.cli.app import app
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
 from excessmtl.training.progress import Watcher
@@ -76,12 +79,27 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch)
 @pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
 def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
     run = Run(RunConfig("teacher-narrow", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
-    assert run.learner.balancer.scale * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
+    assert run.learner.balancer.factor * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
     summary = run.execute()
     logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
     np.testing.assert_allclose(logged.sum(1), 4 if method == "gradnorm" else 1, rtol=1e-5)
     assert sum(summary["weights"].values()) == pytest.approx(1)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["label"] == method
+
+
+def test_floors_are_an_option_of_a_run(tmp_path):
+    arguments = ["train", "teacher-narrow", "--method", "uniform", "--epochs", "1", "--limit-batches", "3"]
+    arguments += ["--option", "protect={task_1: 0.7}", "--device", "cpu", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["weights"] == pytest.approx({"task_1": 0.7, "task_2": 0.1, "task_3": 0.1, "task_4": 0.1})
+    logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
+    np.testing.assert_allclose(logged, np.tile([0.7, 0.1, 0.1, 0.1], (3, 1)), rtol=1e-5)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["method_options"]["protect"] == {"task_1": 0.7}
+    resumed = CliRunner().invoke(app, [*arguments, "--resume"])
+    assert resumed.exit_code == 0, (resumed.stderr, resumed.exception)
 
 
 def test_a_scale_that_was_asked_for_stays(tmp_path):

@@ -127,7 +127,7 @@ def test_config_is_resolved_to_the_last_option(tmp_path):
     assert config["benchmark_options"] == {"canvas": 36, "pairs": None, "bundled": False}
     assert config["source"].startswith("bundled digits")
     options = config["method_options"]
-    assert (options["heads"], options["every"], options["scale"], options["decay"]) == ("unweighted", 1, 2.0, 0.99)
+    assert (options["heads"], options["every"], options["scale"], options["decay"]) == ("unweighted", 1, "sum", 0.99)
     assert {"python", "excessmtl", "torch", "lightning", "torchmetrics", "numpy"} <= set(config["versions"])
     assert all(config["versions"].values())
     again = RunConfig.from_dict(config)
@@ -139,7 +139,7 @@ def test_resume_notices_other_data_and_other_defaults(tmp_path):
     train(config, tmp_path / "run")
     path = tmp_path / "run" / "config.yaml"
     original = path.read_text()
-    for name in ("bundled digits", "scale: 2.0"):
+    for name in ("bundled digits", "scale: sum"):
         assert name in original
         path.write_text(original.replace(name, "MNIST" if name == "bundled digits" else "scale: 1.0"))
         with pytest.raises(ValueError, match="was started with"):

@@ -224,6 +224,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "synthetic-rooms", "--data", "nyuv2"], "leave --data out"),
         (["train", "multimnist", "--option", "estimator={a"], "neither a word, a number nor a list"),
         (["train", "multimnist", "--method", "cagrad", "--option", "c=much"], "c must be a number, found 'much'"),
+        (["train", "multimnist", "--option", "protect={left: 0.5}"], "protect names unknown task 'left'"),
+        (["train", "multimnist", "--option", "scale=total"], "scale must be 'sum', 'mean' or a positive number"),
         (["train", "multimnist", "--option", "trust=low"], "trust must be a number, found 'low'"),
         (["train", "multimnist", "--seed", "-1"], "seed must be"),
         (["train", "multimnist", "--seed", "99999999999999999999"], "seed must be"),

@@ -128,7 +128,9 @@ class PerTask:
             for leaf, _ in pairs:
                 owners[id(leaf)] = owners.get(id(leaf), 0) + 1
         sums: dict[int, list[Any]] = {}
-        for task in range(len(weights)):
+        # The last task first, as autograd does where heads are computed in task order: `uniform` is then the sum of the
+        # losses to the bit.
+        for task in reversed(range(len(weights))):
             for place, (one, gradient) in enumerate(self.at_representation[task]):
                 _add(sums, one, gradient, weights[task] if gates is None else gates[task][place])
             for leaf, gradient in self.at_leaves[task]:

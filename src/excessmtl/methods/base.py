@@ -74,10 +74,9 @@ class Rule:
         """Whether one position of a sequence may stand for all of it where the losses look at no other."""
         return not self.gated
 
-    @property
-    def sums_to_one(self) -> bool:
-        """Whether the weights sum to one; overridden where they do and some may be negative."""
-        return self.simplex
+    def total(self, tasks: int) -> float | None:
+        """What the weights of all tasks sum to as published; None where that is part of what the method decides."""
+        return 1.0 if self.simplex else None
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""

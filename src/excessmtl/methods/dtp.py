@@ -2,8 +2,9 @@
 
 Guo et al., ECCV 2018, https://openaccess.thecvf.com/content_ECCV_2018/html/Michelle_Guo_Focus_on_the_ECCV_2018_paper.html.
     k_i <- a kappa_i + (1 - a) k_i,    w_i = -(1 - k_i)^{gamma_i} log k_i
-kappa_i in (0, 1] is a performance indicator such as accuracy: `backward(..., metrics={task: value})`. Where none is
-has ever been given, exp(-loss) stands in for it (the probability of the label, for cross-entropy).
+kappa_i in (0, 1] is a performance indicator such as accuracy: `backward(..., metrics={task: value})`. Where none
+has ever been given, exp(-loss) stands in for it (the probability of the label, for cross-entropy). The total
+weight falls as tasks succeed, so `scale="sum"` and `"mean"` leave it as it is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,9 @@
 
 Liu et al., CVPR 2019, https://arxiv.org/abs/1803.10704:
     r_i = L_i(e-1) / L_i(e-2) from epoch means of the losses,    w = m softmax(r / T),  T = 2
-and w = 1 in the first two epochs. Weights sum to m. Call `balancer.end_epoch()` after every epoch; if it is never
-called, every `window` steps count as one (also in the first epoch of a loop that does call it: nobody has told yet).
+and w = 1 in the first two epochs. Weights sum to m (to 1 with `scale="mean"`). Call `balancer.end_epoch()` after every
+epoch; if it is never called, every `window` steps count as one (also in the first epoch of a loop that does call it:
+nobody has told yet).
 """
 
 from collections.abc import Sequence
@@ -43,6 +44,10 @@ class DWA(Rule):
     def prior(self, tasks: int) -> Tensor:
         """One each."""
         return torch.ones(tasks)
+
+    def total(self, tasks: int) -> float:
+        """The number of tasks."""
+        return float(tasks)
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Weights from the two epochs before; the losses of this step join the present one."""

@@ -35,7 +35,7 @@ class PaperWeights(Rule):
     paper warms up for three epochs), or with `warmup_steps=0` the first value alone (the authors' code). Steps in
     which a task has no gradient at all do not count: there is nothing to divide by.
 
-    The authors' code differs from the paper: weights sum to m (`scale=len(tasks)`), heads are weighted
+    The authors' code differs from the paper: weights sum to m (as with `scale="sum"`), heads are weighted
     (`heads="weighted"`), and 1e-7 stands *inside* the root. The step size depends on the normalisation: E falls like
     1/sqrt(t) even for a gradient that does not change, so a warm-up mean is much smaller than the first value and R
     correspondingly larger.

@@ -4,6 +4,7 @@ Chen et al., NeurIPS 2020, https://arxiv.org/abs/2010.06808, Algorithm 1, at the
     A_i = sum over the batch of sign(z) dl_i/dz,  P = (1 + sum_i A_i / sum_i |A_i|) / 2,  U ~ Uniform(0, 1) per feature
     keep_i = [P > U][A_i > 0] + [P < U][A_i < 0],   dl_i/dz is multiplied by leak + (1 - leak) keep_i
 A feature is every entry of z but the batch. There is no weight per task: `step.weights` shows the mean multiplier.
+`scale="sum"` and `"mean"` leave the multipliers as they are; `protect` is refused.
 """
 
 import itertools

@@ -3,8 +3,8 @@
 Chen et al., ICML 2018, https://arxiv.org/abs/1711.02257. W is the last shared layer.
     G_i = w_i |grad_W l_i|,   r_i = (l_i / l_i(0)) / mean_j (l_j / l_j(0)),   L_grad = sum_i |G_i - mean(G) r_i^alpha|
     dL_grad/dw_i = sign(G_i - mean(G) r_i^alpha) |grad_W l_i|      (the target counts as a constant)
-w starts at 1, takes a gradient step on L_grad (rate 0.025) and is rescaled to sum m. The closed form needs no second
-backward through the model, which layers such as SyncBatchNorm do not have.
+w starts at 1, takes a gradient step on L_grad (rate 0.025) and is rescaled to sum m (`scale="mean"`: to 1). The closed
+form needs no second backward through the model, which layers such as SyncBatchNorm do not have.
 
 Other implementations differ: m softmax(p) in place of rescaled weights, norms over all shared parameters, the mean loss
 of the first epoch for l_i(0), and weights trained (and decayed) by the model's optimiser.
@@ -61,6 +61,10 @@ class GradNorm(Rule):
     def prior(self, tasks: int) -> Tensor:
         """One each."""
         return torch.ones(tasks)
+
+    def total(self, tasks: int) -> float:
+        """The number of tasks."""
+        return float(tasks)
 
     def update(self, state: State, seen: Observation) -> Decision:
         """A gradient step on L_grad, then sum w = m over the tasks that took part."""

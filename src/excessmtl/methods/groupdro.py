@@ -3,7 +3,7 @@
 Sagawa et al., ICLR 2020, https://arxiv.org/abs/1911.08731 (Algorithm 1); for tasks: Michel et al. 2021.
     q_i <- q_i exp(eta (l_i + C / sqrt(n_i))),  q <- q / sum q,  step with sum_i q_i l_i
 The generalisation adjustment C / sqrt(n_i) is off by default, as in the ExcessMTL experiments; the authors'
-ExcessMTL code lets q sum to m (`scale=len(tasks)`).
+ExcessMTL code lets q sum to m, as `scale="sum"` does.
 """
 
 from collections.abc import Mapping, Sequence

@@ -29,7 +29,10 @@ class IMTL(Probed):
 
     heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
-    sums_to_one: ClassVar[bool] = True
+
+    def total(self, tasks: int) -> float:
+        """One, though some weights may be negative."""
+        return 1.0
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w = M^+ |g| / sum."""

@@ -3,7 +3,8 @@
 Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021, https://openreview.net/forum?id=IMPnRXEWpvr.
 IMTL-G is applied to the gradients of e^{s_i} l_i, that is to e^{s_i} g_i; the multiplier of l_i is the product of both.
 In the paper a head gets the gradient of its scaled loss e^{s_i} l_i; here heads get that of l_i (`heads="unweighted"`)
-or of the whole product (`"weighted"`). Under Adam the first is the paper's up to its epsilon.
+or of the whole product (`"weighted"`). Under Adam the first is the paper's up to its epsilon. The total weight is
+learned, so `scale="sum"` and `"mean"` leave it as it is.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,8 @@
 
 Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021, https://openreview.net/forum?id=IMPnRXEWpvr.
 Task i trains e^{s_i} l_i - s_i, whose optimum in s has e^{s_i} l_i = 1. s is moved by an Adam step of its own (rate
-0.025, no weight decay) on the closed-form gradient e^{s_i} l_i - 1.
+0.025, no weight decay) on the closed-form gradient e^{s_i} l_i - 1. The total weight is learned, so `scale="sum"` and
+`"mean"` leave it as it is.
 """
 
 from collections.abc import Sequence

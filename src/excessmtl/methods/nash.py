@@ -3,7 +3,8 @@
 Navon et al., ICML 2022, https://arxiv.org/abs/2202.01017: find a > 0 with M a = 1/a (elementwise), d = sum_i a_i g_i.
 The equation is the optimality condition of min_a a'Ma/2 - sum_i log a_i, strictly convex, which damped Newton steps
 solve directly; then |d|^2 = m exactly. `max_norm` clips the length of d, as the authors do to the shared gradient; here
-by shrinking the weights, so weighted heads shrink along with it.
+by shrinking the weights, so weighted heads shrink along with it. That length is the method's own, so `scale="sum"` and
+`"mean"` leave the weights as they are.
 
 Other implementations solve a sequence of convex programs with a modelling package. One catches every error of the
 solver: where the solver is not installed its weights silently stay at one.

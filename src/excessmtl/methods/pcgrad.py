@@ -4,6 +4,7 @@ Yu et al., NeurIPS 2020, https://arxiv.org/abs/2001.06782, Algorithm 1:
     p_i = g_i; for j != i in random order: if p_i . g_j < 0, p_i -= (p_i . g_j / |g_j|^2) g_j;   d = sum_i p_i
 Computed on coefficients, p_i = sum_k c_ik g_k, so the Gram matrix is all it takes. Projections are onto the original
 g_j. Some implementations let j = i, which for three or more tasks can project a task against itself.
+Without a conflict every weight is 1, and each conflict adds to the total: `scale="sum"` and `"mean"` leave it as it is.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,15 @@
-"""Static scalarization: weights chosen by the user, used as they are.
+"""Static scalarization: weights chosen by the user, which are the multipliers applied.
 
-With weights that are equal and sum to one it is `uniform`. Hu et al., NeurIPS 2023, https://arxiv.org/abs/2308.13985,
-discuss what it can and cannot reach.
+Without any they are 1 each, as those of `uniform` are by default. `scale="sum"` and `"mean"` leave them as they are.
+Hu et al., NeurIPS 2023, https://arxiv.org/abs/2308.13985, discuss what static scalarization can and cannot reach.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
@@ -15,22 +18,27 @@ from excessmtl.methods.base import Decision, Rule, State, constant, method, per_
 @method("static")
 @dataclass(frozen=True)
 class Static(Rule):
-    """Fixed weights given by the user; equal ones without any."""
+    """Fixed weights given by the user; 1 each without any."""
 
     simplex: ClassVar[bool] = False
 
     weights: Mapping[str, float] | Sequence[float] | None = None
-    """By task name or in task order; None: 1/m each."""
+    """By task name or in task order; None: 1 each."""
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """Weights in task order."""
-        weights = per_task("weights", self.weights, tasks, 1 / len(tasks))
+        weights = per_task("weights", self.weights, tasks, 1.0)
         for task, weight in zip(tasks, weights, strict=True):
             if not 0 <= weight < float("inf"):
                 raise ValueError(f"weights must be at least 0 and finite, found {weight} for task {task!r}")
         if not any(weights):
             raise ValueError("weights are all 0, so nothing would be trained; give at least one task a weight")
         return replace(self, weights=weights)
+
+    def prior(self, tasks: int) -> Tensor:
+        """As given."""
+        assert isinstance(self.weights, tuple)
+        return torch.tensor(self.weights)
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w_i as given."""

@@ -1,7 +1,7 @@
-"""Uniform scalarization: every task weighs 1/m.
+"""Uniform scalarization: every task weighs the same.
 
-He et al. 2024, https://arxiv.org/abs/2402.02009, Sec. 4 (the baseline alpha_i = 1/m).
-Some implementations sum the losses instead: pass `scale=len(tasks)` for that.
+He et al. 2024, https://arxiv.org/abs/2402.02009, Sec. 4 (the baseline alpha_i = 1/m). Every multiplier is 1 by
+default, so a step is that of `sum(losses).backward()`; with `scale="mean"` it is 1/m, that of the mean of the losses.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from excessmtl.methods.base import Decision, Rule, State, method
 @method("uniform")
 @dataclass(frozen=True)
 class Uniform(Rule):
-    """The mean of the losses."""
+    """Equal weights: the sum of the losses."""
 
     def update(self, state: State, seen: Observation) -> Decision:
         """w_i = 1/m, whatever the step shows."""

@@ -4,7 +4,8 @@ Kendall et al., CVPR 2018, https://arxiv.org/abs/1705.07115. With s_i = log sigm
     regression      0.5 e^{-s_i} l_i + 0.5 s_i        weight 0.5 e^{-s_i}
     classification  e^{-s_i} l_i + 0.5 s_i            weight e^{-s_i}
 s is trained along with the model: here by an Adam step of its own (rate 0.025, no weight decay) on the closed-form
-gradient. Implementations that hand s to the model's optimiser also give it the model's rate and weight decay.
+gradient. Implementations that hand s to the model's optimiser also give it the model's rate and weight decay. The
+total weight is learned, so `scale="sum"` and `"mean"` leave it as it is.
 """
 
 from collections.abc import Mapping, Sequence

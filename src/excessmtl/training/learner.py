@@ -127,12 +127,7 @@ class Learner:
     def _balancer(self) -> Balancer | None:
         if not isinstance(self.network, MultiTaskModel):
             return None
-        options = dict(self.config.options)
-        balancer = make_balancer(self.config.method, self.tasks, self.network.trunk, options)
-        if balancer.rule.sums_to_one and "scale" not in options:
-            # Some methods sum to one, others to m. Weight decay would favour the latter: all get the same total here.
-            balancer.scale = float(len(self.tasks))
-        return balancer
+        return make_balancer(self.config.method, self.tasks, self.network.trunk, self.config.options)
 
     def _outputs(self, network: torch.nn.Module, inputs: Inputs) -> Mapping[str, Tensor]:
         with self.fabric.autocast():

@@ -122,7 +122,7 @@ class Run:
         balancer = self.learner.balancer
         if balancer is not None:
             balancer.end_epoch()
-            log[:, LOGGED.index("weights")] /= balancer.scale  # tables and plots show weights before it
+            log[:, LOGGED.index("weights")] /= balancer.factor  # tables and plots show weights before it
         for name, part in zip(LOGGED, mean_over_processes(log).unbind(1), strict=True):
             self.history[name].append(part.cpu().numpy())
         self.seconds += time.perf_counter() - start

@@ -96,7 +96,8 @@ def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:
 def complete_options(balancer: Balancer) -> Mapping[str, Any]:
     """Every option of the method as it is used, defaults included, as plain values."""
     options = {option.name: _plain(getattr(balancer.rule, option.name)) for option in fields(balancer.rule)}
-    return {**options, "heads": balancer.heads, "every": balancer.every, "scale": balancer.scale}
+    common = {name: getattr(balancer, name) for name in ("heads", "every", "scale", "protect")}
+    return {**options, **common}
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ def test_a_stacked_run_is_the_run_that_a_balancer_trains(cases, place, method):
     heads = nn.ModuleDict({task: linear(head, run) for task, head in zip(tasks, training.networks.heads, strict=True)})
     optimizer = torch.optim.Adam([*trunk.parameters(), *heads.parameters()], cases.recipe.learning_rate)
     optimizer.param_groups[0]["weight_decay"] = cases.recipe.weight_decay
-    balancer = excessmtl.create(method, tasks=tasks, shared=trunk, scale=len(tasks), heads="unweighted")
+    balancer = excessmtl.create(method, tasks=tasks, shared=trunk, heads="unweighted")
     seen = []
     for rows in itertools.chain(*(training.batches() for _ in range(EPOCHS))):
         losses, weights = training.step(rows)

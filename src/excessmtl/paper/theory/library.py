@@ -36,7 +36,7 @@ def train(
     model = nn.Linear(size, 1, bias=False)
     nn.init.zeros_(model.weight)
     features, targets = (torch.as_tensor(a, dtype=torch.float32) for a in (problem.features, problem.targets))
-    balancer = excessmtl.create(method, tasks=names, shared=model, **options)
+    balancer = excessmtl.create(method, tasks=names, shared=model, **{"scale": "mean", **options})
     generator = np.random.default_rng(seed)
     thetas, weights = np.zeros((steps, size)), np.zeros((steps, tasks))
     for step in range(steps):

@@ -1,0 +1,173 @@
+"""What the multipliers of all tasks sum to, and that equal ones are `sum(losses).backward()`."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from excessmtl.multipliers import factor, multipliers
+from models import METHODS, UNIFORM, Method, batch, losses_of, mlp, rule_of, trained
+
+OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]
+"""The methods whose total is part of the method, as the guide lists them."""
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+def last_step(method, steps=3, **options):
+    model = mlp()
+    balancer = method.create(model.trunk, **options)
+    return balancer, trained(balancer, model, steps)[-1].weights
+
+
+def test_the_methods_with_a_total_of_their_own_are_those_in_the_guide():
+    assert [name for name in excessmtl.list_methods() if rule_of(Method(name)).total(3) is None] == OWN_TOTAL
+
+
+@each_method
+@pytest.mark.parametrize(("scale", "total"), [("sum", 3), ("mean", 1)])
+def test_multipliers_sum_to_the_number_of_tasks_or_to_one(method, scale, total):
+    if method.name in OWN_TOTAL:
+        pytest.skip("its total is part of the method")
+    _, weights = last_step(method, scale=scale)
+    assert weights.sum() == pytest.approx(total, rel=1e-5)
+
+
+@each_method
+def test_sum_is_the_default(method):
+    # One step: the multipliers of later ones depend on what the first has done to the model.
+    assert torch.equal(last_step(method, 1)[1], last_step(method, 1, scale="sum")[1])
+
+
+@each_method
+def test_a_number_is_a_factor_on_the_weights_as_published(method):
+    balancer, weights = last_step(method, 1, scale=2.5)
+    torch.testing.assert_close(weights, 2.5 * balancer.weights)
+    other, _ = last_step(method, 1)
+    torch.testing.assert_close(balancer.weights, other.weights)
+    total = rule_of(method).total(3)
+    if total is not None:
+        assert balancer.weights.sum() == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", OWN_TOTAL)
+def test_a_total_that_is_part_of_the_method_is_kept(name):
+    published = last_step(Method(name), scale=1.0)[1]
+    assert torch.equal(last_step(Method(name), scale="sum")[1], published)
+    assert torch.equal(last_step(Method(name), scale="mean")[1], published)
+
+
+@pytest.mark.parametrize("name", ["gradnorm", "dwa"])
+def test_weights_that_sum_to_the_number_of_tasks_as_published(name):
+    balancer, weights = last_step(Method(name))
+    assert torch.equal(weights, balancer.weights)
+    assert balancer.weights.sum() == pytest.approx(3, rel=1e-5)
+
+
+@each_method
+def test_the_gradient_is_that_of_the_multipliers(method):
+    """Four times the scale, four times the gradient, whatever the method: by gates as well."""
+    found = []
+    for scale in (1.0, 4.0):
+        model = mlp()
+        torch.manual_seed(5)
+        x, targets = batch()
+        method.create(model.trunk, scale=scale).backward(losses_of(model(x), targets))
+        found.append([parameter.grad for parameter in model.trunk.parameters()])
+    for once, four_times in zip(*found, strict=True):
+        torch.testing.assert_close(4 * once, four_times, rtol=1e-4, atol=1e-6)
+
+
+def test_alphas_of_the_paper_stay_on_the_simplex_inside():
+    balancer, weights = last_step(Method("excess", {"estimator": "paper", "step_size": 1.0}))
+    assert balancer.weights.sum() == pytest.approx(1)
+    torch.testing.assert_close(balancer.state["scores"].softmax(0), balancer.weights)
+    torch.testing.assert_close(weights, 3 * balancer.weights)
+
+
+def test_without_a_task_the_others_keep_their_multipliers():
+    model = mlp()
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    assert balancer.backward({"a": losses["a"]}).weights.tolist() == [1, 1, 1]
+
+
+def test_equal_shares_are_multiplied_by_exactly_one_however_many_there_are():
+    for tasks in range(1, 1000):
+        weights = torch.full((tasks,), 1 / tasks)
+        assert (multipliers(weights, factor("sum", 1.0, tasks), None) == 1).all(), tasks
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), True, "total", None])
+def test_what_is_no_scale_is_refused(scale):
+    with pytest.raises(ValueError, match="scale must be 'sum', 'mean' or a positive number, found"):
+        UNIFORM.create(mlp().trunk, scale=scale)
+
+
+# ------------------------------------------------------------------ the sum of the losses
+
+HEADS = {
+    "linear": lambda: nn.Linear(32, 1),
+    "deep": lambda: nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1)),
+}
+
+
+def network(tasks, head):
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh())
+    return nn.ModuleDict({"trunk": trunk, "heads": nn.ModuleList(HEADS[head]() for _ in range(tasks))})
+
+
+def five_steps(model, backward):
+    """SGD on losses that are computed in task order."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        x, targets = torch.randn(64, 10, generator=generator), torch.randn(64, len(model["heads"]), generator=generator)
+        z = model["trunk"](x)
+        losses = {f"task{place}": mse_loss(head(z), targets[:, [place]]) for place, head in enumerate(model["heads"])}
+        optimiser.zero_grad()
+        backward(losses)
+        optimiser.step()
+    return dict(model.named_parameters())
+
+
+def both(tasks, head, form, engine, shared):
+    """The parameters after training with `sum(losses)`, and with the method "uniform"."""
+    plain = network(tasks, head)
+    ours = copy.deepcopy(plain)
+    trunk = ours["trunk"] if shared == "module" else list(ours["trunk"].parameters())
+    balancer = excessmtl.create("uniform", tasks=[f"task{i}" for i in range(tasks)], shared=trunk, engine=engine)
+    backward = balancer.backward if form == "backward" else lambda losses: balancer(losses).backward()
+    return five_steps(plain, lambda losses: sum(losses.values()).backward()), five_steps(ours, backward)
+
+
+SETTINGS = [
+    pytest.mark.parametrize("form", ["backward", "scalar"]),
+    pytest.mark.parametrize("head", HEADS),
+    pytest.mark.parametrize("tasks", [2, 3, 7, 41]),
+]
+
+
+def each_setting(test):
+    for mark in SETTINGS:
+        test = mark(test)
+    return test
+
+
+@each_setting
+@pytest.mark.parametrize(("engine", "shared"), [("reference", "module"), ("fast", "parameters")])
+def test_uniform_is_the_sum_of_the_losses_to_the_bit(tasks, head, form, engine, shared):
+    plain, ours = both(tasks, head, form, engine, shared)
+    assert [name for name in plain if not torch.equal(plain[name], ours[name])] == []
+
+
+@each_setting
+def test_uniform_is_the_sum_of_the_losses_to_rounding_where_heads_are_one_product(tasks, head, form):
+    """The fast engine takes one product of matrices where autograd adds one per task: another order of additions."""
+    plain, ours = both(tasks, head, form, "fast", "module")
+    for name in plain:
+        torch.testing.assert_close(ours[name], plain[name], rtol=1e-5, atol=1e-6)
