@@ -19,6 +19,7 @@ from models import (
     TASKS,
     UNIFORM,
     Method,
+    MultiTask,
     assert_same,
     batch,
     gradients,
@@ -86,13 +87,16 @@ def test_safetensors_holds_the_state(method, tmp_path):
 
 @pytest.mark.parametrize("method", [ROBUST, Method("rlw")], ids=str)
 def test_a_state_loaded_key_by_key(method):
-    """As Hugging Face's `from_pretrained` does: each tensor becomes that of the module that has it."""
-    owner, twin = Owner(method).to(DEVICE), Owner(method).to(DEVICE)
+    """As Hugging Face's `from_pretrained` does: each tensor becomes that of a module made without memory."""
+    owner = Owner(method).to(DEVICE)
     advance(owner.balancer, owner, range(3))
-    for key, value in owner.state_dict().items():
+    with torch.device("meta"):
+        twin = Owner(method, MultiTask())
+    for key, value in through_a_file(owner.state_dict()).items():
         path, _, name = key.rpartition(".")
         twin.get_submodule(path).load_state_dict({name: value}, strict=False, assign=True)
     assert_same(owner.balancer.state_dict(), twin.balancer.state_dict())
+    assert_same(advance(owner.balancer, owner, range(5, 8)), advance(twin.balancer, twin, range(5, 8)))
     broken = _with(UNIFORM.create(mlp().trunk).state_dict())["memory._extra_state"]
     with pytest.raises(ValueError, match="method 'uniform'"):
         twin.balancer.memory.load_state_dict({"_extra_state": broken}, strict=False, assign=True)
@@ -246,9 +250,9 @@ def test_messages_name_what_differs():
 class Owner(nn.Module):
     """A model that owns its balancer."""
 
-    def __init__(self, method):
+    def __init__(self, method, inner=None):
         super().__init__()
-        self.inner = mlp()
+        self.inner = inner or mlp()
         self.balancer = method.create(self.inner.trunk)
 
     def forward(self, x):

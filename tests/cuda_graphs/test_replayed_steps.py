@@ -337,6 +337,16 @@ def test_copies_of_the_balancer_are_not_moved_by_replayed_steps(recorder):
     assert all(torch.equal(one.weights, before) for one in copies)
 
 
+def test_replayed_steps_are_the_last_step_and_are_looked_at(recorder):
+    _, ours, replay = both()
+    for batch in batches(6):
+        assert ours.take(replay, *batch) is ours.balancer.last_step
+    x, targets = batches(1)[0]
+    with pytest.warns(UserWarning, match="every task of a step was left out"):
+        ours.take(replay, x * torch.nan, targets)
+    assert recorder[0].replays == 4
+
+
 def test_a_saved_state_stays_what_it_was(recorder):
     _, ours, replay = both()
     given = batches(8)
