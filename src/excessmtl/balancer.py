@@ -331,8 +331,7 @@ class Balancer(nn.Module):
             self._pending.clear()
             memory.steps += 1
         self._losses_so_far = outcome.step.losses if call.accumulate else None
-        if self._interrupted:
-            self._interrupted = False
+        self._interrupted = False
         return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:

@@ -34,12 +34,13 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
         for leaf in without:
             leaf.grad = None
         # Leaves below z that are not in `shared` are looked for now: what they held before is not known.
-        below = {id(leaf): leaf for leaf in leaves_among(nodes_below(plan.representations))}
-        others = [leaf for key, leaf in below.items() if key not in set(map(id, touched))]
+        known = set(map(id, touched))
+        others = [leaf for leaf in leaves_among(nodes_below(plan.representations)) if id(leaf) not in known]
         if len(without) < len(touched) or any(leaf.grad is not None for leaf in others):
             error.add_note(
                 "The balancer's state is as it was before this step, but part of the step may have been added to "
-                "gradients that were there already: zero the gradients before going on."
+                "gradients that were there already, or that are not of shared parameters or heads: zero the gradients "
+                "before going on."
             )
         raise
 
@@ -67,8 +68,9 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
     at_leaves: list[Tensor | None] = []
     for target, gradient in parts:
         if isinstance(target, Representation):
-            roots.append(target.edge)
-            at_roots.append(gradient)
+            edge, delivered = target.delivered(gradient)
+            roots.append(edge)
+            at_roots.append(delivered)
         else:
             leaves.append(target)
             at_leaves.append(gradient)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, Node
+from torch.autograd.graph import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES = {
@@ -180,8 +180,8 @@ def when_backward_ends(callback: Callable[[], None]) -> None:
         _queue_callback(callback)
 
 
-def linear_layer(node: Node) -> tuple[int, Tensor] | None:
-    """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and the right matrix as applied.
+def linear_layer(node: Node) -> tuple[int, Tensor, Tensor] | None:
+    """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and both matrices as applied.
 
     None for any other node. Autograd's own error where one of the matrices has been overwritten since.
     """
@@ -189,16 +189,23 @@ def linear_layer(node: Node) -> tuple[int, Tensor] | None:
     if name not in _LINEAR_INPUT or getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1:
         return None
     try:
-        getattr(node, _LINEAR_INPUT[name])
+        left: Tensor = getattr(node, _LINEAR_INPUT[name])
         right: Tensor = node._saved_mat2  # type: ignore[attr-defined]
     except AttributeError:
         return None
-    return int(name == "AddmmBackward0"), right
+    return int(name == "AddmmBackward0"), left, right
+
+
+def has_hooks(tensor: Tensor | None) -> bool:
+    """Whether somebody waits for the gradient of a tensor that is not a leaf."""
+    if tensor is None or tensor.is_leaf:
+        return False
+    return bool(getattr(tensor, "_backward_hooks", None)) or tensor.retains_grad
 
 
 def gradient_entries(node: Node) -> int:
     """How many entries the gradients have that arrive at a node; 0 where torch does not tell."""
-    return sum(math.prod(one.shape) for one in getattr(node, _SIZES, ()))
+    return sum(math.prod(one.shape) for one in getattr(node, _SIZES, ()) if not one.is_nested_tensor)
 
 
 def arriving_shape(node: Node) -> tuple[int, ...] | None:
@@ -278,11 +285,6 @@ def tables(module: nn.Module) -> list[Any] | None:
     """The dictionaries in which a module keeps its own parameters and submodules; None where torch has others."""
     found = [getattr(module, name, None) for name in ("_parameters", "_modules")]
     return None if None in found else found
-
-
-def output_edge(node: Node) -> GradientEdge:
-    """Where the gradient of a node's first output arrives."""
-    return GradientEdge(node, 0)
 
 
 def outside_compiled_code(function: F) -> F:

@@ -71,6 +71,15 @@ class Representation:
         """What was found or given in the graph, where this is a part of it."""
         return self
 
+    @property
+    def edges(self) -> list[Any]:
+        """All places where it is in the graph."""
+        return [self.edge]
+
+    def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
+        """Where in the graph its gradient enters, and as what."""
+        return self.edge, gradient
+
     def in_whole(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
         """Where a tensor may be alive that this gradient can be given to, and what it is there."""
         return self, gradient
@@ -115,13 +124,19 @@ def representation(z: T) -> T:
     compiled in two parts, up to here and from here on. `z`: a tensor, or tensors in nested tuples, lists, mappings and
     dataclasses.
     """
-    _note_marked(z)
+    if torch.is_grad_enabled():
+        _note_marked(z)
     return z
 
 
-@private_torch.outside_compiled_code
 def note_outputs(module: nn.Module, args: Any, output: Any) -> None:
-    """A forward hook: note every output of the module at its node in the graph."""
+    """A forward hook: note every output of the module at its node in the graph, where there is one."""
+    if torch.is_grad_enabled():  # else compiled code need not be interrupted
+        _note_of_module(module, output)
+
+
+@private_torch.outside_compiled_code
+def _note_of_module(module: nn.Module, output: Any) -> None:
     module = private_torch.original_of(module)
     private_torch.note_data_parallel(module)
     _note(id(module), output)

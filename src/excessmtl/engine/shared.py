@@ -248,18 +248,15 @@ class _Watch:
     """
 
     def __init__(self, module: nn.Module, compiled: nn.Module | None) -> None:
-        hooks = (
-            {module: note_outputs}
-            if compiled is None
-            else {
-                module: note_outputs_unless_compiled,
-                compiled: note_outputs,
-            }
-        )
+        hooks = {module: note_outputs}
+        if compiled is not None:
+            hooks = {module: note_outputs_unless_compiled, compiled: note_outputs}
         self.handles: list[RemovableHandle] = []
+        living = [handle for watch in _watches.values() for handle in watch.handles]
         for called, note in hooks.items():
+            known = {handle.id for handle in living if handle.hooks_dict_ref() is called._forward_hooks}
             for key, hook in list(called._forward_hooks.items()):
-                if hook is note:  # a copy of the module has a copy of the hook, and nobody to remove it
+                if hook is note and key not in known:  # a copy of the module has a copy, which nobody removes
                     del called._forward_hooks[key]
             self.handles.append(called.register_forward_hook(note))
         self.users = 0

@@ -17,13 +17,15 @@ from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, grou
 from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
-from excessmtl.fast.selection import through_selection
+from excessmtl.fast.selection import Selected, through_selection
 from excessmtl.fast.separate_heads import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
 
 WAYS = frozenset({"linear heads", "large maps", "separate heads", "selection", "losses only"})
+_SELECTION_TRIES = 3
+"""Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
 _HOOK_CHECKS = 2
 """Steps in which hooks on the nodes of linear heads are looked for: whoever has them has them from the beginning."""
 
@@ -46,8 +48,8 @@ class FastEngine:
         self.thresholds, self.ways = thresholds or Thresholds(), ways
         self.trunk = Trunk(tasks_at_once, self.thresholds)
         self._hook_checks = _HOOK_CHECKS
-        self._sequences = True
-        """Whether the last representation was a sequence, so that selected positions of it are looked for."""
+        self._selections_tried = 0
+        """In how many steps selected positions were looked for in vain since they were last found."""
         self._last_losses: list[weakref.ref[Tensor]] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,12 +77,18 @@ class FastEngine:
         find, shared = call.find_representation, call.shared.ids
         if find is None:
             return None
-        heads = None
-        if self._sequences and "selection" in self.ways and call.takes_vectors and not fsdp.in_use():
-            heads = find_separate_heads(call.losses, shared, through_selection(find))
-        heads = heads or find_separate_heads(call.losses, shared, find)
-        self._sequences = heads is None or heads.representation.whole.stored.ndim == 3
-        return heads
+        if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and call.takes_vectors:
+            self._selections_tried += 1
+            heads = None if fsdp.in_use() else find_separate_heads(call.losses, shared, through_selection(find))
+            if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, call):
+                self._selections_tried = 0
+                return heads
+        return find_separate_heads(call.losses, shared, find)
+
+    def _can_deliver(self, heads: SeparateHeads, call: Call) -> bool:
+        """Whether one selection serves all tasks, or each has its own and the trunk is passed once."""
+        once = len(heads.representation.edges) == 1
+        return once or (call.probe is not Probe.SHARED and heads.own_edges is not None)
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""

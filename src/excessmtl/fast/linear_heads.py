@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import hooks_disabled, is_cast, linear_layer, output_edge, release_saved
+from excessmtl.engine.private_torch import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
 from excessmtl.engine.tensors import index_of, zero_unless
 from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
@@ -34,7 +34,11 @@ class Linear(NamedTuple):
     bias: Tensor | None
     applied: Tensor
     """[features, outputs]: the weight as it was applied."""
-    outputs: int
+
+    @property
+    def outputs(self) -> int:
+        """How many it has."""
+        return self.applied.shape[1]
 
 
 def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
@@ -46,12 +50,12 @@ def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
     if any(above and layer is None for above, layer in zip(heads.entries, found, strict=True)):
         return None
     layers = [layer for layer in found if layer is not None]
-    tensors = [z, *(layer.applied for layer in layers)]
+    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
     if any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
         return None
     samples, features = z.shape
     few = sum(layer.outputs for layer in layers) * (samples + features) <= len(layers) * samples * features
-    return found if few and len({layer.weight.dtype for layer in layers}) == 1 else None
+    return found if few and len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) == 1 else None
 
 
 def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
@@ -64,7 +68,11 @@ def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear 
         positions = [position]
     if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
         return None
-    place, applied = found
+    place, taken, applied = found
+    # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
+    own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
+    if has_hooks(applied) or has_hooks(applied._base) or (not own and has_hooks(taken)):
+        return None
     inputs = [child for child, _ in node.next_functions]
     transposed = inputs[place + 1]
     if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
@@ -72,12 +80,11 @@ def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear 
     weight = _parameter(transposed.next_functions[0][0], repeated)
     if weight is None or weight.shape != applied.shape[::-1]:
         return None
-    outputs = applied.shape[1]
     if place == 0 or inputs[0] is None:
-        return Linear(node, weight, None, applied, outputs)
+        return Linear(node, weight, None, applied)
     bias = _parameter(inputs[0], repeated)
-    fits = bias is not None and bias.shape == (outputs,) and bias.dtype == weight.dtype
-    return Linear(node, weight, bias, applied, outputs) if fits else None
+    fits = bias is not None and bias.shape == (applied.shape[1],) and bias.dtype == weight.dtype
+    return Linear(node, weight, bias, applied) if fits else None
 
 
 def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
@@ -131,7 +138,7 @@ def backward_to_outputs(
     above = [leaf for own in leaves for leaf in own]
     with hooks_disabled(above):
         # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
-        found = gradients_from(losses, [*(output_edge(layer.node) for layer in present), *above])
+        found = gradients_from(losses, [*(GradientEdge(layer.node, 0) for layer in present), *above])
     remaining = iter(found)
     arrived = [None if layer is None else next(remaining) for layer in layers]
     return Factored.of(heads.representation.stored, layers, arrived), by_task(leaves, found[len(present) :])
@@ -152,7 +159,7 @@ class Factored(AtRepresentation):
     leaves: Sequence[tuple[Tensor, Tensor | None] | None]
     """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
     dtype: torch.dtype
-    """Of the weights, in which everything is computed: autocast may have applied them in another."""
+    """In which everything is computed: the wider of that of the weights and that in which they were applied."""
     ok: Tensor | None = None
     """[m] bool: which tasks count, once that is known."""
 
@@ -162,7 +169,8 @@ class Factored(AtRepresentation):
         pairs = list(zip(layers, arrived, strict=True))
         leaves = [None if layer is None or one is None else (layer.weight, layer.bias) for layer, one in pairs]
         present = [layer for layer in layers if layer is not None]
-        applied, dtype = [layer.applied for layer in present], present[0].weight.dtype
+        applied = [layer.applied for layer in present]
+        dtype = torch.promote_types(present[0].weight.dtype, applied[0].dtype)
         sizes = tuple([0 if layer is None else layer.outputs for layer in layers])
         return cls(z, arrived, applied, sizes, leaves, dtype)
 
@@ -244,9 +252,9 @@ class Factored(AtRepresentation):
         split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
         for task, (pair, at_weight, at_bias) in enumerate(zip(self.leaves, *split, strict=True)):
             if pair is not None:
-                found.append((task, pair[0], at_weight))
+                found.append((task, pair[0], at_weight.to(pair[0].dtype)))
                 if pair[1] is not None:
-                    found.append((task, pair[1], at_bias))
+                    found.append((task, pair[1], at_bias.to(pair[1].dtype)))
         return found
 
     def statistics(self) -> "Factored":

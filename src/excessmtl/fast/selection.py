@@ -5,6 +5,7 @@ stands for z: the gradients of the others are zero, and need no memory.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,15 +21,31 @@ _POSITIONS = 1
 class Selected(Representation):
     """One position of a representation."""
 
-    selected_from: Representation
+    sequence: Representation
     position: int
-    edges: list[GradientEdge]
-    """Where it is in the graph: once, or once for every head that selects it anew."""
+    found: list[GradientEdge]
+    """Once, where heads share one selection, or once for every head that selects the position anew."""
 
     @property
     def whole(self) -> Representation:
         """The sequence."""
-        return self.selected_from
+        return self.sequence
+
+    @property
+    def edges(self) -> list[Any]:
+        """All places where it is in the graph."""
+        return self.found
+
+    def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
+        """At the one selection, whose hooks then act as those of z do, or at the sequence where there are several."""
+        if len(self.found) == 1:
+            return self.edge, gradient
+        sequence, filled = self.in_whole(gradient)
+        return sequence.edge, filled
+
+    def without_graph(self) -> Representation:
+        """A copy of the values, which does not keep those of the other positions."""
+        return Representation(None, self.values.clone(), None, _nowhere)
 
     def in_whole(self, gradient: Tensor) -> tuple[Representation, Tensor]:
         """The whole representation, and its gradient where the selected position has this one."""
@@ -55,8 +72,8 @@ def through_selection(find: FindRepresentation) -> FindRepresentation:
         key, edge = (id(whole), where[1]), GradientEdge(node, 0)
         if key not in selected:
             selected[key] = Selected(edge, whole.stored.select(*where), whole.version, _nowhere, whole, where[1], [])
-        if edge not in selected[key].edges:
-            selected[key].edges.append(edge)
+        if edge not in selected[key].found:
+            selected[key].found.append(edge)
         return selected[key]
 
     return look

@@ -18,7 +18,6 @@ from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import gradients_at, hooks_disabled
 from excessmtl.engine.representation import FindRepresentation, Representation
 from excessmtl.engine.tensors import dense
-from excessmtl.fast.selection import Selected
 
 Losses = Sequence[Tensor | None]
 Pairs = list[list[tuple[Tensor, Tensor]]]
@@ -27,7 +26,7 @@ Store = Callable[[int, Tensor], None]
 """Takes a gradient that arrived at z for a task; there may be several for one task."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SeparateHeads:
     """What lies above z, per task."""
 
@@ -39,6 +38,17 @@ class SeparateHeads:
     """Nodes to which several edges lead."""
     users: dict[Node, tuple[Node, int]]
     """The node above each node, and which of its inputs it is; of several, the one found first."""
+
+    @cached_property
+    def own_edges(self) -> dict[Node | None, int] | None:
+        """The nodes at which z is found, and whose each is; None where tasks share one."""
+        owners: dict[Node | None, int] = {}
+        for task, above in enumerate(self.entries):
+            for node, positions in above.items():
+                for position in positions:
+                    if owners.setdefault(node.next_functions[position][0], task) != task:
+                        return None
+        return owners
 
 
 @dataclass
@@ -78,10 +88,8 @@ class SeparatePlan(Plan):
         return [self.heads.representation.whole]
 
 
-def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation | None) -> SeparateHeads | None:
+def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation) -> SeparateHeads | None:
     """The heads, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
-    if find is None:
-        return None
     owner: dict[Node, int] = {}
     z: Representation | None = None
     entries: list[dict[Node, list[int]]] = [{} for _ in losses]
@@ -148,9 +156,10 @@ class _Collector:
 def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Store, retain_graph: bool) -> Pairs:
     """One backward pass: hands the tasks' gradients at z to `store`, and returns those at their own leaves."""
     leaves = [leaf for own in heads.leaves for leaf in own]
-    representation = heads.representation
-    edges: list[Any] = representation.edges if isinstance(representation, Selected) else [representation.edge]
-    z = representation.tensor()
+    edges = heads.representation.edges
+    if len(edges) > 1:
+        return _backward_to_selections(losses, heads, store, retain_graph, leaves)
+    z = heads.representation.tensor()
     # The hooks of a z that nobody holds cannot be disabled, and some overwrite what they see.
     collector = _Collector(store, torch.clone if z is None else _itself)
     hooks = [
@@ -164,6 +173,20 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
     finally:
         for hook in hooks:
             hook.remove()
+    return by_task(heads.leaves, found[1:])
+
+
+def _backward_to_selections(
+    losses: Losses, heads: SeparateHeads, store: Store, retain_graph: bool, leaves: list[Tensor]
+) -> Pairs:
+    """The same where every head has selected its part of z itself: what arrives there is the gradient of its task."""
+    edges, owners = heads.representation.edges, heads.own_edges
+    assert owners is not None
+    with hooks_disabled(leaves):
+        found = gradients_from(losses, [*edges, *leaves], retain_graph)
+    for edge, gradient in zip(edges, found, strict=False):
+        if gradient is not None:
+            store(owners[edge.node], dense(gradient))
     return by_task(heads.leaves, found[len(edges) :])
 
 

@@ -63,7 +63,7 @@ class DTP(Rule):
         measured = state["measured"] | (seen.ok & given)
         # The two kinds of indicator do not mix: the first real one replaces what stood in for it.
         fresh = seen.ok & (given | ~measured)
-        rate = torch.where(state["observed"] & (state["measured"] | ~given), self.rate, 1.0)
+        rate = torch.where(state["observed"] & (state["measured"] | ~given), constant([self.rate], indicator), 1)
         average = rate * indicator.clamp(_SMALLEST, 1) + (1 - rate) * state["average"]
         average = torch.where(fresh, average, state["average"])
         observed = state["observed"] | seen.ok
