@@ -97,7 +97,8 @@ class Replay:
         for leaf in self._known():
             leaf.grad = None
         losses, options = losses_and_options(self.compute(*batch))
-        for leaf in leaves_among(nodes_of(losses.values())):
+        roots = [losses] if isinstance(losses, Tensor) else losses.values()
+        for leaf in leaves_among(nodes_of(roots)):
             if id(leaf) not in self._leaves:
                 leaf.grad, self._leaves[id(leaf)] = None, leaf
         return self.balancer.backward(losses, **options)
