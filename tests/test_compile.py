@@ -1,6 +1,7 @@
 """Compiled models: a step is the one of the uncompiled model, to rounding, whichever part is compiled and how."""
 
 import copy
+import gc
 import pickle
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
@@ -446,3 +447,26 @@ def test_a_copy_of_a_compiled_model(how):
     pair["balancer"].backward(losses_of(pair["model"](x), targets))
     assert all(parameter.grad is not None for parameter in pair["model"].parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.slow
+def test_two_compiled_forms_of_one_trunk_have_a_balancer_each():
+    model = model_of()
+    forms = [torch.compile(model.trunk, backend="aot_eager") for _ in range(2)]
+    first, second = (ROBUST.create(form) for form in forms)
+    del second
+    gc.collect()
+    x, targets = batch()
+    first.backward(losses_of(model(x), targets))
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("marked", [False, True])
+def test_without_gradients_compiled_code_is_not_interrupted(marked):
+    model = model_of(mark=marked)
+    _balancer = ROBUST.create(model.trunk)
+    x, _ = batch()
+    with torch.no_grad():
+        whole = torch.compile(model, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(whole(x), model(x))

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
+import excessmtl
 from models import (
     BATCH,
     DEVICE,
@@ -343,3 +344,16 @@ def test_options_the_robust_estimator_refuses():
     for option in ("step_size", "normalize", "warmup_steps"):
         with pytest.raises(ValueError, match=option):
             ROBUST.create(nn.Linear(2, 2), **{option: 1})
+
+
+def test_losses_that_are_kept_keep_no_representation_below_a_marked_one():
+    trunk, between, head = (nn.Linear(4, 4).to(DEVICE) for _ in range(3))
+    balancer = excessmtl.create("uniform", tasks=["a", "b"], shared=trunk)
+    kept = []
+    for _ in range(3):
+        z = trunk(torch.randn(8, 4, device=DEVICE))
+        pooled = excessmtl.representation(between(z).tanh())
+        losses = {"a": head(pooled).mean(), "b": pooled.square().mean()}
+        balancer.backward(losses)
+        kept.append(losses)
+        assert "excessmtl.representation" not in z.grad_fn.metadata

@@ -487,6 +487,49 @@ def test_autocast(method, heads, trunk):
         compare(method, model, rtol=0.05)
 
 
+def hooked_cast(z, weight):
+    taken = z.double()
+    taken.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(taken, weight.double().t())
+
+
+def hooked_weight_cast(z, weight):
+    applied = weight.double()
+    applied.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(z.double(), applied.t())
+
+
+def hooked_transposed_weight(z, weight):
+    applied = weight.t()
+    applied.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(z, applied)
+
+
+class By(nn.Linear):
+    """A layer that is applied in a way of the test's."""
+
+    def __init__(self, apply, dtype=torch.float32):
+        super().__init__(WIDTH, 2, bias=False, dtype=dtype)
+        self.apply_by = apply
+
+    def forward(self, z):
+        return self.apply_by(z, self.weight).float()
+
+
+@pytest.mark.parametrize("apply", [hooked_cast, hooked_weight_cast, hooked_transposed_weight])
+@pytest.mark.parametrize("method", METHODS[:3], ids=str)
+def test_hooks_between_a_layer_and_its_leaves_act(method, apply):
+    compare(method, model_of([lambda: By(apply), linear, linear]).to(DEVICE))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("method", METHODS[:3], ids=str)
+def test_leaves_of_half_precision_that_are_widened(method, dtype):
+    """Small gradients, which float16 would lose."""
+    heads = [lambda: By(lambda z, weight: 1e-2 * torch.mm(z, weight.float().t()), dtype)] * 3
+    compare(method, model_of(heads).to(DEVICE), rtol=5e-3)
+
+
 def factored(left, right, sizes):
     columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
     rows = [one.t() for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]

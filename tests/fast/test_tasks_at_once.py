@@ -441,6 +441,24 @@ def test_the_size_of_a_trunk_is_what_arrives_at_its_nodes():
     assert graph_below(given([z])(z.grad_fn, 0), {id(layer.weight)}) is None, "a leaf that is not shared"
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_in_the_trunk():
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, parts):
+            return torch.nested.to_padded_tensor(self.layer(torch.nested.nested_tensor(parts)), 0.0)
+
+    trunk, head = Padded().to(DEVICE), nn.Linear(4, 2).to(DEVICE)
+    balancer = PAPER.create(trunk, tasks=["a", "b"])
+    z = trunk([torch.ones(2, 3, device=DEVICE), torch.ones(4, 3, device=DEVICE)])
+    first, second = head(z.mean(1)).unbind(1)
+    balancer.backward({"a": first.mean(), "b": second.square().mean()})
+    assert trunk.layer.weight.grad.isfinite().all()
+
+
 def test_an_error_in_the_model_is_reported_as_it_is():
     def fail(gradient):
         raise KeyError("mine")

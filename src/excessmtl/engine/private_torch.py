@@ -180,7 +180,7 @@ def when_backward_ends(callback: Callable[[], None]) -> None:
         _queue_callback(callback)
 
 
-def linear_layer(node: Node) -> tuple[int, Tensor, Tensor] | None:
+def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and both matrices as applied.
 
     None for any other node. Autograd's own error where one of the matrices has been overwritten since.
@@ -189,8 +189,8 @@ def linear_layer(node: Node) -> tuple[int, Tensor, Tensor] | None:
     if name not in _LINEAR_INPUT or getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1:
         return None
     try:
-        left: Tensor = getattr(node, _LINEAR_INPUT[name])
-        right: Tensor = node._saved_mat2  # type: ignore[attr-defined]
+        left: Tensor | None = getattr(node, _LINEAR_INPUT[name])
+        right: Tensor | None = node._saved_mat2  # type: ignore[attr-defined]
     except AttributeError:
         return None
     return int(name == "AddmmBackward0"), left, right

@@ -22,6 +22,8 @@ _NOTE = "excessmtl.representation"
 _USED = "excessmtl.used"
 _MARKED = 0
 """Stands in a note for `representation`, where otherwise the id of a module stands."""
+_NEARBY = 50
+"""Nodes below a marked tensor in which notes of a module are looked for."""
 _any_marked = False
 """Whether `representation` has been called at all."""
 _noted: set[str] = set()
@@ -199,11 +201,18 @@ def given(tensors: list[Tensor]) -> FindRepresentation:
 
 def forget(representations: Iterable[Representation]) -> None:
     """Drop the notes, which would keep z in memory for as long as somebody keeps the losses."""
-    for one in representations:
-        if one.edge is not None:
-            metadata: dict[str, Any] = one.edge.node.metadata  # type: ignore[assignment]  # a property
-            metadata.pop(_NOTE, None)
-            metadata[_USED] = True
+    found = [one.edge.node for one in representations if one.edge is not None]
+    for node in found:
+        metadata: dict[str, Any] = node.metadata  # type: ignore[assignment]  # a property
+        metadata.pop(_NOTE, None)
+        metadata[_USED] = True
+    # An output of the shared module may lie a little below what was marked, with a note of its own.
+    seen = set(found)
+    for node in found if _any_marked else ():  # grows while it is read
+        below = [child for child, _ in node.next_functions if child is not None and child not in seen]
+        found.extend(below[: max(0, _NEARBY - len(found))])
+        seen.update(below)
+        node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
 
 
 def used(node: Node) -> bool:

@@ -69,6 +69,8 @@ def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear 
     if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
         return None
     place, taken, applied = found
+    if taken is None or applied is None:  # not saved: the other one wants no gradient
+        return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
     own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
     if has_hooks(applied) or has_hooks(applied._base) or (not own and has_hooks(taken)):
