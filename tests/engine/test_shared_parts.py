@@ -115,7 +115,7 @@ def test_copies_of_a_balancer_with_several_modules(together):
 
 
 def test_a_pickled_balancer_with_several_modules():
-    model = Experts()
+    model = Experts().to(DEVICE)
     model, balancer = pickle.loads(pickle.dumps((model, ROBUST.create(model.experts))))
     x, targets = batch()
     check_backward(balancer, losses_of(model(x), targets), model, model.experts)
@@ -132,7 +132,7 @@ def test_hooks_go_with_the_balancer():
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler itself
 def test_a_compiled_module_in_a_list():
-    model = Tokens()
+    model = Tokens().to(DEVICE)
     compiled = torch.compile(model.neck, backend="eager")
     balancer = ROBUST.create([model.encoder, compiled])
     x, targets = batch()
