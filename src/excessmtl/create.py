@@ -79,7 +79,8 @@ def create(
     Args:
         name: A method, e.g. "excess", "uniform", "mgda"; `list_methods()` has all names.
         tasks: The names of the tasks, in the order of every tensor that a step reports.
-        shared: The modules, or the parameters, that all tasks share; `z="encoder"` names a part of a model.
+        shared: The modules, or the parameters, that all tasks share.
+        z: With the whole model as `shared`: the name of the part that all tasks share, e.g. "encoder".
         heads: What a task's own parameters get: the gradient of its "weighted" or of its "unweighted" loss.
         every: Ask the method at every k-th step only; in between the weights stay.
         scale: What the multipliers sum to: the number of tasks ("sum", the default) or 1 ("mean"); or a factor.
