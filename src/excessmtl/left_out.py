@@ -18,9 +18,9 @@ IN_A_ROW = 10
 _FIRST, _EVERY = 4, 16
 """On a CUDA device the first steps are looked at, and then one of so many: each look takes the host some time."""
 _REMEDY = (
-    "Targets that are NaN where a label is missing make the loss NaN: excessmtl.losses.by_task(outputs, targets, "
-    "tasks) leaves them out, and a task without labels in the batch may be None. If no label is missing, look for inf "
-    "or NaN in the inputs, or lower the learning rate"
+    "Targets that are NaN where a label is missing make the loss NaN: leave them out by losses, mask = "
+    "excessmtl.losses.by_task(outputs, targets, tasks), and pass both, backward(losses, mask=mask). If no label is "
+    "missing, look for inf or NaN in the inputs, or lower the learning rate"
 )
 
 
