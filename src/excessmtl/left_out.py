@@ -19,8 +19,9 @@ _FIRST, _EVERY = 4, 16
 """On a CUDA device the first steps are looked at, and then one of so many: each look takes the host some time."""
 _REMEDY = (
     "Targets that are NaN where a label is missing make the loss NaN: leave them out by losses, mask = "
-    "excessmtl.losses.by_task(outputs, targets, tasks), and pass both, backward(losses, mask=mask). If no label is "
-    "missing, look for inf or NaN in the inputs, or lower the learning rate"
+    "excessmtl.losses.by_task(outputs, targets, tasks), and pass both, backward(losses, mask=mask); or pass None for a "
+    "task without labels in the batch. If no label is missing, look for inf or NaN in the inputs, or lower the "
+    "learning rate"
 )
 
 
