@@ -197,9 +197,8 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     }
 
 
-@pytest.mark.parametrize("arguments", [["--quick"], ["--quick", "--method", "uniform"]], ids=["default", "uniform"])
-def test_the_transformer_example(arguments):
-    command = [sys.executable, ROOT / "examples/transformer.py", *arguments]
+def test_the_transformer_example():
+    command = [sys.executable, ROOT / "examples/transformer.py", "--quick"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert found.returncode == 0, found.stderr
     assert "epoch 1: weights/top_left" in found.stdout

@@ -85,7 +85,9 @@ def whole(tmp_path_factory):
     return folder, time.monotonic() - started
 
 
-@pytest.mark.parametrize("moment", [0.35, 0.6, 0.85])
+@pytest.mark.parametrize(
+    "moment", [pytest.param(0.35, marks=pytest.mark.slow), 0.6, pytest.param(0.85, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, moment):
     folder, seconds = whole
     command = [sys.executable, "-m", "excessmtl", *map(str, KILLED), "--out", str(tmp_path / "run"), "--resume"]
