@@ -227,3 +227,8 @@ def test_files_and_import_paths_make_plain_folder_names():
     for folder in folders:
         assert len(folder.parts) == 4
         assert all(part == part.strip(".") and ":" not in part for part in folder.parts)
+
+
+def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():
+    demo = read_study(Path(__file__).parents[2] / "studies" / "demo.yaml")
+    assert {run.benchmark_options.get("bundled") for run in demo.runs} == {True}
