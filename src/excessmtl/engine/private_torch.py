@@ -69,12 +69,16 @@ https://github.com/pytorch/pytorch/blob/main/tools/autograd/derivatives.yaml
 
 def missing() -> list[str]:
     """The names that the installed torch no longer has."""
-    lost = [name for name in NAMES if not name.startswith(("nn.Module", "OptimizedModule")) and not _has(name)]
-    lost += [] if hasattr(torch.compile(nn.Identity(), backend="eager"), "_orig_mod") else ["OptimizedModule._orig_mod"]
+    compiled = torch.compile(nn.Identity(), backend="eager")  # first: it imports what the names below are in
+    lost = [] if hasattr(compiled, "_orig_mod") else ["OptimizedModule._orig_mod"]
+    lost += [name for name in NAMES if not name.startswith(("nn.Module", "OptimizedModule")) and not _has(name)]
     lost += [f"nn.Module.{table}" for table in ("_parameters", "_modules") if not hasattr(nn.Module(), table)]
     node = torch.addmm(torch.zeros(2), torch.zeros(3, 2), torch.zeros(2, 2, requires_grad=True)).grad_fn
     fields = ("_saved_mat1", "_saved_mat2", "_saved_beta", "_saved_alpha")
-    return lost + [f"AddmmBackward0.{field}" for field in fields if not hasattr(node, field)]
+    lost += [f"AddmmBackward0.{field}" for field in fields if not hasattr(node, field)]
+    leaf = torch.zeros(2, 2, 2, requires_grad=True)
+    lost += [] if selection(leaf[:, 0].grad_fn) == (1, 0) else ["SelectBackward0"]  # type: ignore[arg-type]
+    return lost + ([] if is_cast(leaf.double().grad_fn) else ["ToCopyBackward0"])  # type: ignore[arg-type]
 
 
 def _has(name: str) -> bool:
