@@ -107,6 +107,8 @@ class Observation:
     """Representation only: the batches of one task, gradients zero where not ok."""
     samples_of_all: Sequence[Samples] = ()
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
+    heads: bool = True
+    """Whether any task has parameters of its own."""
     reduced: Tensor | None = None
     """Streaming: [m] what the rule's `reduce` made of each task's gradient; there are no rows then."""
     metrics: Tensor | None = None
