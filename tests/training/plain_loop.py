@@ -25,6 +25,7 @@ def train(
     noise_seed=None,
     exclude_true=False,
     redraw=False,
+    noise_kind="uniform",
     epochs=2,
     size=16,
     optimiser="adam",
@@ -47,7 +48,7 @@ def train(
         balancer = excessmtl.create(method, tasks=names, shared=trunks[names[0]], **(options or {}))
         total = len(names) if method == "dwa" else 1  # the weights of DWA sum to m as published
     clean, held_out = _fifth(world.train, seed) if method == "moml" else (world.train, None)
-    hit = Noise(noise, noisy, seed if noise_seed is None else noise_seed, exclude_true, redraw)
+    hit = Noise(noise, noisy, seed if noise_seed is None else noise_seed, exclude_true, redraw, noise_kind)
 
     def losses(inputs, targets):
         z = None if isinstance(inputs, dict) or alone else trunks[names[0]](inputs)

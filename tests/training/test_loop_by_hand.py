@@ -97,6 +97,7 @@ SAME_AS_PLAIN = {
     "noisy_tasks": ({"noisy_tasks": ("a", "c")}, {"noisy": ("a", "c")}),
     "noise_seed": ({"noise_seed": 11}, {"noise_seed": 11}),
     "exclude_true": ({"exclude_true": True}, {"exclude_true": True}),
+    "noise_kind": ({"noise_kind": "bias"}, {"noise_kind": "bias"}),
     "redraw_each_epoch": ({"redraw_each_epoch": True}, {"redraw": True}),
     "epochs": ({"epochs": 1}, {"epochs": 1}),
     "batch_size": ({"batch_size": 10}, {"size": 10}),

@@ -69,11 +69,19 @@ class RunData:
         return make_batches(split, self.config.batch_size, self.device, self.share, self.benchmark.workers)
 
     def _noisy(self, epoch: int) -> Split:
-        config = self.config
-        noise = Noise(
-            config.noise, config.noisy_tasks, config.noise_seed, config.exclude_true, config.redraw_each_epoch
-        )
-        return with_noise(self.clean, self.benchmark.tasks, noise, epoch)
+        return with_noise(self.clean, self.benchmark.tasks, noise_of(self.config), epoch)
+
+
+def noise_of(config: Resolved) -> Noise:
+    """The plan for the label noise of a run."""
+    return Noise(
+        level=config.noise,
+        tasks=config.noisy_tasks,
+        seed=config.noise_seed,
+        exclude_true=config.exclude_true,
+        redraw_each_epoch=config.redraw_each_epoch,
+        kind=config.noise_kind,
+    )
 
 
 def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
