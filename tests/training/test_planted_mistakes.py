@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).with_name("test_loop_by_hand.py")
-LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE = (
+LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE, CHOICE = (
     f"training/{name}.py"
-    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve")
+    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve", "choice")
 )
 METRICS = "benchmarks/metrics.py"
 
@@ -57,8 +57,8 @@ MISTAKES = {
     "limit_batches is ignored in evaluation": (LOOP, "batches, self.config.limit_batches)", "batches)"),
     "validation scores are those of the test split": (
         DATA,
-        '"validation": self.benchmark.validation',
-        '"validation": self.benchmark.test',
+        "split = self.benchmark.validation",
+        "split = self.benchmark.test",
     ),
     "the last, uneven batch is not evaluated": (
         BATCHES,
@@ -68,6 +68,9 @@ MISTAKES = {
     "losses of uneven batches count alike": (EVALUATE, "* len(target)", "* batches.size"),
     "noise is drawn by the run's seed": (DATA, "config.noise_seed,", "config.seed,"),
     "noise goes into the benchmark's own tasks": (DATA, "config.noisy_tasks,", "self.benchmark.noisy_tasks,"),
+    "validation labels are always clean": (DATA, "not self.config.noisy_validation or", "True or"),
+    "validation labels are always noisy": (DATA, "not self.config.noisy_validation or", "False or"),
+    "the epoch of the highest validation loss": (CHOICE, "min(finite, key", "max(finite, key"),
     "nmse is not normalised": (METRICS, "/ examples / variance.to(total.device)", "/ examples"),
     "nmse is normalised by the evaluated target": (
         EVALUATE,

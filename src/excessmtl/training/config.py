@@ -41,6 +41,8 @@ class RunConfig:
     redraw_each_epoch: bool = False
     noise_kind: str = UNIFORM
     """What bad labels look like; "uniform": what the kind of each task says."""
+    noisy_validation: bool = False
+    """Whether validation labels are as noisy as those of training: a choice by them is one that could be made."""
     epochs: int | None = None
     batch_size: int | None = None
     """Of all processes together."""

@@ -45,7 +45,7 @@ class RunData:
         self.device, self.share = device, share
         self.train = self._batches(self.noisy)
         self.held_out = None if self._set_aside is None else self._batches(self._set_aside)
-        splits = {"validation": self.benchmark.validation, "test": self.benchmark.test}
+        splits = {"validation": self._validation(), "test": self.benchmark.test}
         self.evaluated = {
             name: make_batches(
                 split, _EVALUATED_AT_ONCE * self.config.batch_size, device, workers=self.benchmark.workers
@@ -67,6 +67,12 @@ class RunData:
 
     def _batches(self, split: Split) -> Batches:
         return make_batches(split, self.config.batch_size, self.device, self.share, self.benchmark.workers)
+
+    def _validation(self) -> Split:
+        split = self.benchmark.validation
+        if not self.config.noisy_validation or not all(map(len, split.targets.values())):
+            return split
+        return with_noise(split, self.benchmark.tasks, noise_of(self.config), part="validation")
 
     def _noisy(self, epoch: int) -> Split:
         return with_noise(self.clean, self.benchmark.tasks, noise_of(self.config), epoch)
