@@ -22,8 +22,8 @@ from excessmtl.benchmarks.metrics import average
 from excessmtl.benchmarks.reading import split_of
 from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
 from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
+from excessmtl.sweeps.phases import run_study
 from excessmtl.sweeps.study import expand
-from excessmtl.sweeps.sweep import sweep as _sweep
 from excessmtl.training import checkpoint
 from excessmtl.training.config import SINGLE, RunConfig, read_config
 from excessmtl.training.loop import Run
@@ -112,6 +112,8 @@ def sweep(
     out: Path | str,
     noise: Sequence[float] = (0.0,),
     seeds: int | Sequence[int] = 1,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int | Sequence[int] = 1,
     jobs: int | None = None,
     backend: str = "loky",
     watcher: SweepWatcher | None = None,
@@ -119,6 +121,7 @@ def sweep(
 ) -> Outcome:
     """Run every combination that is not finished in `out`; what a study in YAML says, as arguments.
 
+    `tune` names values to try first for each method, such as {"learning_rate": [0.001, 0.003]}.
     Every worker loads its benchmark itself, so benchmarks are names, import paths or CSV files, not objects.
     """
     if any(isinstance(entry, Benchmark) for entry in benchmarks):
@@ -132,7 +135,11 @@ def sweep(
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "settings": settings,
     }
-    return _sweep(expand(plain, Path(out).name).runs, Path(out), jobs=jobs, backend=backend, watcher=watcher)
+    if tune is not None:
+        plain["tune"] = {name: list(values) for name, values in tune.items()}
+        plain["tune_seeds"] = tune_seeds if isinstance(tune_seeds, int) else list(tune_seeds)
+    _, outcome = run_study(expand(plain, Path(out).name), Path(out), jobs=jobs, backend=backend, watcher=watcher)
+    return outcome
 
 
 def collect(folder: Path | str) -> pd.DataFrame:

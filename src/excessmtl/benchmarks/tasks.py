@@ -87,6 +87,10 @@ class Draw:
     """Decides which examples are hit."""
     values: Generator
     """Decides what they get."""
+    directions: Generator | None = None
+    """Decides which functions of the inputs noise follows; the same for all splits."""
+    inputs: Tensor | None = None
+    """Of the task, where the noise depends on them."""
 
     def examples(self, target: Tensor) -> Tensor:
         """Indices of exactly the given share of the labelled examples, rounded."""
@@ -102,6 +106,16 @@ class Draw:
     def normal(self, shape: torch.Size, like: Tensor) -> Tensor:
         """Standard normal numbers of the type and device of `like`."""
         return torch.randn(shape, generator=self.values).to(like)
+
+    def projection(self) -> Tensor:
+        """[n] numbers of mean 0 and deviation 1: a random linear function of the inputs, another one each time."""
+        if self.inputs is None or self.directions is None:
+            raise ValueError("noise that depends on the inputs needs them as a tensor; choose another noise_kind")
+        direction = torch.randn(self.inputs[0].numel(), generator=self.directions).to(self.inputs.device)
+        # In blocks: 60,000 pictures as floating-point numbers would take much memory.
+        parts = [block.flatten(1).float() @ direction for block in torch.split(self.inputs, 4096)]
+        values = torch.cat(parts).double()
+        return (values - values.mean()) / values.std(correction=0).clamp(min=1e-12)
 
     def classes(self, truth: Tensor, count: int) -> Tensor:
         """For each true class one of `count` classes, drawn uniformly."""

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import yaml
 
+from excessmtl.benchmarks.noise_kinds import NOISE_KINDS, UNIFORM
+
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
 _CHOICES = {
@@ -16,6 +18,7 @@ _CHOICES = {
     "optimiser": ("adam", "adamw", "sgd"),
     "schedule": ("constant", "cosine"),
     "strategy": ("ddp", "fsdp"),
+    "noise_kind": NOISE_KINDS,
 }
 _LEAST = {"epochs": 1, "batch_size": 1, "limit_batches": 1, "devices": 1, "warmup_steps": 0}
 _SEEDS = 2**32
@@ -36,6 +39,10 @@ class RunConfig:
     """None: the run's seed."""
     exclude_true: bool = False
     redraw_each_epoch: bool = False
+    noise_kind: str = UNIFORM
+    """What bad labels look like; "uniform": what the kind of each task says."""
+    noisy_validation: bool = False
+    """Whether validation labels are as noisy as those of training: a choice by them is one that could be made."""
     epochs: int | None = None
     batch_size: int | None = None
     """Of all processes together."""
