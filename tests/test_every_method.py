@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 import excessmtl
+from excessmtl.methods.catalogue import CATALOGUE
 
 METHODS = [(name, {}) for name in excessmtl.list_methods()]
 METHODS += [("excess", {"estimator": "paper"}), ("excess", {"estimator": "paper", "probe": "representation"})]
@@ -170,5 +171,39 @@ def test_uniform_keeps_its_share_when_a_task_is_missing():
 def test_list_methods_is_the_documented_list():
     assert excessmtl.list_methods() == [
         "excess", "uniform", "static", "gradnorm", "mgda", "groupdro", "imtl", "imtl_l", "imtl_hybrid", "moml",
-        "uw", "dtp", "dwa", "rlw", "pcgrad", "cagrad", "graddrop", "nash",
+        "uw", "dtp", "dwa", "rlw", "pcgrad", "cagrad", "graddrop", "nash", "uw_so", "igb", "log_loss", "gls", "stch",
+        "famo",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", excessmtl.list_methods())
+def test_the_catalogue_tells_which_methods_are_free_of_the_scale_of_a_loss(name):
+    if name in RANDOM:
+        assert not CATALOGUE[name].scale_free
+        return
+    found = []
+    for scale in (1.0, 0.01):
+        model = Model(1, scale)
+        for step in range(3):
+            model.zero_grad()
+            if not step:
+                balancer = excessmtl.create(name, tasks=TASKS, shared=model.trunk)
+            balancer.backward(model.losses(step)[1])
+        found.append(torch.cat([p.grad.flatten() for p in model.trunk.parameters()]))
+    cosine = torch.cosine_similarity(found[0], found[1], dim=0)
+    assert (cosine > 0.999) == CATALOGUE[name].scale_free, cosine
+
+
+def test_losses_after_the_step():
+    model = Model(0)
+    balancer = excessmtl.create("famo", tasks=TASKS, shared=model.trunk)
+    balancer.backward(model.losses(0)[1])
+    with torch.no_grad():
+        again = {**model.losses(0)[1], "b": torch.tensor(torch.nan)}
+    before = balancer.state["logits"].clone()
+    balancer.after_step({**again, "a": 2 * again["a"]})  # "a" has become worse, "b" is not a number
+    moved = balancer.state["logits"] - before
+    assert moved[0] > 0 > moved[2]
+    assert moved[1] == 0
+    with pytest.raises(ValueError, match="after_step is not used by 'uniform'"):
+        excessmtl.create("uniform", tasks=TASKS, shared=model.trunk).after_step(again)

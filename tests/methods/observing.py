@@ -6,6 +6,7 @@ import excessmtl.methods
 from excessmtl.engine.observation import Observation, Sample
 
 LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
+LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo")
 GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
 FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash")
 """No memory: the weights of a step are a function of its gradients alone."""
@@ -13,6 +14,7 @@ VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]
 VARIANTS += [("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
 VARIANTS += [("mgda", {"solver": "frank-wolfe"}), ("groupdro", {"step_size": 2.0}), ("dwa", {"window": 2})]
 VARIANTS += [("nash", {"max_norm": None}), ("cagrad", {"rescale": 2, "c": 0.8}), ("uw", {"kinds": "classification"})]
+VARIANTS += [("igb", {"base_epoch": 0, "window": 1}), ("stch", {"warmup_epochs": 1, "window": 1, "mu": 0.1})]
 VARIANTS += [("dtp", {"gamma": 2.0, "rate": 1.0}), ("graddrop", {"leak": 0.5})]
 
 

@@ -30,6 +30,12 @@ BAD = [
     ("graddrop", {"leak": 2}, "leak.*2"),
     ("nash", {"max_norm": 0}, "max_norm.*0"),
     ("nash", {"probe": "losses"}, "probe.*losses"),
+    ("uw_so", {"temperature": 0}, "temperature.*0"),
+    ("igb", {"base_epoch": -1}, "base_epoch.*-1"),
+    ("stch", {"mu": 0}, "mu.*0"),
+    ("stch", {"warmup_epochs": 0}, "warmup_epochs.*0"),
+    ("famo", {"decay": -1}, "decay.*-1"),
+    ("famo", {"lower": [1]}, "lower has 1 values for 2 tasks"),
 ]
 
 

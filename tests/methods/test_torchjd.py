@@ -96,3 +96,34 @@ def test_dwa():
             torch.testing.assert_close(decision.weights, losses.grad)
         scalarizer.step()
         state = rule.end_epoch(state)
+
+
+def test_famo():
+    scalarizer, rule = scalarization.FAMO(3, weight_decay=1e-3), rule_of("famo", 3)
+    state = start(rule, 3)
+    torch.manual_seed(0)
+    for _ in range(20):
+        losses, after = (0.1 + torch.rand(3)).requires_grad_(), 0.1 + torch.rand(3)
+        scalarizer(losses).backward()
+        decision = rule.update(state, observe(torch.eye(3), losses.detach()))
+        torch.testing.assert_close(decision.weights, losses.grad, atol=1e-5, rtol=1e-4)
+        scalarizer.update(after)
+        state = rule.after_step(decision.state, after, torch.ones(3, dtype=torch.bool))
+
+
+def test_gls():
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        losses = torch.rand(4).requires_grad_()
+        scalarization.GeometricMean()(losses).backward()
+        torch.testing.assert_close(weights_of("gls", torch.eye(4), losses.detach()), losses.grad, atol=0, rtol=1e-4)
+
+
+def test_stch_after_its_warm_up():
+    """Theirs is the general form, of f = log(l / n) with weights of one."""
+    theirs, rule = scalarization.STCH(mu=0.5, weights=torch.ones(3)), rule_of("stch", 3, warmup_epochs=1, mu=0.5)
+    before = torch.tensor([1.0, 2.0, 0.5])
+    state = rule.end_epoch(rule.update(start(rule, 3), observe(torch.eye(3), before)).state)
+    losses = torch.tensor([0.3, 0.9, 0.4], requires_grad=True)
+    (3 * theirs((losses / before).log())).backward()
+    torch.testing.assert_close(rule.update(state, observe(torch.eye(3), losses.detach())).weights, losses.grad)

@@ -47,7 +47,7 @@ class Rule:
     simplex: ClassVar[bool] = True
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
+    """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     uses_host: ClassVar[bool] = False
@@ -99,6 +99,10 @@ class Rule:
 
     def lookahead(self, state: State) -> Tensor:
         """[m] multipliers of the trial step after which validation losses are taken (rules that use them)."""
+        raise NotImplementedError
+
+    def after_step(self, state: State, losses: Tensor, ok: Tensor) -> State:
+        """The state after the training loop has given the losses of the same batch after the step."""
         raise NotImplementedError
 
     def end_epoch(self, state: State) -> State:
