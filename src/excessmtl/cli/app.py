@@ -46,12 +46,13 @@ def _root(
 
 @app.command()
 def methods() -> None:
-    """The weighting methods."""
-    from excessmtl.methods import registry
+    """The weighting methods: what each needs, and what it is good for."""
+    from excessmtl.methods.catalogue import rows
 
-    table = Table("name", "what it does")
-    for name, factory in registry().items():
-        table.add_row(name, (factory.__doc__ or "").strip().splitlines()[0])
+    found = rows()
+    table = Table(*found[0])
+    for row in found:
+        table.add_row(*row.values())
     console.print(table)
 
 

@@ -31,6 +31,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    direction: Tensor | None = None
+    """[n] instead of the weighted sum: what the shared parameters get, side by side (rules with `directs`)."""
     finish: Callable[[], None] | None = None
     """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
@@ -47,7 +49,7 @@ class Rule:
     simplex: ClassVar[bool] = True
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
+    """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     uses_host: ClassVar[bool] = False
@@ -58,7 +60,9 @@ class Rule:
 
     It then has a `reduce`."""
     gated: ClassVar[bool] = False
-    """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+    """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
+    directs: ClassVar[bool] = False
+    """Whether the rule decides by `direction`; it then looks at all shared parameters, in every step."""
 
     @property
     def probe(self) -> Probe:
@@ -99,6 +103,10 @@ class Rule:
 
     def lookahead(self, state: State) -> Tensor:
         """[m] multipliers of the trial step after which validation losses are taken (rules that use them)."""
+        raise NotImplementedError
+
+    def after_step(self, state: State, losses: Tensor, ok: Tensor) -> State:
+        """The state after the training loop has given the losses of the same batch after the step."""
         raise NotImplementedError
 
     def end_epoch(self, state: State) -> State:
