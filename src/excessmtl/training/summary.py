@@ -47,6 +47,7 @@ def summarise(
         "method": config.method,
         "label": config.label,
         "options": dict(config.options),
+        "loss": config.loss,
         "noise": config.noise,
         "noise_kind": config.noise_kind,
         "noisy_validation": config.noisy_validation,
