@@ -155,3 +155,35 @@ def test_one_absurd_batch_does_not_stay_in_the_averages(size):
         balancer.backward(losses)
         assert balancer.weights.isfinite().all()
         assert all(value.isfinite().all() for value in balancer.state.values())
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_clean_tasks_that_share_every_parameter_stay_balanced(start, seed):
+    generator = torch.Generator().manual_seed(seed)
+    wanted = torch.randn(2, 5, generator=generator)
+    model = nn.Linear(5, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(start * torch.randn(1, 5, generator=generator))
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=model, scale="mean")
+    optimiser = torch.optim.SGD(model.parameters(), 0.05)
+    found = []
+    for _ in range(250):
+        inputs = torch.randn(32, 5, generator=generator)
+        outputs = model(inputs)[:, 0]
+        optimiser.zero_grad()
+        losses = {name: (outputs - inputs @ one).square().mean() for name, one in zip("ab", wanted, strict=True)}
+        found.append(balancer.backward(losses).weights)
+        optimiser.step()
+    assert torch.stack(found[-100:]).mean(0)[0].item() == pytest.approx(0.5, abs=0.08)
+
+
+def test_on_figure_1_of_the_paper_it_ends_between_uniform_weights_and_equal_excess_risks():
+    conceptual = pytest.importorskip("excessmtl.paper.figures.conceptual")
+    from excessmtl.paper.theory.library import train as descend
+    from excessmtl.paper.theory.optimum import solve
+
+    problem = conceptual.two_tasks()
+    balanced = float(solve(problem).weights[0])
+    _, found = descend(problem, "excess", {}, 700, 0.05, batch=16, seed=0)
+    assert balanced < found[-300:, 0].mean() < 0.5

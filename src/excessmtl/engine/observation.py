@@ -201,6 +201,7 @@ def observe(
         offsets=tuple(offsets[position] for position in call.trainable) if shared else (),
         samples=lambda task: [one for number, batch in enumerate(batches) for one in batch.samples(task, number)],
         samples_of_all=_samples_of_all(batches) if local and call.per_sample else (),
+        heads=not latest.headless,
         reduced=latest.reduced,
         metrics=metrics,
         cross=cross,
