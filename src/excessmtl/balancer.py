@@ -17,6 +17,7 @@ from excessmtl.engine.distributed import Reduction, no_reduction, over_processes
 from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reference import Engine
+from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared, submodule
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
@@ -101,7 +102,7 @@ class Balancer(nn.Module):
         arguments.check_real(rule, self._shared.parameters, self._shared.layer)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
-        self._watch = Watch()
+        self._watch, self._replicas = Watch(), ReplicaCheck()
         self._interrupted = False
         shapes = [parameter.shape for parameter in self._shared.parameters]
         self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
@@ -321,6 +322,8 @@ class Balancer(nn.Module):
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
+        if call.reduction is not no_reduction and self._estimating and not call.accumulate:
+            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=5)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
