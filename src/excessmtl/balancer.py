@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate as running_sums
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
+from excessmtl.task_changes import load_matching, take_tasks
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -90,7 +91,7 @@ class Balancer(nn.Module):
         super().__init__()
         arguments.check_options(rule, heads, every, scale, layer, streaming)
         names = arguments.task_names(tasks)
-        self.rule, self.tasks = rule.bind(names), names
+        self._given, self.rule, self.tasks = rule, rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool, self.streaming = every, pool, streaming
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
@@ -104,9 +105,8 @@ class Balancer(nn.Module):
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
         self._interrupted = False
-        shapes = [parameter.shape for parameter in self._shared.parameters]
-        self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
-        self.memory = Memory(self.rule, names, shapes, self._options())
+        self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
+        self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
 
     @explains_second_backward
@@ -433,6 +433,34 @@ class Balancer(nn.Module):
         """Tell rules that count epochs (DWA) that one is over."""
         self.memory.write(self.rule.end_epoch(self.state))
 
+    def add_task(self, name: str) -> None:
+        """One task more, after the others. It starts as in a new balancer, with the mean weight; the others go on."""
+        take_tasks(self, (*self.tasks, name))
+
+    def remove_task(self, name: str) -> None:
+        """One task less. What is known of the others stays, and they share its weight in proportion."""
+        if name not in self.tasks:
+            raise ValueError(f"unknown task {name!r}; the tasks are {list(self.tasks)}")
+        take_tasks(self, tuple(task for task in self.tasks if task != name))
+
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,
+        *,
+        tasks: Literal["same", "match"] = "same",
+    ) -> Any:
+        """Take a saved state. `tasks="match"`: also one of other tasks, or in another order; tasks go by their names.
+
+        Tasks that the state does not know start as in a new balancer, those that only the state knows are left aside.
+        """
+        if tasks == "match":
+            return load_matching(self, state_dict)
+        if tasks != "same":
+            raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
+        return super().load_state_dict(state_dict, strict, assign)
+
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
         self._pending.clear()
@@ -452,6 +480,10 @@ class Balancer(nn.Module):
     def shared_parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included."""
         return self._shared.parameters
+
+    @property
+    def _shapes(self) -> list[torch.Size]:
+        return [parameter.shape for parameter in self._shared.parameters]
 
     @property
     def _shared_modules(self) -> list[nn.Module]:

@@ -55,7 +55,8 @@ def test_a_step_is_that_of_the_balancer(precision):
 
 def test_pure_half_precision_trains():
     found = train("bf16-true", "fabric")
-    assert found.isfinite().all() and not torch.equal(found, torch.cat([p.flatten() for p in Model().parameters()]))
+    assert found.isfinite().all()
+    assert not torch.equal(found, torch.cat([parameter.flatten() for parameter in Model().parameters()]))
 
 
 def test_in_evaluation_it_says_so():

@@ -11,9 +11,7 @@ from excessmtl.integrations.scalar import as_loss
 from excessmtl.step import Step
 
 
-def backward(
-    fabric: Fabric, balancer: Balancer, losses: Losses | Tensor, at: At | None = None, **inputs: Any
-) -> Step:
+def backward(fabric: Fabric, balancer: Balancer, losses: Losses | Tensor, at: At | None = None, **inputs: Any) -> Step:
     """The balancer's step inside of `fabric.backward`, in every precision of Fabric, with its scaler where it has one.
 
     With micro-batches pass `accumulate=True` for all but the last, losses divided by their number as usual, and

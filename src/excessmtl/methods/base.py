@@ -57,6 +57,9 @@ class Rule:
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
+    logits: ClassVar[frozenset[str]] = frozenset()
+    """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
+    starts with the mean weight there."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
 
@@ -79,7 +82,10 @@ class Rule:
         return 1.0 if self.simplex else None
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""
+        """The complete state before the first step (all fp32 or integer tensors, on the CPU).
+
+        Where every tensor has a row per task, or does not depend on their number, tasks can be added and removed.
+        """
         return {}
 
     def prior(self, tasks: int) -> Tensor:

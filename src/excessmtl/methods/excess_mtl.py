@@ -44,6 +44,7 @@ class PaperWeights(Rule):
     name: ClassVar[str] = "excess"
     estimator: ClassVar[str | None] = "paper"
     heads: ClassVar[Heads] = "unweighted"
+    logits: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     step_size: float = 0.01
     """eta"""

@@ -55,8 +55,8 @@ class GradNorm(Rule):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """w = 1, and l_i(0)."""
-        initial = self.initial_losses if isinstance(self.initial_losses, tuple) else (0.0,) * tasks
-        return {"weights": torch.ones(tasks), "initial": torch.tensor(initial)}
+        known = self.initial_losses[:tasks] if isinstance(self.initial_losses, tuple) else ()
+        return {"weights": torch.ones(tasks), "initial": torch.tensor([*known, *(0.0,) * (tasks - len(known))])}
 
     def prior(self, tasks: int) -> Tensor:
         """One each."""

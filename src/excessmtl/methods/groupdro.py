@@ -8,7 +8,7 @@ ExcessMTL code lets q sum to m, as `scale="sum"` does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 
@@ -21,6 +21,8 @@ from excessmtl.solvers.multiplicative import ascend
 @dataclass(frozen=True)
 class GroupDRO(Rule):
     """More weight on larger losses, multiplicatively."""
+
+    logits: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     step_size: float = 0.01
     adjustment: float = 0.0
