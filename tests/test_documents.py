@@ -160,6 +160,13 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
     assert "weights/class" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_on_integrations_runs_from_top_to_bottom(capsys):
+    exec(compile("\n".join(blocks("docs/integrations.md")), "docs/integrations.md", "exec"), {"__name__": "page"})
+    assert '"weights/price"' in capsys.readouterr().out
+
+
 def test_the_studies_page_shows_a_study_that_works(capsys):
     import yaml
 

@@ -43,8 +43,8 @@ class ReplicaCheck:
                     "are not averaged, so every process trains a model of its own. Wrap the model in "
                     "DistributedDataParallel and call the wrapper, not its .module; in Lightning with manual "
                     "optimisation, call self.manual_backward(balancer(losses)), or inherit from "
-                    "excessmtl.integrations.lightning.Balanced and call self.balanced_backward(losses). Where the "
-                    "processes are meant to train different models, make the balancer with pool=False",
+                    "excessmtl.integrations.lightning.BalancedModule and call self.balanced_backward(losses). Where "
+                    "the processes are meant to train different models, make the balancer with pool=False",
                     stacklevel=stacklevel,
                 )
 
