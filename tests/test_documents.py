@@ -88,7 +88,9 @@ def test_every_method_is_in_the_readme_table():
 
 
 PAGES = [
-    str(path.relative_to(ROOT)) for folder in ("", "docs", "perf") for path in sorted((ROOT / folder).glob("*.md"))
+    str(path.relative_to(ROOT))
+    for folder in ("", "docs", "perf", "examples")
+    for path in sorted((ROOT / folder).glob("*.md"))
 ]
 
 
