@@ -117,6 +117,7 @@ class Probed(Rule):
     """A rule that works on any per-task gradients, so that its user chooses: `probe="all"|"representation"`."""
 
     probe: Probe = field(default=Probe.SHARED, kw_only=True)
+    """Where gradients are looked at: at "all" shared parameters, or at the "representation", which is cheaper."""
 
     def __post_init__(self) -> None:
         chosen = getattr(self.probe, "value", self.probe)

@@ -37,6 +37,7 @@ class GradNorm(Rule):
     alpha: float = 1.5
     """How strongly tasks that lag behind are pulled (0.12 suits similar tasks)."""
     step_size: float = 0.025
+    """How far the weights move in a step, along the gradient of what GradNorm minimises."""
     initial_losses: Mapping[str, float] | Sequence[float] | None = None
     """l_i(0), for instance log(classes); None: each task's first loss."""
 

@@ -25,6 +25,7 @@ class GroupDRO(Rule):
     logits: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     step_size: float = 0.01
+    """eta, how fast weights follow the losses."""
     adjustment: float = 0.0
     """C of the generalisation adjustment; needs `sizes`."""
     sizes: Mapping[str, float] | Sequence[float] | None = None
