@@ -100,7 +100,9 @@ def test_the_page_to_choose_by_has_every_method():
 
 
 PAGES = [
-    str(path.relative_to(ROOT)) for folder in ("", "docs", "perf") for path in sorted((ROOT / folder).glob("*.md"))
+    str(path.relative_to(ROOT))
+    for folder in ("", "docs", "perf", "examples")
+    for path in sorted((ROOT / folder).glob("*.md"))
 ]
 
 
@@ -170,6 +172,13 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
     source = "\n".join(blocks("docs/guide.md"))
     exec(compile(source, "docs/guide.md", "exec"), {})
     assert "weights/class" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_on_integrations_runs_from_top_to_bottom(capsys):
+    exec(compile("\n".join(blocks("docs/integrations.md")), "docs/integrations.md", "exec"), {"__name__": "page"})
+    assert '"weights/price"' in capsys.readouterr().out
 
 
 def test_the_studies_page_shows_a_study_that_works(capsys):

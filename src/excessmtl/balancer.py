@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate as running_sums
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, ov
 from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reference import Engine
+from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared, submodule
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
@@ -28,6 +29,7 @@ from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
+from excessmtl.task_changes import load_matching, take_tasks
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -90,7 +92,7 @@ class Balancer(nn.Module):
         super().__init__()
         arguments.check_options(rule, heads, every, scale, layer, streaming)
         names = arguments.task_names(tasks)
-        self.rule, self.tasks = rule.bind(names), names
+        self._given, self.rule, self.tasks = rule, rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool, self.streaming = every, pool, streaming
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
@@ -102,11 +104,10 @@ class Balancer(nn.Module):
         arguments.check_real(rule, self._shared.parameters, self._shared.layer)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
-        self._watch = Watch()
+        self._watch, self._replicas = Watch(), ReplicaCheck()
         self._interrupted = False
-        shapes = [parameter.shape for parameter in self._shared.parameters]
-        self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
-        self.memory = Memory(self.rule, names, shapes, self._options())
+        self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
+        self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
 
     @explains_second_backward
@@ -340,6 +341,8 @@ class Balancer(nn.Module):
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
+        if call.reduction is not no_reduction and self._estimating and not call.accumulate:
+            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=5)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
@@ -465,6 +468,34 @@ class Balancer(nn.Module):
             values, ok = mean_where(values, ok, self._reduction)
         self.memory.write(self.rule.after_step(self.state, values, ok))
 
+    def add_task(self, name: str) -> None:
+        """One task more, after the others. It starts as in a new balancer, with the mean weight; the others go on."""
+        take_tasks(self, (*self.tasks, name))
+
+    def remove_task(self, name: str) -> None:
+        """One task less. What is known of the others stays, and they share its weight in proportion."""
+        if name not in self.tasks:
+            raise ValueError(f"unknown task {name!r}; the tasks are {list(self.tasks)}")
+        take_tasks(self, tuple(task for task in self.tasks if task != name))
+
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,
+        *,
+        tasks: Literal["same", "match"] = "same",
+    ) -> Any:
+        """Take a saved state. `tasks="match"`: also one of other tasks, or in another order; tasks go by their names.
+
+        Tasks that the state does not know start as in a new balancer, those that only the state knows are left aside.
+        """
+        if tasks == "match":
+            return load_matching(self, state_dict)
+        if tasks != "same":
+            raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
+        return super().load_state_dict(state_dict, strict, assign)
+
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
         self._pending.clear()
@@ -484,6 +515,10 @@ class Balancer(nn.Module):
     def shared_parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included."""
         return self._shared.parameters
+
+    @property
+    def _shapes(self) -> list[torch.Size]:
+        return [parameter.shape for parameter in self._shared.parameters]
 
     @property
     def _shared_modules(self) -> list[nn.Module]:

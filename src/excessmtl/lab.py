@@ -29,6 +29,7 @@ from excessmtl.training.config import SINGLE, RunConfig, read_config
 from excessmtl.training.loop import Run
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.progress import Watcher
+from excessmtl.training.recorder import Recorder
 from excessmtl.training.resolve import load_benchmark
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Metric",
     "Outcome",
     "Recipe",
+    "Recorder",
     "Result",
     "Split",
     "SweepWatcher",

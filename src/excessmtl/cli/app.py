@@ -8,6 +8,7 @@ from rich.table import Table
 import excessmtl
 from excessmtl.cli.bench import bench
 from excessmtl.cli.errors import errors, plain_errors
+from excessmtl.cli.methods import methods
 from excessmtl.cli.report import report
 from excessmtl.cli.reproduce import reproduce
 from excessmtl.cli.sweep import sweep
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.command()(plain_errors(methods))
 app.command()(plain_errors(train))
 app.command()(plain_errors(reproduce))
 app.command()(plain_errors(report, interrupted="nothing was written"))
@@ -42,18 +44,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def methods() -> None:
-    """The weighting methods: what each needs, and what it is good for."""
-    from excessmtl.methods.catalogue import rows
-
-    found = rows()
-    table = Table(*found[0])
-    for row in found:
-        table.add_row(*row.values())
-    console.print(table)
 
 
 @app.command()

@@ -59,6 +59,9 @@ class Rule:
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
+    logits: ClassVar[frozenset[str]] = frozenset()
+    """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
+    starts with the mean weight there."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
     directs: ClassVar[bool] = False
@@ -83,7 +86,10 @@ class Rule:
         return 1.0 if self.simplex else None
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""
+        """The complete state before the first step (all fp32 or integer tensors, on the CPU).
+
+        Where every tensor has a row per task, or does not depend on their number, tasks can be added and removed.
+        """
         return {}
 
     def prior(self, tasks: int) -> Tensor:
@@ -119,6 +125,7 @@ class Probed(Rule):
     """A rule that works on any per-task gradients, so that its user chooses: `probe="all"|"representation"`."""
 
     probe: Probe = field(default=Probe.SHARED, kw_only=True)
+    """Where gradients are looked at: at "all" shared parameters, or at the "representation", which is cheaper."""
 
     def __post_init__(self) -> None:
         chosen = getattr(self.probe, "value", self.probe)
