@@ -69,11 +69,12 @@ class RunData:
         return make_batches(split, self.config.batch_size, self.device, self.share, self.benchmark.workers)
 
     def _noisy(self, epoch: int) -> Split:
-        config = self.config
-        noise = Noise(
-            config.noise, config.noisy_tasks, config.noise_seed, config.exclude_true, config.redraw_each_epoch
-        )
-        return with_noise(self.clean, self.benchmark.tasks, noise, epoch)
+        return with_noise(self.clean, self.benchmark.tasks, noise_of(self.config, self.config.noise_seed), epoch)
+
+
+def noise_of(config: Resolved, seed: int) -> Noise:
+    """The label noise of a run, drawn from a seed."""
+    return Noise(config.noise, config.noisy_tasks, seed, config.exclude_true, config.redraw_each_epoch)
 
 
 def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
