@@ -9,7 +9,7 @@ The excess risk that a step reports is a diagnosis beside it (`excessmtl.estimat
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -21,8 +21,8 @@ from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.engine.tensors import is_finite
 from excessmtl.estimation.adapter import Adapter
-from excessmtl.estimation.robust import ExcessRisk, moved
-from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.estimation.robust import ExcessRisk, moved, reducible_share
+from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,24 @@ class RobustExcess(Rule):
             "observed": state["observed"] + new,
         }
         steps = own["observed"].clamp(min=1)
-        # Averages that start at zero are short of the truth by this factor.
-        risks = own["loss"] / (1 - torch.pow(self.decay, steps))
+        risks, initial = self._risks(own)
         norms = own["norm"] / (1 - torch.pow(self.norm_decay, steps))
-        initial = own["initial"] / steps.clamp(max=self.first_steps)
         weights = self._weights(risks, initial, norms, own["observed"] > 0)
         diagnosis, excess_risks = self._diagnosis.update(state, moments, new, risks)
         return Decision(weights, {**own, **diagnosis}, excess_risks)
+
+    def progress(self, state: State) -> Progress:
+        """From the moving averages; the excess risk is the one that steps report."""
+        risks, initial = self._risks(state)
+        share = reducible_share(state["signal"], state["noise"], self.damping)
+        return Progress(state["observed"], initial, risks, torch.where(state["paired"] > 0, risks * share, torch.nan))
+
+    def _risks(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The running loss and the mean of the first losses."""
+        steps = state["observed"].clamp(min=1)
+        # Averages that start at zero are short of the truth by this factor.
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        return risks, state["initial"] / steps.clamp(max=self.first_steps)
 
     def _weights(self, risks: Tensor, initial: Tensor, norms: Tensor, known: Tensor) -> Tensor:
         """On the simplex; a task nothing is known of gets the mean of the others'."""
