@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate as running_sums
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
 from excessmtl.task_changes import load_matching, take_tasks
+
+if TYPE_CHECKING:
+    from excessmtl.diagnosis import Report
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -495,6 +498,20 @@ class Balancer(nn.Module):
         if tasks != "same":
             raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
         return super().load_state_dict(state_dict, strict, assign)
+
+    def diagnose(self, losses: Mapping[str, Any] | None = None) -> "Report":
+        """What training itself shows of the labels: a report that prints as a table, at any time.
+
+        It reads what the default method keeps anyway: steps cost nothing. Training losses cannot tell hard from noisy,
+        nor see labels that the network has memorised: verdicts are "clean", "suspect" or "not learned yet", without a
+        noise rate. `excessmtl.diagnose` says more, from held-out predictions.
+
+        Args:
+            losses: Task -> its loss module. Where that has a `noise`, an estimate of its own, the report shows it.
+        """
+        from excessmtl.diagnosis.live import live_report
+
+        return live_report(self.tasks, self.rule.progress(self.state), self.rule.name, losses)
 
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""

@@ -7,7 +7,7 @@ resume bit for bit, and test a rule with four numbers on paper.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -115,9 +115,26 @@ class Rule:
         """The state after the training loop has given the losses of the same batch after the step."""
         raise NotImplementedError
 
+    def progress(self, state: State) -> "Progress | None":
+        """How far the tasks have come, for `Balancer.diagnose`; None: the rule keeps no losses."""
+        return None
+
     def end_epoch(self, state: State) -> State:
         """The state after the training loop has said that an epoch is over."""
         return state
+
+
+class Progress(NamedTuple):
+    """How far the tasks have come; tensors [m]."""
+
+    steps: Tensor
+    """In which a task had labels."""
+    first: Tensor
+    """Loss of the first steps."""
+    loss: Tensor
+    """Running loss."""
+    excess: Tensor
+    """The part of it that training can still remove; NaN where that is not known."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ something left to learn, as the paper does. The third puts the tasks on a common
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -23,8 +23,8 @@ from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.engine.tensors import is_finite
 from excessmtl.estimation.adapter import Adapter
-from excessmtl.estimation.robust import ExcessRisk
-from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.estimation.robust import ExcessRisk, reducible_share
+from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 
 _LEAST_SHARE = 0.01
 """A smaller share of excess risk is not told from none by moving averages of this length."""
@@ -122,17 +122,28 @@ class RobustExcess(Rule):
             "observed": state["observed"] + new,
         }
         steps = own["observed"].clamp(min=1)
-        # An average that starts at zero is short of the truth by this factor.
-        risks = own["loss"] / (1 - torch.pow(self.decay, steps))
-        first = steps.clamp(max=self.first_steps)
+        risks, initial = self._risks(own)
         excess, shares = self._excess.update(state, moments, new)
-        initial, norms = own["initial"] / first, own["norm"] / first
+        norms = own["norm"] / steps.clamp(max=self.first_steps)
         # A few small batches say next to nothing about the excess risk: begin with the mean of all tasks.
         believed = torch.lerp(shares.nanmean(), shares, (excess["paired"] / self.first_steps).clamp(max=1))
         weigh = self._with_heads if seen.heads else self._without_heads
         # A task without a gradient does not move the trunk, and has no unit: it must not crowd out the others.
         weights = _simplex(weigh(risks, believed, initial, norms), norms > 0)
         return Decision(weights, {**own, **excess}, risks * shares)
+
+    def progress(self, state: State) -> Progress:
+        """From the moving averages; the excess risk is the one that steps report."""
+        risks, initial = self._risks(state)
+        share = reducible_share(state["signal"], state["noise"], self.damping)
+        return Progress(state["observed"], initial, risks, torch.where(state["paired"] > 0, risks * share, torch.nan))
+
+    def _risks(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The running loss and the mean of the first losses."""
+        steps = state["observed"].clamp(min=1)
+        # An average that starts at zero is short of the truth by this factor.
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        return risks, state["initial"] / steps.clamp(max=self.first_steps)
 
     def _with_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
         """[m] logarithms of the weights. `shares`: e_i / r_i, NaN where not known. `initial`, `norms`: r0_i, n0_i."""
