@@ -27,7 +27,7 @@ class _AreaUnderCurve(Metric):
         outputs, positive = (
             torch.cat(list(one)) if isinstance(one, list) else one for one in (self.outputs, self.targets)
         )
-        values, place = torch.unique(outputs, return_inverse=True)  # type: ignore[no-untyped-call]
+        values, place = torch.unique(outputs, return_inverse=True)
         # Equal outputs share the mean of their ranks.
         counts = torch.bincount(place, minlength=len(values)).double()
         ranks = (counts.cumsum(0) - (counts - 1) / 2)[place]
