@@ -1,9 +1,9 @@
 """Learning rate and the like, chosen for each method: first a sweep that tries them, then the study at the choice.
 
 For each benchmark, method and noise level, every combination of the values is trained on the tuning seeds. The one with
-the lowest mean validation error is taken (`validation_error` of summary.json: of the last epoch, the mean over the tasks
-of one minus the accuracy, or of the NMSE). Validation labels are as noisy as the training labels,
-in the tuning runs and in those of the study: nobody who needs a robust method has others.
+the lowest mean validation error is taken (`validation_error` of summary.json: of the last epoch, the mean over the
+tasks of one minus the accuracy, or of the NMSE). Validation labels are as noisy as the training labels, in the tuning
+runs and in those of the study: nobody who needs a robust method has others.
 """
 
 import itertools
