@@ -59,7 +59,8 @@ def test_at_strength_zero_it_is_the_plain_squared_error(reduction):
 def test_the_loss_is_the_likelihood_of_noisy_labels():
     found = RobustCrossEntropy(strength=0.3, reduction="none")(LOGITS, CLASSES)
     probability = LOGITS.softmax(1).gather(1, CLASSES[:, None])[:, 0]
-    torch.testing.assert_close(found, -(0.7 * probability + 0.3 / 5).log())
+    frequency = (CLASSES.bincount(minlength=5)[CLASSES] + 1) / (12 + 5)
+    torch.testing.assert_close(found, -(0.7 * probability + 0.3 * frequency).log())
     two = torch.stack((torch.zeros(12), LOGITS[:, 0]), 1)
     labels = CLASSES % 2
     torch.testing.assert_close(
@@ -125,6 +126,15 @@ def test_a_hard_task_is_not_a_noisy_one():
     assert float(loss.noise) < 0.03
 
 
+def test_a_rare_class_is_not_taken_for_noise():
+    target = torch.zeros(64)
+    target[:3] = 1
+    weak = torch.full((64,), -3.0)  # the network knows the frequency and nothing else
+    plain, robust = nn.BCEWithLogitsLoss(), RobustBCEWithLogits(strength=0.2)
+    shares = gradient(robust, weak, target)[1] / gradient(plain, weak, target)[1]
+    assert shares.min() > 0.9 * shares.max()
+
+
 def test_memorised_labels_are_forgotten_slowly():
     loss = RobustCrossEntropy()
     for logits, labels in draw(0.5, 200):
@@ -156,6 +166,26 @@ def test_bad_targets_lose_their_gradient_and_the_value_stays_plain():
     # Bad targets are 0.23 of the variance: distrusted to 0.23^2 / (0.23^2 + 0.1^2).
     assert shares[0] > 0.9
     assert shares[1] == pytest.approx(0.16, abs=0.08)
+
+
+def test_heavy_tails_are_noise():
+    loss = RobustMSELoss(reduction="none")
+    tails = torch.distributions.StudentT(1.5)
+    torch.manual_seed(0)
+    for prediction, target in outliers(0.0, 300):
+        loss(prediction, target + torch.where(torch.rand(64) < 0.4, tails.sample((64,)), torch.zeros(64)))
+    _, found = gradient(loss, torch.zeros(1), torch.tensor([20.0]))
+    assert found.item() > -0.3 * 40
+
+
+def test_a_network_that_knows_little_distrusts_nothing():
+    loss = RobustMSELoss(reduction="none")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        rare = (torch.rand(64, generator=generator) < 0.15).float()
+        loss(0.15 + 0.1 * torch.randn(64, generator=generator), rare)
+    _, found = gradient(loss, torch.zeros(1), torch.tensor([1.0]))
+    assert found.item() == pytest.approx(-2.0, rel=0.1)
 
 
 def test_small_residuals_are_not_noise():

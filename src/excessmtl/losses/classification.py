@@ -1,12 +1,12 @@
 """Cross-entropies that trust their labels as far as the labels deserve.
 
-A wrong label is modelled as one drawn uniformly from all C classes, which happens to a share e of the labels. The
-probability of the label y is then (1 - e) p_y + e / C, and the loss is its negative logarithm: forward correction with
-one unknown. At e = 0 it is the plain cross-entropy. A label that the network finds very unlikely gets a small gradient,
-so it is not memorised, and the value stays in the unit of the plain loss.
+A wrong label is modelled as one drawn at random, with the frequency f_y that the label has in the batch; that happens
+to a share e of the labels. The probability of the label y is then (1 - e) p_y + e f_y, and the loss is its negative
+logarithm: forward correction with one unknown. At e = 0 it is the plain cross-entropy. A label that the network finds
+much less likely than its frequency gets a small gradient, so it is not memorised. A rare class is not taken for noise,
+as its frequency is low. The value stays in the unit of the plain loss.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -61,9 +61,20 @@ class RobustCrossEntropy(nn.Module):
         logs = input.float().log_softmax(classes)
         if self.training:
             self._observe(logs.detach().movedim(classes, -1), target, classes, ignore)
-        noisy = mixed(logs, self.rate.effective, -math.log(logs.shape[classes]))
+        chance = self._frequencies(target, logs.shape[classes], classes, ignore).log()
+        noisy = mixed(logs, self.rate.effective, chance.view(-1, *(1 for _ in logs.shape[classes + 1 :])))
         # These are log-probabilities: the log_softmax inside leaves them as they are.
         return F.cross_entropy(noisy, target, self.weight, **self.options)
+
+    def _frequencies(self, target: Tensor, count: int, classes: int, ignore: int) -> Tensor:
+        """[C] how often each class is the label, as if each had been seen once more."""
+        if target.is_floating_point():
+            seen = target.detach().movedim(classes, -1).reshape(-1, count).sum(0).float()
+        else:
+            counts = (target != ignore).flatten()
+            labels = torch.where(counts, target.flatten(), 0)
+            seen = torch.zeros(count, device=target.device).scatter_add(0, labels, counts.float())
+        return (seen + 1) / (seen.sum() + count)
 
     def _observe(self, logs: Tensor, target: Tensor, classes: int, ignore: int) -> None:
         labels = target.argmax(classes) if target.is_floating_point() else target
@@ -111,17 +122,18 @@ class RobustBCEWithLogits(nn.Module):
             scores = input.detach()
             self.rate.observe(scores.abs(), (scores > 0) != (target > 0.5), counts, 2)
         rate = self.rate.effective
-        positive = mixed(F.logsigmoid(input), rate, -math.log(2))
-        negative = mixed(F.logsigmoid(-input), rate, -math.log(2))
+        frequency = (torch.where(counts, target, 0.0).sum() + 1) / (counts.sum() + 2)
+        positive = mixed(F.logsigmoid(input), rate, frequency.log())
+        negative = mixed(F.logsigmoid(-input), rate, (-frequency).log1p())
         if self.pos_weight is not None:
             positive = self.pos_weight * positive
         losses = -(target * positive + (1 - target) * negative)
         return reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
 
 
-def mixed(logs: Tensor, rate: Tensor, log_chance: float) -> Tensor:
+def mixed(logs: Tensor, rate: Tensor, log_chance: Tensor) -> Tensor:
     """log((1 - rate) exp(logs) + rate * chance)."""
-    return torch.logaddexp(logs + torch.log1p(-rate), rate.log() + log_chance)
+    return torch.logaddexp(logs + torch.log1p(-rate), (rate.log() + log_chance).expand_as(logs))
 
 
 def filled(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,9 +17,11 @@ _FIRST = 20
 """The mixture is fitted from this batch on."""
 _SHARE = 0.1
 """Bad targets that make up this share of the variance of all targets are distrusted half."""
-_SLOPE = 0.25
-"""Where residuals grow this much per unit of the prediction, large ones are signal, not noise."""
-_SUMS = ("good", "good_squares", "bad", "bad_squares", "bad_x", "bad_xx", "bad_r", "bad_rx")
+_CORRELATED = 0.25
+"""Where suspicious residuals correlate with the prediction this much, they are signal, not noise."""
+_ONE_SIDED = 0.5
+"""The same where their mean is this large, over their root mean square."""
+_SUMS = ("good", "good_squares", "bad", "bad_squares", "bad_x", "bad_xx", "bad_r", "bad_rx", "x", "xx")
 
 
 class RobustMSELoss(nn.Module):
@@ -32,6 +34,9 @@ class RobustMSELoss(nn.Module):
       are not noise.
     - It does not count where the suspicious residuals grow with the prediction. Such targets are rare and large but
       can be predicted, and the network has not learned them yet.
+    - It does not count where the suspicious residuals lie on one side: rare values on a scale are no noise either.
+    - It counts less where predictions vary less than good targets do about them. A network that knows little cannot
+      tell a wrong target from one it does not understand.
 
     Use one for each task; all elements of the target are in one unit. In `eval()` mode it learns nothing. NaN targets
     do not count.
@@ -97,11 +102,16 @@ class RobustMSELoss(nn.Module):
         sums = dict(zip(_SUMS, self.sums.unbind(), strict=True))
         bad = sums["bad"].clamp(min=torch.finfo(self.sums.dtype).tiny)
         mean_x, mean_r = sums["bad_x"] / bad, sums["bad_r"] / bad
-        spread = (sums["bad_xx"] / bad - mean_x.square()).clamp(min=torch.finfo(self.sums.dtype).tiny)
-        slope = (sums["bad_rx"] / bad - mean_x * mean_r) / spread
-        signal = (slope / _SLOPE).nan_to_num(0.0).clamp(0, 1)
-        noise = self.noise.square()
-        return noise / (noise + _SHARE**2) * (1 - signal) * (self.steps / _WARM_UP).clamp(max=1)
+        spread = (sums["bad_xx"] / bad - mean_x.square()) * (sums["bad_squares"] / bad - mean_r.square())
+        correlation = (sums["bad_rx"] / bad - mean_x * mean_r) / spread.clamp(min=0).sqrt()
+        one_sided = mean_r.abs() / (sums["bad_squares"] / bad).sqrt()
+        signal = torch.maximum(correlation / _CORRELATED, one_sided / _ONE_SIDED).nan_to_num(0.0).clamp(0, 1)
+        noise = self.noise
+        known = self.sums.new_ones(()) - torch.pow(1 - _MEMORY, self.steps)
+        predicted = sums["xx"] / known - (sums["x"] / known).square()
+        explained = (predicted / (predicted + self._mixture(predicted)[1])).nan_to_num(0.0).clamp(0, 1)
+        strength = noise.square() / (noise.square() + _SHARE**2)
+        return strength * explained * (1 - signal) * (self.steps / _WARM_UP).clamp(max=1)
 
     def _observe(self, input: Tensor, target: Tensor, bad: Tensor, counts: Tensor) -> None:
         total = counts.sum()
@@ -112,7 +122,8 @@ class RobustMSELoss(nn.Module):
         squares, seen = residuals.square(), total.clamp(min=1)
         parts = (good, good * squares, bad, bad * squares)
         slopes = (bad * input, bad * input * input, bad * residuals, bad * residuals * input)
-        means = torch.stack([part.sum() / seen for part in (*parts, *slopes)])
+        every = torch.where(counts, input, 0.0)
+        means = torch.stack([part.sum() / seen for part in (*parts, *slopes, every, every.square())])
         center = torch.where(counts, target, 0.0).sum() / seen
         variance = torch.where(counts, (target - center).square(), 0.0).sum() / (seen - 1).clamp(min=1)
         usable = new * torch.isfinite(means.sum() + variance)
