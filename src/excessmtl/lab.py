@@ -21,15 +21,15 @@ from excessmtl.benchmarks.kinds import binary, classification, depth, normals, r
 from excessmtl.benchmarks.metrics import average
 from excessmtl.benchmarks.reading import split_of
 from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
+from excessmtl.diagnosis import Report
 from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.sweeps.phases import run_study
 from excessmtl.sweeps.study import expand
-from excessmtl.training import checkpoint
-from excessmtl.training.config import SINGLE, RunConfig, read_config
+from excessmtl.training.config import RunConfig
+from excessmtl.training.held_out import diagnose_run, trained
 from excessmtl.training.loop import Run
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.progress import Watcher
-from excessmtl.training.resolve import load_benchmark
+from excessmtl.training.recorder import Recorder
 
 __all__ = [
     "SHARE",
@@ -41,6 +41,7 @@ __all__ = [
     "Metric",
     "Outcome",
     "Recipe",
+    "Recorder",
     "Result",
     "Split",
     "SweepWatcher",
@@ -51,6 +52,7 @@ __all__ = [
     "classification",
     "collect",
     "depth",
+    "diagnose",
     "load",
     "normals",
     "regression",
@@ -161,14 +163,13 @@ def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
     It takes what `benchmark.prepare` gives and returns task -> output. A run that was trained on an object, not by a
     name, needs the object again.
     """
-    folder = Path(run)
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder} holds no run; pass the folder that was given as out")
-    config = RunConfig.from_dict(read_config(folder / "config.yaml"))
-    state = checkpoint.load(folder / "checkpoint")
-    if state is None:
-        raise ValueError(f"the run in {folder} has not finished an epoch yet; go on with it first")
-    made = load_benchmark(config) if benchmark is None else benchmark
-    network = SingleTaskModels(made) if config.method == SINGLE else MultiTaskModel(made)
-    network.load_state_dict(state["model"])
-    return network.eval()
+    return trained(Path(run), benchmark)[0]
+
+
+def diagnose(run: Path | str, benchmark: Benchmark | None = None) -> Report:
+    """Which tasks of a run have bad labels, and how bad: from its predictions for the validation split.
+
+    The validation labels are disturbed like the training labels, with draws of their own. A run that was trained on an
+    object, not by a name, needs the object again.
+    """
+    return diagnose_run(Path(run), benchmark)

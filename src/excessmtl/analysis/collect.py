@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.benchmarks.noise_kinds import UNIFORM
+from excessmtl.benchmarks.robust_losses import PLAIN as PLAIN_LOSS
 from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.files import atomic_write
 from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, SCORE, TEXT, WHOLE, Kind, by_task, mapping
@@ -21,6 +22,7 @@ PLAIN: Mapping[str, Kind] = {
     "source": TEXT,
     "label": TEXT,
     "method": TEXT,
+    "loss": TEXT,
     "noise": NUMBER,
     "noise_kind": TEXT,
     "seed": WHOLE,
@@ -56,7 +58,7 @@ _UNITS = {
     **dict.fromkeys(("nmse", "rel_error"), "ratio"),
 }
 """Of metrics, for runs whose summary names no units."""
-_MISSING = {"noise_kind": UNIFORM, "optimiser": "not recorded"}
+_MISSING = {"noise_kind": UNIFORM, "loss": PLAIN_LOSS, "optimiser": "not recorded"}
 """What older runs do not say."""
 _TABLES = ("runs.csv", "runs.csv.gz")
 _TEXTS = ("folder", *(name for name, kind in PLAIN.items() if kind is TEXT))

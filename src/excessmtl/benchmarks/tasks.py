@@ -1,11 +1,11 @@
 """What a task is: how many numbers its head gives, its loss, its metrics, and what bad labels look like."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 import torchmetrics
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 SHARE = "share"
 """The unit of a metric between 0 and 1; tables show it in percent."""
@@ -46,12 +46,14 @@ class Kind:
         metrics: everything that is measured on validation and test data.
         score: the name of the metric that stands for the task.
         disturb: how label noise changes the targets; None: these targets cannot be disturbed.
+        variants: other losses by the name that `--loss` takes; each makes a module (output, target) -> mean loss.
     """
 
     loss: Loss
     metrics: tuple[Metric, ...]
     score: str
     disturb: Disturb | None = None
+    variants: Mapping[str, Callable[[], nn.Module]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         names = [metric.name for metric in self.metrics]

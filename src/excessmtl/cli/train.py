@@ -35,6 +35,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
     option: Annotated[list[str], typer.Option(help="Option of the method, name=value; repeat.")] = [],  # noqa: B006
+    loss: Annotated[
+        str,
+        typer.Option(help="plain, robust (follows the noise), gce, symmetric, bootstrapped, huber or general."),
+    ] = "plain",
     data: Annotated[str | None, _data(help="File or folder with the benchmark's data.")] = None,
     targets: Annotated[str | None, _data(help="Of a CSV file: the columns to predict, comma-separated.")] = None,
     kind: Annotated[

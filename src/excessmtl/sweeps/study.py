@@ -60,7 +60,7 @@ FIELDS: Mapping[str, Kind] = {
 _KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings", "tune", "tune_seeds")
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""
-_METHOD = ("method", "options", "label")
+_METHOD = ("method", "options", "loss", "label")
 _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
 _ALONE = ("devices", "strategy")

@@ -40,13 +40,14 @@ def summarise(
     noisy = list(config.noisy_tasks)
     clean = [name for name in scores if name not in noisy]
     alike = len({(metric.name, metric.unit) for metric in primary.values()}) == 1
-    share = None if weights is None else _mean_weights(weights, list(scores))
+    share = None if weights is None else mean_weights(weights, list(scores))
     summary = {
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
         "label": config.label,
         "options": dict(config.options),
+        "loss": config.loss,
         "noise": config.noise,
         "noise_kind": config.noise_kind,
         "noisy_validation": config.noisy_validation,
@@ -63,9 +64,9 @@ def summarise(
         "mean_scores": averages,
         "mean_scores_epochs": len(recent),
         "metrics": {name.removeprefix("test/"): value for name, value in rows[-1].items() if name.startswith("test/")},
-        "clean_score": _mean(scores, clean) if alike else None,
-        "noisy_score": _mean(scores, noisy) if alike else None,
-        "overall_score": _mean(scores, list(scores)) if alike else None,
+        "clean_score": mean_of(scores, clean) if alike else None,
+        "noisy_score": mean_of(scores, noisy) if alike else None,
+        "overall_score": mean_of(scores, list(scores)) if alike else None,
         "validation_scores": {
             name: rows[-1].get(f"validation/{name}/{metric.name}") for name, metric in primary.items()
         },
@@ -73,29 +74,31 @@ def summarise(
         "chosen_epoch": epoch,
         "chosen_validation_loss": None if best is None else validation_loss(best, units),
         "chosen_scores": chosen,
-        "chosen_clean_score": _mean(chosen, clean) if alike and chosen else None,
-        "chosen_noisy_score": _mean(chosen, noisy) if alike and chosen else None,
-        "chosen_overall_score": _mean(chosen, list(scores)) if alike and chosen else None,
+        "chosen_clean_score": mean_of(chosen, clean) if alike and chosen else None,
+        "chosen_noisy_score": mean_of(chosen, noisy) if alike and chosen else None,
+        "chosen_overall_score": mean_of(chosen, list(scores)) if alike and chosen else None,
         "weights": share,
         "clean_weight": None if share is None else sum(share[name] for name in clean),
         "seconds_per_step": seconds_per_step,
         "completed": True,
     }
-    finite: dict[str, Any] = _finite(summary)
-    return finite
+    found: dict[str, Any] = finite(summary)
+    return found
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same with None for every number that is not finite, since JSON has no such numbers."""
     if isinstance(value, dict):
-        return {key: _finite(own) for key, own in value.items()}
+        return {key: finite(own) for key, own in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _mean(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
+def mean_of(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
+    """Of the scores of these tasks; None where there is no task."""
     return float(np.mean([scores[name] for name in names])) if names else None
 
 
-def _mean_weights(weights: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+def mean_weights(weights: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     """Mean over the last epoch, on the simplex whatever the method's own scale."""
     mean = np.nanmean(weights, axis=0, dtype=np.float64)
     total = mean.sum()
