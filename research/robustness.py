@@ -43,10 +43,9 @@ _WORDS = {LAST: "last epoch", CHOSEN: "epoch chosen by noisy validation labels"}
 _DATA = Path("data", "robustness")
 
 
-def page(frame: pd.DataFrame, tuned: bool) -> str:
-    """The page as Markdown. `tuned`: whether there is a `chosen.csv` to cite."""
+def page(frame: pd.DataFrame, method: str | None, tuned: bool) -> str:
+    """The page as Markdown. `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite."""
     scores = scores_by_run(frame)
-    method = default_method(frame)
     blocks = scores.drop_duplicates(["setting", "noise"])
     parts = [
         "# Robustness",
@@ -145,9 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/robustness.md"))
+    parser.add_argument("--method", help="the label that is judged; default: excess with its default options")
     wanted = parser.parse_args(arguments)
     try:
         frame, chosen = _read(wanted.folders)
+        method = default_method(frame) if wanted.method is None else wanted.method
+        lost, _ = regretted(frame, method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -159,12 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if len((found := mean_ranks(comparisons(scores, measure))).mean)
     }
     with atomic_write(out / "figures" / "robustness.png") as file:
-        draw_ranks(ranks, default_method(frame)).savefig(file, format="png", dpi=130)
+        draw_ranks(ranks, method).savefig(file, format="png", dpi=130)
     write_table(frame, out / _DATA / "runs.csv.gz")
     if chosen is not None:
         write_whole(out / _DATA / "chosen.csv", chosen.to_csv(index=False).encode())
-    write_regrets(regretted(frame)[0], out / _DATA / "regret.csv")
-    write_whole(wanted.out, page(frame, chosen is not None).encode())
+    write_regrets(lost, out / _DATA / "regret.csv")
+    write_whole(wanted.out, page(frame, method, chosen is not None).encode())
     print(f"{wanted.out}: {len(frame)} runs")
 
 

@@ -112,6 +112,7 @@ def _row(benchmark, shown, noise, seed, weight, epochs, source):
         "options": options,
         "noise": float(noise),
         "noise_kind": "uniform",
+        "loss": "plain",
         "optimiser": "adam",
         "seed": seed,
         "epochs": epochs,

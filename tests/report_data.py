@@ -34,6 +34,7 @@ def made_up(label="excess", noise=0.8, seed=0, scores=None, kinds=None, noisy_ta
         "options": {},
         "noise": noise,
         "noise_kind": "uniform",
+        "loss": "plain",
         "optimiser": "adam",
         "seed": seed,
         "epochs": 3,

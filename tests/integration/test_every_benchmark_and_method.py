@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 import yaml
-from tiny_data import WRITERS
 from typer.testing import CliRunner
 
 import excessmtl
 from excessmtl.benchmarks import registry
 from excessmtl.cli.app import app
+from tiny_data import WRITERS
 
 BENCHMARKS = sorted(registry())
 FIRST, LATER = excessmtl.list_methods()[:18], excessmtl.list_methods()[18:]

@@ -116,7 +116,9 @@ SAME_AS_PLAIN = {
     "benchmark_options": ({"benchmark_options": {"augmented": True}}, {"world": {"augmented": True}}),
 }
 """Field -> (fields of the run, arguments of the plain loop)."""
-ELSEWHERE = {"benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay", "noisy_validation"}
+ELSEWHERE = {
+    *("benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay", "noisy_validation", "loss"),
+}
 """Fields with a test of their own below; `devices` and `strategy` in test_several_processes.py."""
 
 
@@ -156,6 +158,16 @@ def test_noisy_validation_labels_choose_an_epoch(tmp_path):
     close(summary["chosen_scores"], chosen)
     close(summary["chosen_clean_score"], (chosen["a"] + chosen["c"]) / 2)
     assert summary["validation_scores"]["a"] == found[1][-1]["validation/a/accuracy"]
+
+
+def test_another_loss_is_trained_on_and_the_plain_one_reported(tmp_path):
+    # A rate of nearly nothing: both networks stay what they were, so only the losses themselves can differ.
+    fields = {"method": "uniform", "learning_rate": 1e-12, "epochs": 1}
+    plain, other = (run(tmp_path / loss, loss=loss, **fields) for loss in ("plain", "gce"))
+    assert not np.allclose(plain[0][:, 1], other[0][:, 1])
+    names = [name for name in plain[1][0] if name.startswith(("validation/", "test/")) and name.endswith("/loss")]
+    assert [other[1][0][name] for name in names] == pytest.approx([plain[1][0][name] for name in names], rel=1e-5)
+    assert other[2]["loss"] == "gce"
 
 
 def test_every_task_is_hit_by_noise_on_request(tmp_path):

@@ -48,7 +48,7 @@ MISTAKES = {
     "gradients add up over steps": (LEARNER, "        self.optimiser.zero_grad()\n", ""),
     "the balancer does not learn of epochs": (LOOP, "balancer.end_epoch()", "pass"),
     "the seed does not reach the weights": (LEARNER, "torch.manual_seed(config.seed)", "torch.manual_seed(0)"),
-    "options of the method are dropped": (LEARNER, "options = dict(self.config.options)", "options = {}"),
+    "options of the method are dropped": (LEARNER, "trunk, self.config.options)", "trunk, {})"),
     "inputs are not prepared": (
         LEARNER,
         "inputs, targets = prepared(batch, self.benchmark)",
@@ -79,10 +79,10 @@ MISTAKES = {
     ),
     "clean_score is that of the noisy tasks": (
         SUMMARY,
-        '"clean_score": _mean(scores, clean)',
-        '"clean_score": _mean(scores, noisy)',
+        '"clean_score": mean_of(scores, clean)',
+        '"clean_score": mean_of(scores, noisy)',
     ),
-    "overall_score is that of the clean tasks": (SUMMARY, "_mean(scores, list(scores))", "_mean(scores, clean)"),
+    "overall_score is that of the clean tasks": (SUMMARY, "mean_of(scores, list(scores))", "mean_of(scores, clean)"),
     "clean_weight is that of the noisy tasks": (
         SUMMARY,
         "sum(share[name] for name in clean)",

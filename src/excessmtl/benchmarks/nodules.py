@@ -59,7 +59,7 @@ def shape_of(
     slices = slices or [(z, _points(text) * spacing) for z, _, text in outline]
     heights = np.unique([z for z, _ in slices])
     step = float(np.diff(heights).min()) if len(heights) > 1 else float(thickness)
-    areas, lengths = np.array([_area(points) for _, points in slices]), np.array([_length(p) for _, p in slices])
+    areas, lengths = np.array([_area_and_length(points) for _, points in slices]).T
     round_ones = 4 * np.pi * areas / np.maximum(lengths, 1e-6) ** 2
     centres = np.array([points.mean(0) for _, points in slices])
     everything = np.concatenate([points for _, points in slices])
@@ -121,13 +121,13 @@ def _points(text: str) -> _Array:
     return np.fromstring(text.replace("\n", ","), sep=",").reshape(-1, 2)
 
 
-def _area(points: _Array) -> float:
-    x, y = points.T
-    return float(abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2)
-
-
-def _length(points: _Array) -> float:
-    return float(np.linalg.norm(points - np.roll(points, 1, axis=0), axis=1).sum())
+def _area_and_length(points: _Array) -> tuple[float, float]:
+    """Of a closed curve."""
+    steps = np.empty_like(points)  # np.roll and np.diff take several times as long
+    steps[:-1] = points[1:] - points[:-1]
+    steps[-1] = points[0] - points[-1]
+    area = abs(points[:, 0] @ steps[:, 1] - points[:, 1] @ steps[:, 0]) / 2
+    return float(area), float(np.sqrt((steps * steps).sum(1)).sum())
 
 
 def _radii(points: _Array) -> _Array:

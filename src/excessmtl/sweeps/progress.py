@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from excessmtl.benchmarks.noise_kinds import UNIFORM
 from excessmtl.sweeps.outcome import Failure, SweepWatcher
 from excessmtl.sweeps.pace import Pace, in_words
 from excessmtl.training.config import RunConfig
@@ -79,4 +80,5 @@ class SweepProgress(SweepWatcher):
 
 def described(config: RunConfig) -> str:
     """A run in a few words."""
-    return f"{config.benchmark}, {config.name}, noise {config.noise:g}, seed {config.seed}"
+    kind = "" if config.noise_kind == UNIFORM else f" ({config.noise_kind})"
+    return f"{config.benchmark}, {config.name}, noise {config.noise:g}{kind}, seed {config.seed}"

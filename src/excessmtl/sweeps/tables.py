@@ -43,7 +43,7 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
     if study.tune is not None:
         notes.append(
-            "Chosen for each setting, noise level and method by the loss on noisy validation labels: "
+            "Chosen for each setting, noise level and method by the error on noisy validation labels: "
             f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
         )
     order = list(dict.fromkeys(config.name for config in study.runs))
