@@ -48,7 +48,8 @@ class Balancer(nn.Module):
             others: where `rule.total` is None) keep their own under both. A number multiplies the
             method's weights as published. Where a task is missing the others keep their multipliers.
         protect: Task -> floor, a share of the weights of all tasks that this task's never falls below. The others
-            shrink in proportion. The method itself does not know of it. Not for `graddrop`, which has no weights.
+            shrink in proportion. The method itself does not know of it. Not for methods without weights (`graddrop`,
+            `moco`, `db_mtl`, `trimmed_mean`).
         z: With the whole model as `shared`: the dotted name of the submodule that all tasks share, whose output is
             the representation. `shared=model, z="encoder"` is `shared=model.encoder`.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
@@ -252,6 +253,8 @@ class Balancer(nn.Module):
             decision, weights = self._ask_rule(call, gradients, stream)
             applied = self._multipliers(weights)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
+            if decision is not None and decision.direction is not None:
+                parts = self._along(decision.direction * self.factor, gradients, parts)
         in_a_row = (self.memory.in_a_row + gradients.left_out).masked_fill(gradients.ok, 0)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
         write = partial(self.memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
@@ -290,6 +293,22 @@ class Balancer(nn.Module):
         own = weights if heads == "weighted" else None
         found = [batch.weighted_sum(weights, own, gates) for batch in batches]
         return None if None in found else [part for parts in found if parts is not None for part in parts]
+
+    def _along(
+        self, direction: Tensor, gradients: TaskGradients, parts: list[Contribution] | None
+    ) -> list[Contribution] | None:
+        """The same with a direction of the rule's own on the shared parameters."""
+        if parts is None:
+            return None
+        shared = {id(parameter) for parameter in gradients.parameters}
+        if gradients.scale is not None:
+            direction = direction * gradients.scale
+        if gradients.overflow is not None:
+            direction = torch.where(gradients.overflow, torch.nan, direction)
+        along = split_by_parameter(direction, gradients.parameters)
+        pairs = zip(gradients.parameters, along, strict=True)
+        own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
+        return [*own, *((one, part.view(one.shape).to(one.dtype)) for one, part in pairs)]
 
     def _multipliers(self, weights: Tensor) -> Tensor:
         """[m] what the gradients are multiplied by, for these weights of the rule."""

@@ -31,6 +31,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    direction: Tensor | None = None
+    """[n] instead of the weighted sum: what the shared parameters get, side by side (rules with `directs`)."""
     finish: Callable[[], None] | None = None
     """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
@@ -58,7 +60,9 @@ class Rule:
 
     It then has a `reduce`."""
     gated: ClassVar[bool] = False
-    """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+    """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
+    directs: ClassVar[bool] = False
+    """Whether the rule decides by `direction`; it then looks at all shared parameters, in every step."""
 
     @property
     def probe(self) -> Probe:

@@ -29,6 +29,8 @@ class Entry:
 KEEPS, PRESENT, LATEST = "keeps its weight", "decided among the others", "by its latest loss"
 _CARUANA = "https://doi.org/10.1023/A:1007379606734"
 _IMTL = "https://openreview.net/forum?id=IMPnRXEWpvr"
+_MOCO = "https://openreview.net/forum?id=dLAYGdKTi2"
+_PBI = "https://doi.org/10.1109/TEVC.2007.892759"
 _DTP = "https://openaccess.thecvf.com/content_ECCV_2018/html/Michelle_Guo_Focus_on_the_ECCV_2018_paper.html"
 
 CATALOGUE: dict[str, Entry] = {
@@ -56,6 +58,22 @@ CATALOGUE: dict[str, Entry] = {
     "gls": Entry(2019, "Chennupati et al.", "1904.08492", LATEST, True, "losses of different units, cheaply"),
     "stch": Entry(2024, "Lin et al.", "2402.19078", LATEST, True, "the worst task, clean labels, cheaply"),
     "famo": Entry(2023, "Liu et al.", "2306.03792", LATEST, True, "equal progress of many tasks, cheaply"),
+    "cosmos": Entry(2021, "Ruchte & Grabocka", "2103.13392", LATEST, False, "losses in a ratio you choose"),
+    "pbi": Entry(2007, "Zhang & Li", _PBI, LATEST, False, "losses in a ratio you choose"),
+    "fairgrad": Entry(2024, "Ban & Ji", "2402.15638", PRESENT, True, "a dial from the sum to the worst task"),
+    "upgrad": Entry(2024, "Quinton & Rey", "2406.16232", PRESENT, False, "no task may get worse; near the mean"),
+    "dualproj": Entry(2017, "Lopez-Paz & Ranzato", "1706.08840", PRESENT, False, "no task may get worse"),
+    "aligned_mtl": Entry(2023, "Senushkin et al.", "2305.19000", PRESENT, False, "gradients that conflict or dominate"),
+    "config": Entry(2024, "Liu et al.", "2408.11104", PRESENT, True, "losses of different units; physics terms"),
+    "gradvac": Entry(2021, "Wang et al.", "2010.05874", PRESENT, False, "gradients that conflict; languages"),
+    "pcd": Entry(2026, "Varam & Alhajri", "2606.29521", PRESENT, True, "one task counts, no other may get worse"),
+    "krum": Entry(2017, "Blanchard et al.", "1703.02757", PRESENT, False, "groups of one task, some of them bad"),
+    "sdmgrad": Entry(2023, "Xiao et al.", "2305.18409", PRESENT, False, "the worst task, from noisy gradients"),
+    "modo": Entry(2023, "Chen et al.", "2305.20057", PRESENT, False, "as `mgda`, from noisy gradients"),
+    "auto_lambda": Entry(2022, "Liu et al.", "2202.03091", KEEPS, False, "clean validation data; auxiliary tasks"),
+    "moco": Entry(2023, "Fernando et al.", _MOCO, PRESENT, False, "as `mgda`, from noisy gradients"),
+    "db_mtl": Entry(2023, "Lin et al.", "2308.12029", PRESENT, True, "losses of different units; each task counts"),
+    "trimmed_mean": Entry(2018, "Yin et al.", "1803.01498", PRESENT, False, "groups of one task, some of them bad"),
 }  # fmt: skip
 
 _LOOKS_AT = {

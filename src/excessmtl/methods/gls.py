@@ -1,6 +1,6 @@
 """The geometric loss strategy: train the geometric mean of the losses.
 
-Chennupati et al., CVPR Workshops 2019, https://arxiv.org/abs/1904.08492, Eq. 5:
+Chennupati et al., CVPR Workshops 2019, https://arxiv.org/abs/1904.08492:
     L = (prod_i l_i)^(1/m),   w_i = dL/dl_i = L / (m l_i)
 computed as exp(mean log l_i): the product of many losses overflows. The step has the direction of `log_loss` and the
 length of the losses. Losses must be positive; what is below 1e-8 counts as 1e-8. A task that is missing from a batch

@@ -1,11 +1,12 @@
 """What rules that look at loss values share: positive losses, the latest loss of every task, epochs to compare with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from excessmtl.engine.observation import Observation
+from excessmtl.methods.base import per_task
 
 State = dict[str, Tensor]
 SMALLEST = 1e-8
@@ -71,6 +72,14 @@ def reference_end_epoch(state: State, epoch: int) -> State:
     kept = {name: torch.where(keep, state[name], 0) for name in ("reference_total", "reference_count")}
     kept["epoch"] = torch.where(told, state["epoch"], 0) + 1
     return {**state, **kept, "steps": torch.zeros_like(state["steps"]), "told": torch.ones_like(told)}
+
+
+def preferences(given: Mapping[str, float] | Sequence[float] | None, tasks: Sequence[str]) -> tuple[float, ...]:
+    """Positive preferences in task order that sum to one."""
+    found = per_task("preference", given, tasks, 1.0)
+    if not all(0 < one < float("inf") for one in found):
+        raise ValueError(f"preference must be positive and finite, found {found}")
+    return tuple(one / sum(found) for one in found)
 
 
 def check_epochs(names: Sequence[str], values: Sequence[object], smallest: Sequence[int]) -> None:
