@@ -25,9 +25,9 @@ from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.sweeps.study import expand
 from excessmtl.sweeps.sweep import sweep as _sweep
 from excessmtl.training import checkpoint
-from excessmtl.training.config import SINGLE, RunConfig, read_config
+from excessmtl.training.config import RunConfig, read_config
 from excessmtl.training.loop import Run
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
+from excessmtl.training.model import make_network
 from excessmtl.training.progress import Watcher
 from excessmtl.training.resolve import load_benchmark
 
@@ -162,6 +162,6 @@ def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
     if state is None:
         raise ValueError(f"the run in {folder} has not finished an epoch yet; go on with it first")
     made = load_benchmark(config) if benchmark is None else benchmark
-    network = SingleTaskModels(made) if config.method == SINGLE else MultiTaskModel(made)
+    network = make_network(config, made)
     network.load_state_dict(state["model"])
     return network.eval()
