@@ -68,7 +68,7 @@ def table() -> str:
         name = row["method"]
         ratios = [networks[network]["ratio"].get(name) for network in networks]
         costs = ["not measured" if ratio is None else f"x{ratio:.2f}" for ratio in ratios]
-        paper = f"[{row['paper']} {row['year']}]({CATALOGUE[name].link})"
+        paper = f"[{row['paper']}]({CATALOGUE[name].link})"
         lines.append(
             [f"`{name}`", paper, row["needs"], *costs, row["missing task"], row["scale-free"], row["good for"]]
         )
@@ -89,8 +89,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each network")
     arguments = parser.parse_args()
     if not arguments.page:
+        found = measure(arguments.seconds)  # before the file is opened: it takes minutes
         with atomic_write(RESULTS) as file:
-            file.write((json.dumps(measure(arguments.seconds), indent=2) + "\n").encode())
+            file.write((json.dumps(found, indent=2) + "\n").encode())
     with atomic_write(PAGE) as file:
         file.write(render(PAGE.read_text(encoding="utf-8")).encode())
 

@@ -160,6 +160,26 @@ def test_a_task_that_is_missing_leaves_the_others_their_weights(name, options):
     assert all(p.grad.isfinite().all() for p in model.trunk.parameters())
 
 
+@EVERY
+def test_a_task_that_is_not_finite_is_left_out(name, options):
+    """A loss that is not a number: its task is skipped, its state and head stay, and the others train on."""
+    model = Model(3)
+    balancer, _ = run(name, options, model, steps=2)
+    state = {key: value.clone() for key, value in balancer.state.items()}
+    model.zero_grad()
+    _, losses = model.losses(50)
+    result = balancer.backward({**losses, "b": losses["b"] * torch.nan})
+    assert result.skipped == ("b",)
+    assert result.weights[1] == 0
+    assert result.weights.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.trunk.parameters())
+    assert all(p.grad is None or not p.grad.any() for p in model.heads["b"].parameters())
+    for key, value in state.items():
+        assert balancer.state[key].isfinite().all(), key
+        if value.dim() and len(value) == len(TASKS):
+            assert torch.equal(balancer.state[key][1], value[1]), key
+
+
 def test_uniform_keeps_its_share_when_a_task_is_missing():
     """No renormalisation: alternating between tasks gives the right expected step."""
     model = Model(0)

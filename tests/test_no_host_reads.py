@@ -105,6 +105,17 @@ def test_backward_reads_nothing(method, at):
     assert trunk_of(balancer).vmap_works  # or a read was taken for a pass that does not work for several tasks
 
 
+@pytest.mark.parametrize("name", excessmtl.list_methods()[18:])
+def test_later_methods_read_nothing_and_bring_nothing(name):
+    model = mlp()
+    balancer = Method(name).create(model.trunk)
+    step(balancer, model)
+    if not balancer.rule.uses_host:
+        with NoHostWrites():
+            step(balancer, model)
+    step(balancer, model)
+
+
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("method", [UNIFORM, *EXCESS, *EXACT], ids=str)
 def test_backward_brings_nothing_from_the_host_after_the_first_step(method, missing):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observing import FREE, VARIANTS, observe, rule_of, start
+from observing import FREE, GRADIENTS, VARIANTS, observe, rule_of, start
 
 EVERY = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=lambda value: str(value) if value else "")
-few = settings(max_examples=8, deadline=None)
+few = settings(max_examples=4, deadline=None)
 seeds = st.integers(0, 10_000)
 STEPS = 3
 
@@ -156,10 +156,14 @@ LOSSES = ([0.0, 0.0, 0.0], [1.0, 0.0, 1e4], [-1.0, 2.0, 1e-9], [1e15, 1.0, 1.0])
 PRESENT = ([True] * 3, [True, True, False], [False, True, False], [False] * 3)
 
 
-@EVERY
-@pytest.mark.parametrize("kind", DEGENERATE)
+# Rules that see losses alone need to see them once.
+KINDS = [(*variant, kind) for variant in VARIANTS for kind in DEGENERATE if variant[0] in GRADIENTS or kind == "zero"]
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), KINDS, ids=lambda value: str(value) if value else "")
 def test_nothing_degenerate_gives_anything_but_numbers(name, options, kind):
-    for losses in LOSSES:
+    looks_at_losses = name not in FREE or "normalize" in options
+    for losses in LOSSES if looks_at_losses else LOSSES[:1]:
         rule = rule_of(name, 3, **options)
         state = start(rule, 3, 4)
         for ok in PRESENT:

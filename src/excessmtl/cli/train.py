@@ -31,6 +31,10 @@ def train(
         str,
         typer.Option(help="A method, 'single' for one network per task, or a rule of yours as package.module:Rule."),
     ] = "excess",
+    architecture: Annotated[
+        str,
+        typer.Option(help="How tasks share the network: hard, cross_stitch, mtan, mmoe, cgc, ple, dselect_k or ltb."),
+    ] = "hard",
     seed: Annotated[int, typer.Option(help="Of weights, batches and noise.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,

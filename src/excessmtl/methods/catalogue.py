@@ -102,8 +102,7 @@ def rows() -> list[dict[str, str]]:
         found.append(
             {
                 "method": name,
-                "year": str(entry.year),
-                "paper": entry.paper,
+                "paper": f"{entry.paper} {entry.year}",
                 "needs": needs(name),
                 "missing task": entry.missing,
                 "scale-free": "yes" if entry.scale_free else "no",

@@ -20,7 +20,7 @@ from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import positive
-from excessmtl.methods.row_memory import rows_state, trainable, updated
+from excessmtl.methods.row_memory import moved, rows_state, updated
 
 
 @method("db_mtl")
@@ -56,11 +56,11 @@ class DBMTL(Rule):
         assert seen.matrix is not None
         weights = 1 / positive(seen.losses)
         steps = state["steps"] + seen.ok
-        decay = (self.decay * steps.clamp(min=1) ** -self.power)[:, None]
-        average = decay * trainable(state["average"], seen) + (1 - decay) * weights[:, None] * seen.matrix
-        mine = torch.where(seen.ok[:, None], average, 0)
-        largest = mine.abs().amax(1, keepdim=True)  # squares of long gradients overflow
-        lengths = largest.squeeze(1) * (mine / torch.where(largest > 0, largest, 1)).norm(dim=1)
+        decay = self.decay * steps.clamp(min=1) ** -self.power
+        average = moved(state["average"], weights[:, None] * seen.matrix, 1 - decay, seen)
+        largest = torch.linalg.vector_norm(average, torch.inf, dim=1)  # squares of long gradients overflow
+        relative = average / torch.where(largest > 0, largest, 1)[:, None]
+        lengths = torch.where(seen.ok, largest * torch.linalg.vector_norm(relative, dim=1), 0)
         ratios = torch.where(lengths > 0, lengths.max() / torch.where(lengths > 0, lengths, 1), 0)
         new = {"average": updated(state["average"], average, seen), "steps": steps}
-        return Decision(weights, new, direction=ratios @ mine)
+        return Decision(weights, new, direction=ratios @ average)

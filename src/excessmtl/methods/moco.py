@@ -19,7 +19,7 @@ import torch
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
-from excessmtl.methods.row_memory import rows_state, trainable, updated
+from excessmtl.methods.row_memory import moved, rows_state, updated
 from excessmtl.solvers.simplex import project
 
 
@@ -60,15 +60,13 @@ class MoCo(Rule):
         assert seen.matrix is not None
         steps = state["steps"] + seen.ok
         falling = steps.clamp(min=1) ** -self.power
-        tracked = trainable(state["tracked"], seen)
-        tracked = tracked + self.tracking * falling[:, None] * (seen.matrix - tracked)
-        tracked = torch.where(seen.ok[:, None], tracked, 0)
+        tracked = moved(state["tracked"], seen.matrix, self.tracking * falling, seen)
         mine = torch.where(seen.ok, state["simplex"], 0)
         had = mine.sum()
         slope = tracked @ (mine @ tracked) + self.rho * mine
-        moved = mine - self.step_size * falling * slope
+        lower = mine - self.step_size * falling * slope
         # The tasks that took part share out among themselves what they had.
-        share = project(moved / torch.where(had > 0, had, 1), seen.ok)
+        share = project(lower / torch.where(had > 0, had, 1), seen.ok)
         weights = torch.where(seen.ok, had * share, state["simplex"])
         new = {"tracked": updated(state["tracked"], tracked, seen), "simplex": weights, "steps": steps}
         return Decision(weights, new, direction=torch.where(seen.ok, weights, 0) @ tracked)

@@ -21,9 +21,13 @@ def trainable(kept: Tensor, seen: Observation) -> Tensor:
     return torch.cat([kept[:, start : start + rows.shape[1]] for start, rows in _places(seen)], 1)
 
 
+def moved(kept: Tensor, towards: Tensor, rates: Tensor, seen: Observation) -> Tensor:
+    """[m, columns] a moving average: by `rates` [m] of the way, for the tasks that took part. The others stay."""
+    return torch.lerp(trainable(kept, seen), towards, torch.where(seen.ok, rates, 0)[:, None])
+
+
 def updated(kept: Tensor, new: Tensor, seen: Observation) -> Tensor:
-    """What is remembered after the step: `new` in these columns, for the tasks that took part."""
-    new = torch.where(seen.ok[:, None], new, trainable(kept, seen))
+    """What is remembered after the step: `new` in these columns."""
     if kept.shape == new.shape:
         return new
     whole, done = kept.clone(), 0

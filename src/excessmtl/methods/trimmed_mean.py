@@ -37,9 +37,13 @@ class TrimmedMean(Rule):
         """The mean of the entries in the middle."""
         assert seen.matrix is not None
         values = torch.where(seen.ok[:, None], seen.matrix, torch.inf)
-        ranks = values.argsort(0).argsort(0)
+        ordered = values.sort(0).values
         count = seen.ok.sum()
         trim = ((count - 1) // 2).clamp(min=0, max=self.trim)
-        kept = (ranks >= trim) & (ranks < count - trim)
-        share = kept / (count - 2 * trim).clamp(min=1)
-        return Decision(share.mean(1), state, direction=(share * seen.matrix).sum(0))
+        ranks = torch.arange(seen.tasks, device=count.device)
+        middle = (ranks >= trim) & (ranks < count - trim)
+        total = torch.where(middle[:, None], ordered, 0).sum(0)
+        least, most = (ordered.index_select(0, rank[None]) for rank in (trim, (count - 1 - trim).clamp(min=0)))
+        kept = (values >= least) & (values <= most) & seen.ok[:, None]  # equal values share their place
+        share = kept / kept.sum(0).clamp(min=1)
+        return Decision(share.mean(1), state, direction=total / (count - 2 * trim).clamp(min=1))

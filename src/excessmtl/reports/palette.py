@@ -14,7 +14,7 @@ _SYMBOLS = ("hexagon", "pentagon", "star-square", "bowtie", "hourglass", "diamon
 
 
 def looks_of(frame: pd.DataFrame) -> dict[str, Look]:
-    """A look for every label, in the order of the page; two are alike only where there are some fifty labels.
+    """A look for every label, in the order of the page; two are alike only where there are some two hundred labels.
 
     The methods of the paper look alike in every report, and as in the figures of `excessmtl reproduce`.
     """
@@ -34,3 +34,5 @@ def _spare() -> Iterator[Look]:
     yield from (Look(colour, next(symbols)) for colour in free)
     for dash in cycle(_DASHES):
         yield from (Look(colour, next(symbols), dash) for colour in range(len(COLOURS)))
+        if dash == _DASHES[-1]:
+            next(symbols)  # the next round has every colour with another symbol

@@ -20,7 +20,9 @@ def check_method(name: str) -> None:
         raise ValueError(f"unknown method {name!r}; the methods are {known}, or package.module:Rule")
 
 
-def make_balancer(name: str, tasks: Sequence[str], shared: nn.Module, options: Mapping[str, Any]) -> excessmtl.Balancer:
+def make_balancer(
+    name: str, tasks: Sequence[str], shared: nn.Module | list[nn.Module], options: Mapping[str, Any]
+) -> excessmtl.Balancer:
     """The balancer, with options of the method and of `Balancer`; those that do not fit are refused."""
     check_method(name)
     try:

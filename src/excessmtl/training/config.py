@@ -21,6 +21,7 @@ _CHOICES = {
     "strategy": ("ddp", "fsdp"),
     "noise_kind": NOISE_KINDS,
     "loss": LOSSES,
+    "architecture": ("hard", "cross_stitch", "mtan", "mmoe", "cgc", "ple", "dselect_k", "ltb"),
 }
 _LEAST = {"epochs": 1, "batch_size": 1, "limit_batches": 1, "devices": 1, "warmup_steps": 0}
 _SEEDS = 2**32
@@ -34,6 +35,8 @@ class RunConfig:
     """A registered name, `package.module:function`, or a CSV file."""
     method: str
     """A method's name, `package.module:Rule`, or "single"."""
+    architecture: str = "hard"
+    """How tasks share the network; see `excessmtl.architectures`."""
     seed: int = 0
     noise: float = 0.0
     noisy_tasks: tuple[str, ...] | None = None
@@ -97,16 +100,21 @@ class RunConfig:
             raise ValueError(f"weight_decay must be at least 0 and finite, found {self.weight_decay}")
         if self.strategy == "fsdp" and self.devices == 1:
             raise ValueError("strategy 'fsdp' divides parameters among several devices, found devices 1; raise devices")
+        if self.strategy == "fsdp" and self.architecture != "hard":
+            raise ValueError(f"strategy 'fsdp' needs architecture 'hard', found {self.architecture!r}; take 'ddp'")
+        if self.method == SINGLE and self.architecture != "hard":
+            raise ValueError(f"method 'single' shares nothing, found architecture {self.architecture!r}; leave it out")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
 
     @property
     def name(self) -> str:
-        """What tables call the method: `label`, or its name, the options that were set, and the loss if not plain."""
-        method = self.method.rpartition(":")[2]
-        loss = [] if self.loss == PLAIN else [f"+ {self.loss} loss"]
-        options = (f"{key}={value}" for key, value in sorted(self.options.items()))
-        return self.label or " ".join([method, *options, *loss])
+        """What tables call the method: `label`, or its name and what is not as usual: architecture, options, loss."""
+        words = [self.method.rpartition(":")[2]]
+        words += [] if self.architecture == "hard" else [self.architecture]
+        words += [f"{key}={value}" for key, value in sorted(self.options.items())]
+        words += [] if self.loss == PLAIN else [f"+ {self.loss} loss"]
+        return self.label or " ".join(words)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML: lists and dicts, no tuples."""

@@ -13,9 +13,9 @@ from excessmtl.benchmarks.tasks import Task
 from excessmtl.diagnosis import Report, diagnose
 from excessmtl.training import checkpoint
 from excessmtl.training.batches import make_batches, prepared
-from excessmtl.training.config import SINGLE, Resolved, read_config
+from excessmtl.training.config import Resolved, read_config
 from excessmtl.training.data import noise_of
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
+from excessmtl.training.model import make_network
 from excessmtl.training.resolve import load_benchmark
 
 _AT_ONCE = 256
@@ -71,7 +71,7 @@ def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[nn.Module, B
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
     made = load_benchmark(config) if benchmark is None else benchmark
-    network = SingleTaskModels(made) if config.method == SINGLE else MultiTaskModel(made)
+    network = make_network(config, made)
     network.load_state_dict(state["model"])
     return network.eval(), made, config
 

@@ -14,9 +14,9 @@ from excessmtl.benchmarks.tasks import labelled
 from excessmtl.step import Step
 from excessmtl.training.balancers import make_balancer
 from excessmtl.training.batches import Batch, Inputs, prepared
-from excessmtl.training.config import SINGLE, Resolved
+from excessmtl.training.config import Resolved
 from excessmtl.training.losses import task_losses
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
+from excessmtl.training.model import SingleTaskModels, make_network
 from excessmtl.training.optimisation import learning_rate, make_optimiser
 from excessmtl.training.processes import load_state, parallel, state_of
 
@@ -38,7 +38,7 @@ class Learner:
         self.tasks = tuple(task.name for task in benchmark.tasks)
         self.losses = task_losses(benchmark.tasks, config.loss)
         torch.manual_seed(config.seed)
-        self.network = SingleTaskModels(benchmark) if config.method == SINGLE else MultiTaskModel(benchmark)
+        self.network = make_network(config, benchmark)
         self.balancer: Balancer | None = self._balancer()
         self.incomplete: frozenset[str] = frozenset()
 
@@ -138,9 +138,9 @@ class Learner:
             torch.cuda.set_rng_state(state["cuda_random"])
 
     def _balancer(self) -> Balancer | None:
-        if not isinstance(self.network, MultiTaskModel):
+        if isinstance(self.network, SingleTaskModels):
             return None
-        return make_balancer(self.config.method, self.tasks, self.network.trunk, self.config.options)
+        return make_balancer(self.config.method, self.tasks, self.network.shared, self.config.options)
 
     def _outputs(self, network: torch.nn.Module, inputs: Inputs) -> Mapping[str, Tensor]:
         with self.fabric.autocast():

@@ -2,8 +2,11 @@
 
 from torch import Tensor, nn
 
+from excessmtl.architectures import MultiTask
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.training import architectures
 from excessmtl.training.batches import ByTask, Inputs
+from excessmtl.training.config import SINGLE, RunConfig
 
 
 class MultiTaskModel(nn.Module):
@@ -13,6 +16,11 @@ class MultiTaskModel(nn.Module):
         super().__init__()
         self.trunk = benchmark.build_trunk()
         self.heads = nn.ModuleDict({task.name: benchmark.build_head(task) for task in benchmark.tasks})
+
+    @property
+    def shared(self) -> nn.Module:
+        """The trunk."""
+        return self.trunk
 
     def forward(self, inputs: Inputs) -> dict[str, Tensor]:
         """The outputs by task."""
@@ -36,3 +44,15 @@ class SingleTaskModels(nn.Module):
         if isinstance(inputs, ByTask):
             return {name: self.models[name](own) for name, own in inputs.items()}
         return {name: model(inputs) for name, model in self.models.items()}
+
+
+Network = MultiTaskModel | SingleTaskModels | MultiTask
+
+
+def make_network(config: RunConfig, benchmark: Benchmark) -> Network:
+    """The network that a run trains."""
+    if config.method == SINGLE:
+        return SingleTaskModels(benchmark)
+    if config.architecture == architectures.HARD:
+        return MultiTaskModel(benchmark)
+    return architectures.build(benchmark, config.architecture)

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from excessmtl.training.config import RunConfig
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
+from excessmtl.training.model import MultiTaskModel, Network, SingleTaskModels
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -40,11 +40,12 @@ def is_first_process() -> bool:
     return not any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
 
 
-def parallel(network: MultiTaskModel | SingleTaskModels, strategy: str, fabric: Fabric) -> nn.Module:
+def parallel(network: Network, strategy: str, fabric: Fabric) -> nn.Module:
     """What is called in training: the network itself, a replica that averages gradients, or the divided network."""
     if fabric.world_size == 1:
         return network
     if strategy == "fsdp":
+        assert isinstance(network, MultiTaskModel | SingleTaskModels)
         parts = (
             [network.trunk, *network.heads.values()]
             if isinstance(network, MultiTaskModel)
