@@ -6,6 +6,7 @@ from typing import Any
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.cuda_graphs.replay import Replay
+from excessmtl.diagnosis import diagnose
 from excessmtl.engine.representation import representation
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
 from excessmtl.step import Step
@@ -16,6 +17,7 @@ __all__ = [
     "Replay",
     "Step",
     "create",
+    "diagnose",
     "dominates",
     "hypervolume",
     "list_methods",

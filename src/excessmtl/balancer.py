@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate as running_sums
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from excessmtl import arguments
 from excessmtl.engine.checks import GraphChecks, explains_second_backward
 from excessmtl.engine.delivery import deferred, deliver
-from excessmtl.engine.distributed import Reduction, no_reduction, over_processes, processes
+from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reference import Engine
@@ -21,7 +21,7 @@ from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared, submodule
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
-from excessmtl.engine.tensors import autocast_disabled, split_by_parameter
+from excessmtl.engine.tensors import autocast_disabled, flags, split_by_parameter
 from excessmtl.engine.validation import validation_products
 from excessmtl.engines import EngineName, make_engine
 from excessmtl.left_out import Watch
@@ -30,6 +30,9 @@ from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
 from excessmtl.task_changes import load_matching, take_tasks
+
+if TYPE_CHECKING:
+    from excessmtl.diagnosis import Report
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -46,11 +49,12 @@ class Balancer(nn.Module):
             ("unweighted"). Default: as in the method's paper.
         every: Ask the rule at every k-th step only; in between the weights stay.
         scale: What the multipliers of all tasks sum to: the number of tasks ("sum", so that equal ones are those of
-            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `imtl_l`,
-            `imtl_hybrid`, `dtp`, `nash`, `pcgrad`, `cagrad`, `graddrop`, `static`) keep their own under both. A number
-            multiplies the method's weights as published. Where a task is missing the others keep their multipliers.
+            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `nash` and
+            others: where `rule.total` is None) keep their own under both. A number multiplies the
+            method's weights as published. Where a task is missing the others keep their multipliers.
         protect: Task -> floor, a share of the weights of all tasks that this task's never falls below. The others
-            shrink in proportion. The method itself does not know of it. Not for `graddrop`, which has no weights.
+            shrink in proportion. The method itself does not know of it. Not for methods without weights (`graddrop`,
+            `moco`, `db_mtl`, `trimmed_mean`).
         z: With the whole model as `shared`: the dotted name of the submodule that all tasks share, whose output is
             the representation. `shared=model, z="encoder"` is `shared=model.encoder`.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
@@ -253,6 +257,8 @@ class Balancer(nn.Module):
             decision, weights = self._ask_rule(call, gradients, stream)
             applied = self._multipliers(weights)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
+            if decision is not None and decision.direction is not None:
+                parts = self._along(decision.direction * self.factor, gradients, parts)
         in_a_row = (self.memory.in_a_row + gradients.left_out).masked_fill(gradients.ok, 0)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
         write = partial(self.memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
@@ -291,6 +297,22 @@ class Balancer(nn.Module):
         own = weights if heads == "weighted" else None
         found = [batch.weighted_sum(weights, own, gates) for batch in batches]
         return None if None in found else [part for parts in found if parts is not None for part in parts]
+
+    def _along(
+        self, direction: Tensor, gradients: TaskGradients, parts: list[Contribution] | None
+    ) -> list[Contribution] | None:
+        """The same with a direction of the rule's own on the shared parameters."""
+        if parts is None:
+            return None
+        shared = {id(parameter) for parameter in gradients.parameters}
+        if gradients.scale is not None:
+            direction = direction * gradients.scale
+        if gradients.overflow is not None:
+            direction = torch.where(gradients.overflow, torch.nan, direction)
+        along = split_by_parameter(direction, gradients.parameters)
+        pairs = zip(gradients.parameters, along, strict=True)
+        own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
+        return [*own, *((one, part.view(one.shape).to(one.dtype)) for one, part in pairs)]
 
     def _multipliers(self, weights: Tensor) -> Tensor:
         """[m] what the gradients are multiplied by, for these weights of the rule."""
@@ -430,8 +452,24 @@ class Balancer(nn.Module):
         return self.memory.steps
 
     def end_epoch(self) -> None:
-        """Tell rules that count epochs (DWA) that one is over."""
+        """Tell rules that count epochs (DWA, IGB, STCH) that one is over."""
         self.memory.write(self.rule.end_epoch(self.state))
+
+    def after_step(self, losses: Losses) -> None:
+        """For FAMO, after `optimizer.step()`: the losses of the same batch again, as `backward` got them before.
+
+        They may come without a graph, and some tasks may be missing. Without this call the next step's losses serve.
+        """
+        if "after_step" not in self.rule.uses:
+            raise ValueError(f"after_step is not used by {self.rule.name!r}; leave it out")
+        ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
+        zero = torch.zeros_like(next(loss for loss in ordered if loss is not None).detach().reshape(()))
+        values = torch.stack([zero if loss is None else loss.detach().reshape(()) for loss in ordered]).float()
+        ok = flags(tuple([loss is not None for loss in ordered]), values.device) & values.isfinite()
+        values = torch.where(ok, values, 0)
+        if self._reduction is not no_reduction:
+            values, ok = mean_where(values, ok, self._reduction)
+        self.memory.write(self.rule.after_step(self.state, values, ok))
 
     def add_task(self, name: str) -> None:
         """One task more, after the others. It starts as in a new balancer, with the mean weight; the others go on."""
@@ -460,6 +498,20 @@ class Balancer(nn.Module):
         if tasks != "same":
             raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
         return super().load_state_dict(state_dict, strict, assign)
+
+    def diagnose(self, losses: Mapping[str, Any] | None = None) -> "Report":
+        """What training itself shows of the labels: a report that prints as a table, at any time.
+
+        It reads what the default method keeps anyway: steps cost nothing. Training losses cannot tell hard from noisy,
+        nor see labels that the network has memorised: verdicts are "clean", "suspect" or "not learned yet", without a
+        noise rate. `excessmtl.diagnose` says more, from held-out predictions.
+
+        Args:
+            losses: Task -> its loss module. Where that has a `noise`, an estimate of its own, the report shows it.
+        """
+        from excessmtl.diagnosis.live import live_report
+
+        return live_report(self.tasks, self.rule.progress(self.state), self.rule.name, losses)
 
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""

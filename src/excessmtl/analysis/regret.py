@@ -18,7 +18,7 @@ from excessmtl.analysis.statistics import interval
 from excessmtl.training.config import SINGLE
 
 ITSELF = "itself at noise 0"
-_SETTING = ("benchmark", "source", "epochs", "noise")
+_SETTING = ("benchmark", "source", "epochs", "setting", "noise")
 _COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
 COLUMNS = (*_SETTING, *_COMPARISON)
 _DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
@@ -147,7 +147,9 @@ def _regrets(setting: Setting, method: str, rivals: Sequence[str]) -> list[dict[
         found = [row for rival in rivals for row in _rows(ours, runs.get((rival, noise), {}), rival, GROUPS)]
         if noise > 0:
             found += _rows(ours, runs.get((method, 0.0), {}), ITSELF, GROUPS[:1])
-        head = dict(zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, noise), strict=True))
+        head = dict(
+            zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, setting.name, noise), strict=True)
+        )
         rows += [{**head, **row} for row in found]
     return rows
 

@@ -7,6 +7,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.bench import bench
+from excessmtl.cli.diagnose import diagnose
 from excessmtl.cli.errors import errors, plain_errors
 from excessmtl.cli.methods import methods
 from excessmtl.cli.report import report
@@ -28,6 +29,7 @@ app.command()(
     plain_errors(train, interrupted="the last finished epoch is kept, the same command with --resume goes on")
 )
 app.command()(plain_errors(reproduce, interrupted="finished runs are kept, the same command goes on with the rest"))
+app.command()(plain_errors(diagnose, interrupted="nothing was written"))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
 app.command()(plain_errors(bench, interrupted="nothing was written; --quick takes a few seconds"))

@@ -11,14 +11,17 @@ from excessmtl.cli.terminal import console
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A method, to see its options.")] = None,
 ) -> None:
-    """The weighting methods; with a name, all options of that method."""
+    """The weighting methods: what each needs, and what it is good for; with a name, all options of that method."""
     from excessmtl.methods import registry
+    from excessmtl.methods.catalogue import rows
 
     found = registry()
     if name is None:
-        table = Table("name", "what it does")
-        for method, factory in found.items():
-            table.add_row(method, _first_line(factory))
+        known = rows()
+        shown = ("method", "year", "needs", "good for")  # what fits a terminal; docs/choosing.md has the rest
+        table = Table(*shown)
+        for row in known:
+            table.add_row(*(row[column] for column in shown))
         console.print(table)
         console.print("excessmtl methods NAME lists the options of one")
         return

@@ -7,7 +7,7 @@ resume bit for bit, and test a rule with four numbers on paper.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    direction: Tensor | None = None
+    """[n] instead of the weighted sum: what the shared parameters get, side by side (rules with `directs`)."""
     finish: Callable[[], None] | None = None
     """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
@@ -47,7 +49,7 @@ class Rule:
     simplex: ClassVar[bool] = True
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
+    """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     uses_host: ClassVar[bool] = False
@@ -61,7 +63,9 @@ class Rule:
     """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
     starts with the mean weight there."""
     gated: ClassVar[bool] = False
-    """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+    """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
+    directs: ClassVar[bool] = False
+    """Whether the rule decides by `direction`; it then looks at all shared parameters, in every step."""
 
     @property
     def probe(self) -> Probe:
@@ -107,9 +111,30 @@ class Rule:
         """[m] multipliers of the trial step after which validation losses are taken (rules that use them)."""
         raise NotImplementedError
 
+    def after_step(self, state: State, losses: Tensor, ok: Tensor) -> State:
+        """The state after the training loop has given the losses of the same batch after the step."""
+        raise NotImplementedError
+
+    def progress(self, state: State) -> "Progress | None":
+        """How far the tasks have come, for `Balancer.diagnose`; None: the rule keeps no losses."""
+        return None
+
     def end_epoch(self, state: State) -> State:
         """The state after the training loop has said that an epoch is over."""
         return state
+
+
+class Progress(NamedTuple):
+    """How far the tasks have come; tensors [m]."""
+
+    steps: Tensor
+    """In which a task had labels."""
+    first: Tensor
+    """Loss of the first steps."""
+    loss: Tensor
+    """Running loss."""
+    excess: Tensor
+    """The part of it that training can still remove; NaN where that is not known."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.training.choice import chosen_epoch, validation_loss
 from excessmtl.training.config import Resolved
 from excessmtl.training.run_folder import Row
 
@@ -15,14 +16,23 @@ LAST_K = 5
 
 
 def summarise(
-    config: Resolved, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
+    config: Resolved,
+    benchmark: Benchmark,
+    rows: Sequence[Row],
+    weights: np.ndarray | None,
+    seconds_per_step: float,
+    units: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch.
+    """Scores of the last epoch, and those of the epoch that the validation split chooses; never of the best one.
 
+    `weights`: [steps, m] of the last epoch. `units`: of the tasks' losses, for a mean over tasks.
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
     """
     primary = {task.name: task.kind.primary for task in benchmark.tasks}
     scores = {name: rows[-1][f"test/{name}/{metric.name}"] for name, metric in primary.items()}
+    epoch = chosen_epoch(rows, units)
+    best = None if epoch is None else rows[epoch]
+    chosen = None if best is None else {name: best[f"test/{name}/{metric.name}"] for name, metric in primary.items()}
     recent = rows[-LAST_K:]
     averages = {
         name: float(np.mean([row[f"test/{name}/{metric.name}"] for row in recent])) for name, metric in primary.items()
@@ -37,10 +47,16 @@ def summarise(
         "method": config.method,
         "label": config.label,
         "options": dict(config.options),
+        "loss": config.loss,
         "noise": config.noise,
+        "noise_kind": config.noise_kind,
+        "noisy_validation": config.noisy_validation,
         "noisy_tasks": noisy,
         "seed": config.seed,
         "epochs": len(rows),
+        "optimiser": config.optimiser,
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
         "primary_metric": {name: metric.name for name, metric in primary.items()},
         "higher_is_better": {name: metric.higher_is_better for name, metric in primary.items()},
         "units": {name: metric.unit for name, metric in primary.items()},
@@ -51,6 +67,16 @@ def summarise(
         "clean_score": mean_of(scores, clean) if alike else None,
         "noisy_score": mean_of(scores, noisy) if alike else None,
         "overall_score": mean_of(scores, list(scores)) if alike else None,
+        "validation_scores": {
+            name: rows[-1].get(f"validation/{name}/{metric.name}") for name, metric in primary.items()
+        },
+        "validation_loss": validation_loss(rows[-1], units),
+        "chosen_epoch": epoch,
+        "chosen_validation_loss": None if best is None else validation_loss(best, units),
+        "chosen_scores": chosen,
+        "chosen_clean_score": mean_of(chosen, clean) if alike and chosen else None,
+        "chosen_noisy_score": mean_of(chosen, noisy) if alike and chosen else None,
+        "chosen_overall_score": mean_of(chosen, list(scores)) if alike and chosen else None,
         "weights": share,
         "clean_weight": None if share is None else sum(share[name] for name in clean),
         "seconds_per_step": seconds_per_step,
