@@ -74,6 +74,12 @@ def test_a_report_is_made_of_recorded_runs(tmp_path):
     assert "torch" in config["versions"]
 
 
+def test_there_is_no_network_in_a_recorded_run(tmp_path):
+    record(tmp_path / "run")
+    with pytest.raises(ValueError, match="a Recorder wrote it"):
+        lab.load(tmp_path / "run")
+
+
 KILLED = """
 import os, sys, torch
 sys.path[:0] = {path!r}
