@@ -70,7 +70,7 @@ def test_a_report_is_made_of_recorded_runs(tmp_path):
     assert summary["completed"]
     assert sum(summary["weights"].values()) == pytest.approx(1)
     config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["options"]["trust"] == 2.0
+    assert config["options"]["trust"] == make().rule.trust
     assert "torch" in config["versions"]
 
 
