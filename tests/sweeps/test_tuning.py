@@ -28,7 +28,7 @@ def finish(configs, out, loss):
         folder = out / folder_of(config)
         folder.mkdir(parents=True)
         summary = run(config.name, config.noise, config.seed, {"clean": 0.5})
-        (folder / "summary.json").write_text(json.dumps({**summary, "validation_loss": loss(config)}))
+        (folder / "summary.json").write_text(json.dumps({**summary, "validation_error": loss(config)}))
 
 
 def test_every_combination_is_tried_for_each_setting_level_and_method():
@@ -59,8 +59,8 @@ def test_the_lowest_mean_validation_loss_is_chosen(tmp_path):
     assert len(table) == 24
     assert table["chosen"].sum() == 6
     best = table[table["chosen"] & (table["label"] == "uniform")]
-    assert best["validation_loss"].tolist() == pytest.approx([0.35] * 3)
-    assert math.isinf(table["validation_loss"].max())
+    assert best["validation_error"].tolist() == pytest.approx([0.35] * 3)
+    assert math.isinf(table["validation_error"].max())
 
 
 def test_a_point_that_has_not_finished_is_no_choice(tmp_path):

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from excessmtl.benchmarks.base import Split
 from excessmtl.benchmarks.kinds import binary, classification, depth, regression, segmentation
 from excessmtl.benchmarks.tasks import Task
-from excessmtl.training.choice import chosen_epoch, constant_losses, validation_loss
+from excessmtl.training.choice import chosen_epoch, constant_losses, validation_error
 
 
 def test_the_unit_of_a_loss_is_that_of_the_best_constant():
@@ -39,11 +40,15 @@ def test_the_unit_of_a_loss_is_that_of_the_best_constant():
     assert units == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_epoch_of_the_lowest_mean_of_relative_losses():
-    units = {"a": 1.0, "b": 100.0}
-    rows = [{"validation/a/loss": a, "validation/b/loss": b} for a, b in [(3.0, 1), (1.0, 90), (1.2, 60), (0.9, 200)]]
-    assert validation_loss(rows[0], units) == pytest.approx(1.505)
-    assert chosen_epoch(rows, units) == 2
-    diverged = {"validation/a/loss": math.nan, "validation/b/loss": 0.0}
-    assert chosen_epoch([diverged, rows[1]], units) == 1
-    assert chosen_epoch([diverged, {}], units) is None
+def test_the_epoch_of_the_lowest_mean_error():
+    kinds = {"a": (3, classification), "b": (1, regression), "c": (1, replace(depth, score="abs_error"))}
+    tasks = [Task(name, *kind) for name, kind in kinds.items()]
+    units = {"a": 5.0, "b": 7.0, "c": 2.0}
+    values = [(0.1, 0.9, 3.0), (0.8, 0.5, 2.0), (0.9, 0.4, 1.0), (0.9, 0.9, 4.0)]
+    names = ("validation/a/accuracy", "validation/b/nmse", "validation/c/loss")
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    assert validation_error(rows[0], tasks, units) == pytest.approx((0.9 + 0.9 + 1.5) / 3)
+    assert chosen_epoch(rows, tasks, units) == 2
+    diverged = {**rows[2], "validation/b/nmse": math.nan}
+    assert chosen_epoch([diverged, rows[1]], tasks, units) == 1
+    assert chosen_epoch([diverged, {}], tasks, units) is None

@@ -33,9 +33,9 @@ PLAIN: Mapping[str, Kind] = {
     "clean_score": SCORE,
     "noisy_score": SCORE,
     "overall_score": SCORE,
-    "validation_loss": SCORE,
+    "validation_error": SCORE,
     "chosen_epoch": SCORE,
-    "chosen_validation_loss": SCORE,
+    "chosen_validation_error": SCORE,
     "clean_weight": SCORE,
     "seconds_per_step": SCORE,
 }

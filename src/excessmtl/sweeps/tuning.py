@@ -1,9 +1,9 @@
 """Learning rate and the like, chosen for each method: first a sweep that tries them, then the study at the choice.
 
 For each benchmark, method and noise level, every combination of the values is trained on the tuning seeds. The one with
-the lowest mean validation loss is taken (`validation_loss` of summary.json: of the last epoch, the mean over the tasks
-of the plain loss over that of the best constant prediction). Validation labels are as noisy as the training labels,
-in the tuning runs and in those of the study: nobody who needs a robust method has others.
+the lowest mean validation error is taken (`validation_error` of summary.json: of the last epoch, the mean over the
+tasks of one minus the accuracy, or of the NMSE). Validation labels are as noisy as the training labels, in the tuning
+runs and in those of the study: nobody who needs a robust method has others.
 """
 
 import itertools
@@ -65,7 +65,7 @@ class Tune:
                     "label": config.name,
                 }
                 about |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ())}
-                found = {"validation_loss": losses[number], "seeds": len(self.seeds), "chosen": number == best}
+                found = {"validation_error": losses[number], "seeds": len(self.seeds), "chosen": number == best}
                 table.append({**about, **point, **found})
             if best is not None:
                 chosen[place] = self.points[best]
@@ -112,5 +112,5 @@ def _loss(folder: Path) -> float:
     summary = RunFolder(folder).summary
     if summary is None:
         return math.nan
-    loss = summary["validation_loss"]
+    loss = summary["validation_error"]
     return math.inf if loss is None else float(loss)

@@ -1,4 +1,4 @@
-"""The validation loss of a run in one number, and the epoch that it chooses."""
+"""The validation error of a run in one number, and the epoch that it chooses."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.base import Split
-from excessmtl.benchmarks.tasks import Task, labelled
+from excessmtl.benchmarks.tasks import SHARE, Task, labelled
 from excessmtl.training.run_folder import Row
 
 _ENTRIES = 2**20
@@ -26,17 +26,31 @@ def constant_losses(tasks: Sequence[Task], train: Split) -> dict[str, float]:
     return {task.name: _constant_loss(task, train.targets[task.name]) for task in tasks}
 
 
-def validation_loss(row: Row, units: Mapping[str, float]) -> float:
-    """The mean over the tasks of the plain validation loss over its unit; NaN where a task has none."""
-    losses = [row.get(f"validation/{task}/loss", math.nan) / unit for task, unit in units.items()]
-    return float(np.mean(losses))
+def validation_error(row: Row, tasks: Sequence[Task], units: Mapping[str, float]) -> float:
+    """The mean over the tasks of what is wrong on validation data; NaN where a task has none.
+
+    For a metric that is a share: one minus it, or it, by its direction. For a ratio that is better low (NMSE): it. Else
+    the plain loss over its unit. Scores and not losses, as a robust loss makes a network that disagrees with wrong
+    labels on purpose: its predictions are right and yet its plain loss on noisy labels is high.
+    """
+    return float(np.mean([_error(row, task, units[task.name]) for task in tasks]))
 
 
-def chosen_epoch(rows: Sequence[Row], units: Mapping[str, float]) -> int | None:
-    """The first epoch of the lowest validation loss; None where no epoch has one."""
-    losses = [validation_loss(row, units) for row in rows]
-    finite = [epoch for epoch, loss in enumerate(losses) if math.isfinite(loss)]
-    return min(finite, key=lambda epoch: losses[epoch]) if finite else None
+def chosen_epoch(rows: Sequence[Row], tasks: Sequence[Task], units: Mapping[str, float]) -> int | None:
+    """The first epoch of the lowest validation error; None where no epoch has one."""
+    errors = [validation_error(row, tasks, units) for row in rows]
+    finite = [epoch for epoch, error in enumerate(errors) if math.isfinite(error)]
+    return min(finite, key=lambda epoch: errors[epoch]) if finite else None
+
+
+def _error(row: Row, task: Task, unit: float) -> float:
+    metric = task.kind.primary
+    score = row.get(f"validation/{task.name}/{metric.name}", math.nan)
+    if metric.unit == SHARE:
+        return 1 - score if metric.higher_is_better else score
+    if metric.unit == "ratio" and not metric.higher_is_better:
+        return score
+    return row.get(f"validation/{task.name}/loss", math.nan) / unit
 
 
 @torch.enable_grad()

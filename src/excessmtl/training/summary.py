@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.training.choice import chosen_epoch, validation_loss
+from excessmtl.training.choice import chosen_epoch, validation_error
 from excessmtl.training.config import Resolved
 from excessmtl.training.run_folder import Row
 
@@ -30,7 +30,7 @@ def summarise(
     """
     primary = {task.name: task.kind.primary for task in benchmark.tasks}
     scores = {name: rows[-1][f"test/{name}/{metric.name}"] for name, metric in primary.items()}
-    epoch = chosen_epoch(rows, units)
+    epoch = chosen_epoch(rows, benchmark.tasks, units)
     best = None if epoch is None else rows[epoch]
     chosen = None if best is None else {name: best[f"test/{name}/{metric.name}"] for name, metric in primary.items()}
     recent = rows[-LAST_K:]
@@ -70,9 +70,9 @@ def summarise(
         "validation_scores": {
             name: rows[-1].get(f"validation/{name}/{metric.name}") for name, metric in primary.items()
         },
-        "validation_loss": validation_loss(rows[-1], units),
+        "validation_error": validation_error(rows[-1], benchmark.tasks, units),
         "chosen_epoch": epoch,
-        "chosen_validation_loss": None if best is None else validation_loss(best, units),
+        "chosen_validation_error": None if best is None else validation_error(best, benchmark.tasks, units),
         "chosen_scores": chosen,
         "chosen_clean_score": mean_of(chosen, clean) if alike and chosen else None,
         "chosen_noisy_score": mean_of(chosen, noisy) if alike and chosen else None,
