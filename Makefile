@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test test-all lint types perf-check demo clean
+.PHONY: test test-all lint types perf-check demo dist clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,22 @@ perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a s
 demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
 	$(BIN)/excessmtl sweep studies/demo.yaml
 	$(BIN)/excessmtl report runs/demo -o runs/demo/report.html
+
+dist:  ## wheel and sdist in dist/, checked; then the wheel in an empty environment runs two examples and a study
+	rm -rf dist $(VENV)-dist
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/pip install --quiet build twine
+	$(VENV)-dist/bin/python -m build
+	$(VENV)-dist/bin/twine check --strict dist/*
+	rm -rf $(VENV)-dist
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/pip install --quiet -c constraints.txt "$$(echo dist/*.whl)"
+	$(VENV)-dist/bin/python -c "import excessmtl; print(excessmtl.list_methods())"
+	$(VENV)-dist/bin/pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[lab]"
+	$(VENV)-dist/bin/python examples/plain_loop.py --quick
+	$(VENV)-dist/bin/python examples/lightning_module.py --quick
+	$(VENV)-dist/bin/excessmtl sweep demo --dry-run
+	rm -rf $(VENV)-dist
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,6 +26,17 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
 
 
+def test_a_study_of_the_package_is_found_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("demo", "--dry-run")
+    assert shown.exit_code == 0, shown.stderr
+    assert "18 of 18 runs would run, in runs/demo" in shown.stdout
+    refused = invoke("nothing")
+    assert refused.exit_code == 2
+    assert "'demo'" in refused.stderr
+    assert invoke("nothing.yaml").exit_code == 2
+
+
 def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
     result = invoke(tiny, "--out", tmp_path / "out", "--jobs", 2)
     assert result.exit_code == 0, (result.stderr, result.exception)

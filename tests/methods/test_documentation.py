@@ -31,7 +31,8 @@ def invoke(*arguments):
 def test_the_command_lists_methods_and_their_options():
     assert all(name in invoke().stdout for name in registry())
     shown = invoke("excess").stdout
-    assert "How many of a task's first losses make up r0." in shown
+    assert all(option.name in shown for rule in rules().values() for option in options_of(rule))
+    assert "eta, how fast weights follow the excess risks." in shown
     assert "Literal['none', 'initial']" in shown
     assert "no options of its own" in invoke("uniform").stdout
     refused = invoke("nope")

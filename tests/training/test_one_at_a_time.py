@@ -70,15 +70,14 @@ def test_the_folder_is_free_after_a_run_and_after_a_failure(tmp_path, monkeypatc
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_without_out_every_run_gets_a_folder_of_its_own(tmp_path, monkeypatch):
+def test_without_out_every_run_gets_a_folder_named_after_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for number in (1, 2):
-        done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL])
+    name = "runs/teacher-narrow-uniform-noise-0-seed-0"
+    # The last one goes on with the second, which is finished.
+    for more, folder in (([], name), ([], f"{name}-2"), (["--resume"], f"{name}-2"), (["--option", "scale=mean"], "")):
+        done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, *more])
         assert done.exit_code == 0, done.stderr
-        assert f"run folder: runs/teacher-narrow-uniform-{number}" in done.stdout
-    refused = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, "--resume"])
-    assert refused.exit_code == 2
-    assert "--resume needs --out" in refused.stderr
+        assert f"run folder: {folder or name.replace('uniform', 'uniform-scale=mean')}\n" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["x/[/b]", "[red]", ":smile:", "[link=x]y"])

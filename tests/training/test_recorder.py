@@ -70,8 +70,14 @@ def test_a_report_is_made_of_recorded_runs(tmp_path):
     assert summary["completed"]
     assert sum(summary["weights"].values()) == pytest.approx(1)
     config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["options"]["trust"] == 2.0
+    assert config["options"]["trust"] == make().rule.trust
     assert "torch" in config["versions"]
+
+
+def test_there_is_no_network_in_a_recorded_run(tmp_path):
+    record(tmp_path / "run")
+    with pytest.raises(ValueError, match="a Recorder wrote it"):
+        lab.load(tmp_path / "run")
 
 
 KILLED = """

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,22 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, moment):
     for key in first:
         np.testing.assert_array_equal(first[key], second[key])
     assert not list((tmp_path / "run").rglob(".*"))
+
+
+def test_a_finished_run_is_trained_for_more_epochs(tmp_path):
+    config = RunConfig("multimnist", "excess", noise=0.8, **{**SMALL, "epochs": 2})
+    whole = train(config, tmp_path / "whole")
+    assert train(replace(config, epochs=1), tmp_path / "parts")["epochs"] == 1
+    assert train(replace(config, epochs=None), tmp_path / "parts", resume=True)["epochs"] == 1
+    assert without_time(train(config, tmp_path / "parts", resume=True)) == without_time(whole)
+    assert without_time(train(replace(config, epochs=None), tmp_path / "parts", resume=True)) == without_time(whole)
+    assert (tmp_path / "whole/metrics.csv").read_text() == (tmp_path / "parts/metrics.csv").read_text()
+    with pytest.raises(ValueError, match=r"epochs is 1, but .* only more epochs are possible"):
+        train(replace(config, epochs=1), tmp_path / "parts", resume=True)
+    cosine = replace(config, schedule="cosine")
+    train(cosine, tmp_path / "cosine")
+    with pytest.raises(ValueError, match="only with a constant learning rate"):
+        train(replace(cosine, epochs=3), tmp_path / "cosine", resume=True)
 
 
 def test_resume_from_the_middle_is_bit_exact(tmp_path, monkeypatch):

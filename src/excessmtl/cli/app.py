@@ -25,12 +25,14 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(methods))
-app.command()(plain_errors(train))
-app.command()(plain_errors(reproduce))
+app.command()(
+    plain_errors(train, interrupted="the last finished epoch is kept, the same command with --resume goes on")
+)
+app.command()(plain_errors(reproduce, interrupted="finished runs are kept, the same command goes on with the rest"))
 app.command()(plain_errors(diagnose, interrupted="nothing was written"))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
-app.command()(plain_errors(bench))
+app.command()(plain_errors(bench, interrupted="nothing was written; --quick takes a few seconds"))
 
 
 def _version(show: bool) -> None:

@@ -15,9 +15,7 @@ USAGE, INTERRUPTED = 2, 130
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
 
-def plain_errors(
-    command: Callable[..., None], interrupted: str = "the last finished epoch is kept, go on with --resume"
-) -> Callable[..., None]:
+def plain_errors(command: Callable[..., None], interrupted: str = "nothing was changed") -> Callable[..., None]:
     """What a user can mend becomes `error: ...` and exit code 2; `interrupted` is said after Ctrl-C."""
 
     @wraps(command)

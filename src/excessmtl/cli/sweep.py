@@ -16,7 +16,13 @@ FAILED = 1
 
 
 def sweep(
-    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study; docs/studies.md says how it looks.")],
+    study: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STUDY.yaml",
+            help="The study, a file (docs/studies.md says how it looks), or one that comes with the package: demo, ...",
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ and the study's name.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time. Default: one per core.")] = None,
     backend: Annotated[str, typer.Option(help="loky (this machine), ray or dask (a cluster).")] = "loky",
@@ -25,13 +31,14 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
+    from excessmtl.sweeps.bundled import study_file
     from excessmtl.sweeps.phases import next_runs, run_study
     from excessmtl.sweeps.preflight import check_runs
     from excessmtl.sweeps.progress import SweepProgress, described
     from excessmtl.sweeps.study import read_study
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    found = read_study(study)
+    found = read_study(study_file(study))
     if device is not None:
         found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
     place = Path("runs", found.name) if out is None else out

@@ -1,17 +1,21 @@
 """`excessmtl train`: one run."""
 
 import logging
+import re
 from dataclasses import fields
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 from rich.table import Table
 
 from excessmtl.cli.terminal import console, names_in
+
+if TYPE_CHECKING:
+    from excessmtl.training.config import RunConfig
 
 _data, _training, _machine = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Data and label noise", "Training", "Machine")
@@ -36,8 +40,15 @@ def train(
         typer.Option(help="How tasks share the network: hard, cross_stitch, mtan, mmoe, cgc, ple, dselect_k or ltb."),
     ] = "hard",
     seed: Annotated[int, typer.Option(help="Of weights, batches and noise.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: runs/BENCHMARK-METHOD-noise-P-seed-S, a new one.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            help="Go on with the run in --out, or else with the last one of its name; more --epochs train it further."
+        ),
+    ] = False,
     option: Annotated[list[str], typer.Option(help="Option of the method, name=value; repeat.")] = [],  # noqa: B006
     loss: Annotated[
         str,
@@ -58,7 +69,7 @@ def train(
     exclude_true: Annotated[bool, _data(help="Noisy classes are never the true ones.")] = False,
     noisy_validation: Annotated[bool, _data(help="Validation labels are as noisy as the training labels.")] = False,
     redraw_each_epoch: Annotated[bool, _data(help="Draw the noise anew in every epoch.")] = False,
-    epochs: Annotated[int | None, _training(help="Default: the benchmark's.")] = None,
+    epochs: Annotated[int | None, _training(help="Default: the benchmark's; with --resume, those of the run.")] = None,
     batch_size: Annotated[int | None, _training(help="Of all devices together. Default: the benchmark's.")] = None,
     optimiser: Annotated[str | None, _training(help="adam, adamw or sgd. Default: the benchmark's.")] = None,
     optimiser_option: Annotated[
@@ -90,8 +101,6 @@ def train(
     # After the import, which sets the levels. Lightning's echo of the precision and its advice are for programmers.
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    if resume and out is None:
-        raise ValueError("--resume needs --out: say which run to go on with")
     # Arguments with the names of a run's fields are these fields.
     values = {field.name: context.params[field.name] for field in fields(RunConfig) if field.name in context.params}
     values |= {
@@ -101,7 +110,7 @@ def train(
         "benchmark_options": _pairs("--benchmark-option", benchmark_option) | _of_a_table(targets, kind),
     }
     config = RunConfig(**values)
-    place = _new_folder(config.benchmark, config.method) if out is None else out
+    place = _default_folder(config, resume) if out is None else out
     run = Run(config, place, resume)
     if not run.fabric.is_global_zero:
         run.execute()
@@ -143,10 +152,15 @@ def _of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
     return {**options, "kinds": kinds} if kinds else options
 
 
-def _new_folder(benchmark: str, method: str) -> Path:
-    """The first folder runs/BENCHMARK-METHOD-N that is not there yet."""
-    words = f"{Path(benchmark).stem}-{method}".replace(":", "-").replace("/", "-")
-    return next(place for n in count(1) if not (place := Path("runs", f"{words}-{n}")).exists())
+def _default_folder(config: "RunConfig", resume: bool) -> Path:
+    """Named after the run; where that is taken, with a number behind it. To resume: the last one of that name."""
+    name = f"{Path(config.benchmark).stem}-{config.name}-noise-{config.noise:g}-seed-{config.seed}"
+    words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")
+    places = (Path("runs", words if number == 1 else f"{words}-{number}") for number in count(1))
+    taken = list(takewhile(Path.exists, places))
+    if resume and taken:
+        return taken[-1]
+    return Path("runs", words if not taken else f"{words}-{len(taken) + 1}")
 
 
 def summary_table(summary: dict[str, Any]) -> Table:

@@ -28,7 +28,7 @@ class COSMOS(Rule):
     simplex: ClassVar[bool] = False
 
     penalty: float = 1.0
-    """c"""
+    """c, how much the angle between losses and preference counts."""
     preference: Mapping[str, float] | Sequence[float] | None = None
     """r, by name or in task order; None: equal."""
 

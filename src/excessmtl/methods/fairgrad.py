@@ -24,6 +24,7 @@ class FairGrad(Probed):
     simplex: ClassVar[bool] = False
 
     alpha: float = 1.0
+    """Kind of fairness: near 0 the sum of the losses, 1 proportional, large the least progress."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,11 +35,12 @@ class FAMO(Rule):
     """Equal rates of improvement, from loss values alone."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"after_step"})
+    logits: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     step_size: float = 0.025
     """Of Adam on xi."""
     decay: float = 1e-3
-    """gamma"""
+    """gamma, how strongly xi is drawn back to equal weights."""
     lower: float | Mapping[str, float] | Sequence[float] = 0.0
     """Lower bound of the losses, for all tasks, by name or in task order."""
 

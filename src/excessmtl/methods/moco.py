@@ -33,9 +33,9 @@ class MoCo(Rule):
     directs: ClassVar[bool] = True
 
     tracking: float = 0.5
-    """b"""
+    """b, the share of the newest gradient in the tracked one."""
     step_size: float = 0.1
-    """c"""
+    """c, the length of a step of the weights."""
     power: float = 0.5
     """s, how fast both fall."""
     rho: float = 0.0

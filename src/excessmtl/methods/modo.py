@@ -31,7 +31,7 @@ class MoDo(Rule):
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
 
     step_size: float = 1e-3
-    """gamma"""
+    """gamma, the length of a step of the weights."""
     rho: float = 0.1
     """Keeps the weights apart from the corners."""
 

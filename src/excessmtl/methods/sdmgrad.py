@@ -41,6 +41,7 @@ class SDMGrad(Rule):
     step_size: float = 1.0
     """Of the projected gradient steps, divided by the number of tasks."""
     iterations: int = 20
+    """Projected gradient steps on the weights in every step."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.pull < float("inf"):

@@ -43,6 +43,7 @@ class STCH(Rule):
     mu: float = 1.0
     """Smoothness: the smaller, the closer to the maximum."""
     warmup_epochs: int = 4
+    """Epochs before losses are compared with the last of these."""
     window: int = 100
     """Steps that count as an epoch where `end_epoch` is never called."""
 

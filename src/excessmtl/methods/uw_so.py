@@ -23,7 +23,7 @@ class UWSO(Rule):
     """More weight on smaller losses: the softmax of their inverses."""
 
     temperature: float = 1.0
-    """T"""
+    """T, the smaller, the more weight on the smallest loss."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:

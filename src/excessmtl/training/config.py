@@ -25,6 +25,8 @@ _CHOICES = {
 }
 _LEAST = {"epochs": 1, "batch_size": 1, "limit_batches": 1, "devices": 1, "warmup_steps": 0}
 _SEEDS = 2**32
+RECORDED = "a loop of its own"
+"""The source of a run that a `Recorder` wrote."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,13 @@ def read_config(path: Path) -> dict[str, Any]:
     """What the config.yaml of an existing run says, as plain values."""
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(plain, Mapping) and plain.get("source") == RECORDED:
+            raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
         Resolved.from_dict(plain)
     except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path} is not the config.yaml of a run ({reason}); delete the folder or choose another"
+            f"{path} is not the config.yaml of a run ({reason}); choose another folder, or delete this one"
         ) from error
     found: dict[str, Any] = plain
     return found

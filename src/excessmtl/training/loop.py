@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ class Run:
     Args:
         config: what to train.
         folder: where everything about the run is written.
-        resume: go on with the run in the folder, if there is one.
+        resume: go on with the run in the folder, if there is one. It may be trained for more epochs than it was
+            started with; without a number of epochs in `config`, for as many.
         watcher: told about every step and epoch.
         benchmark: an object to train on; None: the one that the configuration names.
         wait: seconds to wait for another process that is still training in the folder.
@@ -54,6 +56,8 @@ class Run:
     ) -> None:
         self.folder = RunFolder(folder)
         self.watcher = watcher or Watcher()
+        if resume and config.epochs is None:
+            config = replace(config, epochs=self.folder.epochs)
         self.fabric = make_fabric(config)
         self.benchmark = load_benchmark(config) if benchmark is None else benchmark
         self.config = resolve(config, self.benchmark, self.fabric.device, by_name=benchmark is None)
@@ -80,7 +84,8 @@ class Run:
     def execute(self) -> dict[str, Any]:
         """Train what is left to train; the summary."""
         try:
-            return self.folder.summary or self._train()
+            summary = self.folder.summary
+            return summary if summary and summary["epochs"] >= self.config.epochs else self._train()
         finally:
             self.folder.close()
 

@@ -16,6 +16,7 @@ from filelock import Timeout
 from excessmtl.balancer import Balancer
 from excessmtl.files import write_whole
 from excessmtl.step import Step
+from excessmtl.training.config import RECORDED
 from excessmtl.training.resolve import complete_options
 from excessmtl.training.run_folder import Row, RunFolder, config_yaml
 from excessmtl.training.summary import finite, mean_of, mean_weights
@@ -73,7 +74,7 @@ class Recorder:
         path = Path(out)
         self.about: dict[str, Any] = {
             "benchmark": name or path.absolute().parent.name or "runs",
-            "source": "a loop of its own",
+            "source": RECORDED,
             "method": balancer.rule.name,
             "label": label or balancer.rule.name,
             "options": dict(complete_options(balancer)),

@@ -21,6 +21,7 @@ Row = dict[str, float]
 _OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 _LOCK = ".lock"
+_WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
 
 
 class RunFolder:
@@ -40,6 +41,13 @@ class RunFolder:
         """summary.json of a finished run, or None."""
         path = self.path / "summary.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs the run in the folder is to have; None where there is no run."""
+        path = self.path / "config.yaml"
+        epochs: int | None = read_config(path)["epochs"] if path.exists() else None
+        return epochs
 
     def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0) -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
@@ -84,9 +92,18 @@ class RunFolder:
         existing, new = self.path / "config.yaml", {**config.to_dict(), **found}
         if existing.exists():
             old = read_config(existing)
+            longer = config.epochs > old["epochs"] and config.schedule == "constant"
             for name, value in new.items():
-                if name not in _OF_THE_MACHINE and name in old and old[name] != value:
-                    raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
+                if name in _OF_THE_MACHINE or (name == "epochs" and longer):
+                    continue
+                if name in old and old[name] != value:
+                    raise ValueError(
+                        f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}"
+                        f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
+                    )
+            if longer:
+                write_whole(existing, config_yaml({**old, "epochs": config.epochs}))
+                (self.path / "summary.json").unlink(missing_ok=True)
         else:
             write_whole(existing, config_yaml(new))
         for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
