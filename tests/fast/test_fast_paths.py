@@ -532,7 +532,7 @@ def test_leaves_of_half_precision_that_are_widened(method, dtype):
 
 def factored(left, right, sizes):
     columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
-    rows = [one.t() for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
+    rows = [one for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
     z = torch.zeros(len(left), right.shape[1])
     return Factored(z, columns, rows, sizes, [None] * len(sizes), z.dtype)
 

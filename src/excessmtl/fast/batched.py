@@ -60,6 +60,14 @@ class AtRepresentation(ABC):
         found: Tensor = self.tensors.float() @ matrix
         return found
 
+    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """For gradients [m, samples, features], times the matrix, and z [samples, k], in fp32.
+
+        Both are sums over samples: [m, k, columns] of z' g, and [m, k] of z^2 |g|^2.
+        """
+        projected = self.times(matrix)
+        return z.T @ projected, projected.square().sum(-1) @ z.square()
+
     def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """[m, ...]: what the function makes of every gradient."""
         return torch.stack([function(one) for one in self.one_by_one()])
