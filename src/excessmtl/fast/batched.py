@@ -81,6 +81,10 @@ class AtRepresentation(ABC):
         """(task, leaf, gradient) for leaves whose gradients are known from those at z, times `own` [m] (None: 1)."""
         return []
 
+    def own_gradients(self) -> list[tuple[int, Tensor, Tensor]]:
+        """(task, leaf, gradient) for these leaves, where several tasks may share one."""
+        return self.leaf_gradients(None)
+
     def statistics(self) -> "AtRepresentation":
         """What rules look at, in memory that nobody else overwrites."""
         return self
@@ -260,7 +264,8 @@ class BatchedHeads:
     def own(self) -> Pairs:
         """Per task: (leaf, gradient) for the leaves outside `shared`."""
         pairs: Pairs = [[] for _ in self.there]
-        for task, leaf, gradient in self._leaf_gradients(None):
+        found = [*self.at_z.own_gradients(), *(one for group in self.groups for one in group.weighted(None))]
+        for task, leaf, gradient in found:
             pairs[task].append((leaf, gradient))
         return pairs
 

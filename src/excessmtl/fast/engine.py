@@ -16,17 +16,20 @@ from excessmtl.engine.reference import Key
 from excessmtl.engine.representation import FindRepresentation, given
 from excessmtl.engine.task_gradients import HeadGradients, TaskGradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
-from excessmtl.fast.kinds import Found, Kinds, has_node_hooks
+from excessmtl.fast.kinds import Kinds, has_node_hooks
 from excessmtl.fast.large_maps import LargeMaps, is_large
-from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, release_linear_layers
+from excessmtl.fast.linear_heads import find_linear_layers, release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
+from excessmtl.fast.one_head import find_one_head
 from excessmtl.fast.selection import Selected, through_selection
 from excessmtl.fast.separate_heads import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
 
-WAYS = frozenset({"linear heads", "large maps", "separate heads", "selection", "losses only"})
+WAYS = frozenset({"linear heads", "one head", "large maps", "separate heads", "selection", "losses only"})
+_Found = tuple[SeparateHeads, Any]
+"""The heads, and `LinearHeads`, `OneHead` or None."""
 _SELECTION_TRIES = 3
 """Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
 
@@ -75,7 +78,7 @@ class FastEngine:
         if find is None:
             return None
         sharded = fsdp.in_use()
-        found = None if sharded else self._kinds.find(call.losses, shared, find)
+        found: _Found | None = None if sharded else self._kinds.find(call.losses, shared, find)
         known = found is not None and self._can_deliver(found[0], call)
         if not known:
             found = self._search(call, shared, find, sharded)
@@ -85,14 +88,15 @@ class FastEngine:
         if call.probe is not Probe.SHARED:
             return SeparatePlan(call, (), False, (), sharded, known, heads, linear)
         trunk = graph_below(heads.representation, shared)
-        return (
-            None if trunk is None else SeparatePlan(call, (), True, call.parameters, False, known, heads, linear, trunk)
-        )
+        if trunk is None:
+            return None
+        return SeparatePlan(call, (), True, call.parameters, False, known, heads, linear, trunk)
 
-    def _search(self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool) -> Found | None:
+    def _search(self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool) -> _Found | None:
         heads = self._find_heads(call, shared, find, sharded)
         if heads is None:
-            return None
+            one = find_one_head(call.losses, shared, find) if "one head" in self.ways and not sharded else None
+            return None if one is None or has_node_hooks(one[1].nodes) else one
         linear = find_linear_layers(heads) if "linear heads" in self.ways and not sharded else None
         if linear is not None and has_node_hooks(linear.nodes):
             self.ways, linear = self.ways - {"linear heads"}, None
@@ -143,7 +147,7 @@ class FastEngine:
         self._release_last_losses()
         if plan.linear is not None:
             self._last_losses = [weakref.ref(loss) for loss in call.losses if loss is not None]
-            at_z, leaves = backward_to_outputs(call.losses, z, plan.linear)
+            at_z, leaves = plan.linear.backward(call.losses, z)
         else:
             rows_wanted = call.probe is Probe.SHARED or (call.probe is Probe.REPRESENTATION and not call.per_sample)
             may_be_large = "large maps" in self.ways and not plan.second_backward and not rows_wanted

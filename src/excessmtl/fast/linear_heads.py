@@ -94,26 +94,43 @@ class LinearHeads:
         samples, features = z.shape
         return sum(self.sizes) * (samples + features) <= len(self.applied) * samples * features
 
+    def backward(self, losses: Losses, z: Tensor) -> tuple["Factored", Pairs]:
+        """The gradients at z as factors, and those at leaves that the factors do not know."""
+        others = [leaf for own in self.others for leaf in own]
+        with hooks_disabled(others) if others else nullcontext():
+            # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
+            found = gradients_from(losses, [*[GradientEdge(node, 0) for node in self.nodes], *others])
+        remaining = iter(found)
+        arrived = [None if pair is None else next(remaining) for pair in self.pairs]
+        leaves = [None if one is None else pair for pair, one in zip(self.pairs, arrived, strict=True)]
+        factored = Factored(z, arrived, self.applied, self.sizes, leaves, self.dtype)
+        return factored, by_task(self.others, found[len(self.nodes) :])
+
 
 def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
     """The layers by which the tasks take z; None where some task takes it in another way."""
     z = heads.representation.stored
     if z.ndim != 2:
         return None
-    found = [_layer(above, heads) for above in heads.entries]
+    found = [layer_above(above, heads) for above in heads.entries]
     if any(above and layer is None for above, layer in zip(heads.entries, found, strict=True)):
         return None
-    layers = [layer for layer in found if layer is not None]
-    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
-    if any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
-        return None
-    if len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) > 1:
+    if not fits(z, [layer for layer in found if layer is not None]):
         return None
     linear = LinearHeads.of(found, heads.leaves)
     return linear if linear.worth_it(z) else None
 
 
-def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
+def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
+    """Whether these factors can be multiplied: matrices of one kind on one device."""
+    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
+    if z.ndim != 2 or any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
+        return False
+    return len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) == 1
+
+
+def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
+    """The linear layer by which nodes take z, given with the places of z among their inputs."""
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
@@ -142,8 +159,8 @@ def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear 
     if place == 0 or inputs[0] is None:
         return Linear(node, weight, None, applied)
     bias = _parameter(inputs[0], repeated)
-    fits = bias is not None and bias.shape == (len(applied),) and bias.dtype == weight.dtype
-    return Linear(node, weight, bias, applied) if fits else None
+    same = bias is not None and bias.shape == (len(applied),) and bias.dtype == weight.dtype
+    return Linear(node, weight, bias, applied) if same else None
 
 
 def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
@@ -166,19 +183,6 @@ def release_linear_layers(losses: Sequence[Tensor]) -> None:
             if child is not None and child not in seen:
                 seen.add(child)
                 stack.append(child)
-
-
-def backward_to_outputs(losses: Losses, z: Tensor, linear: LinearHeads) -> tuple["Factored", Pairs]:
-    """The gradients at z as factors, and those at leaves that the factors do not know."""
-    others = [leaf for own in linear.others for leaf in own]
-    with hooks_disabled(others) if others else nullcontext():
-        # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
-        found = gradients_from(losses, [*[GradientEdge(node, 0) for node in linear.nodes], *others])
-    remaining = iter(found)
-    arrived = [None if pair is None else next(remaining) for pair in linear.pairs]
-    leaves = [None if one is None else pair for pair, one in zip(linear.pairs, arrived, strict=True)]
-    factored = Factored(z, arrived, linear.applied, linear.sizes, leaves, linear.dtype)
-    return factored, by_task(linear.others, found[len(linear.nodes) :])
 
 
 @dataclass
@@ -287,10 +291,7 @@ class Factored(AtRepresentation):
 
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""
-        left = self.left if own is None else self.left * self._per_output(own.to(self.dtype))
-        at_weights, at_biases = left.t() @ self.z.to(self.dtype), left.sum(0)
-        if self._rows is not None:  # it may be z that is not finite
-            at_weights = torch.where(self._rows, at_weights, self._zero)
+        at_weights, at_biases = self.at_layers(own)
         dtype = next((pair[0].dtype for pair in self.leaves if pair is not None), self.dtype)
         if dtype != self.dtype:
             at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
@@ -304,10 +305,18 @@ class Factored(AtRepresentation):
                     found.append((task, bias, at_bias))
         return found
 
+    def at_layers(self, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[outputs of all layers, features] and [outputs of all layers]: the gradients of weights and biases."""
+        left = self.left if own is None else self.left * self._per_output(own.to(self.dtype))
+        at_weights = left.t() @ self.z.to(self.dtype)
+        if self._rows is not None:  # it may be z that is not finite
+            at_weights = torch.where(self._rows, at_weights, self._zero)
+        return at_weights, left.sum(0)
+
     def statistics(self) -> "Factored":
         """The two factors, which are copies, and nothing that holds the graph or the weights."""
         nothing = [None] * len(self.sizes)
-        kept = replace(self, arrived=nothing, applied=(), leaves=nothing)
+        kept = Factored(self.z, nothing, (), self.sizes, nothing, self.dtype)
         kept.left, kept.right = self.left, self.right
         return kept
 

@@ -59,7 +59,7 @@ class SeparatePlan(Plan):
 
     heads: SeparateHeads | None = None
     linear: Any = None
-    """The `LinearHeads`, where all tasks take z by a linear layer."""
+    """The `LinearHeads` or the `OneHead`, where all tasks take z by a linear layer."""
     trunk: Any = None
     """The `TrunkGraph`, where its gradients are computed for every task."""
     separate_heads: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class SeparatePlan(Plan):
     def own_leaves(self) -> list[Tensor]:
         """All leaves outside `shared` that a loss reaches."""
         assert self.heads is not None
-        return [leaf for own in self.heads.leaves for leaf in own]
+        return list({id(leaf): leaf for own in self.heads.leaves for leaf in own}.values())
 
     @property
     def unhooked(self) -> Set[int]:
