@@ -348,7 +348,7 @@ class Balancer(nn.Module):
                 self._pending.append(outcome.waiting)
         else:
             self._pending.clear()
-            memory.steps += 1
+            memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
         if call.accumulate or self.accumulating:
             self._losses_so_far = outcome.step.losses if call.accumulate else None
         if self._interrupted:
@@ -357,7 +357,7 @@ class Balancer(nn.Module):
 
     def _note(self, step: Step) -> Step:
         """Called with every step that has been taken, a replayed one too."""
-        self.last_step = step
+        self.__dict__["last_step"] = step
         self._watch.look(step)
         return step
 

@@ -48,19 +48,20 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
                 "before going on."
             )
         raise
+    if by_hand:
+        _write(by_hand)
+
+
+def _write(by_hand: list[tuple[Tensor, Tensor]]) -> None:
+    """What autograd does at leaves. A new gradient is laid out in memory as the leaf is."""
     with torch.no_grad():
         for leaf, gradient in by_hand:
-            _add_by_hand(leaf, gradient)
-
-
-def _add_by_hand(leaf: Tensor, gradient: Tensor) -> None:
-    """What autograd does at a leaf. A new gradient is laid out in memory as the leaf is."""
-    if leaf.grad is None:
-        leaf.grad = gradient if gradient.stride() == leaf.stride() else torch.empty_like(leaf).copy_(gradient)
-    elif leaf.grad.is_sparse:
-        leaf.grad = leaf.grad + gradient
-    else:
-        leaf.grad += gradient
+            before = leaf.grad
+            if before is None:
+                as_leaf = gradient.stride() == leaf.stride()
+                leaf.grad = gradient if as_leaf else torch.empty_like(leaf).copy_(gradient)
+            else:
+                leaf.grad = before + gradient if before.is_sparse else before.add_(gradient)
 
 
 def _take_plain_leaves(parts: list[Contribution], unhooked: Set[int]) -> list[tuple[Tensor, Tensor]]:
@@ -68,11 +69,13 @@ def _take_plain_leaves(parts: list[Contribution], unhooked: Set[int]) -> list[tu
 
     Such a leaf has no hooks, neither itself nor at its node (`unhooked`).
     """
-    taken: list[Any] = [part for part in parts if id(part[0]) in unhooked and not part[1].is_sparse]
+    taken: list[Any] = []
+    left: list[Any] = []
+    for part in parts if unhooked else ():
+        (taken if id(part[0]) in unhooked and not part[1].is_sparse else left).append(part)
     if not taken or not are_unwatched([leaf for leaf, _ in taken]):
         return []
-    ids = {id(leaf) for leaf, _ in taken}
-    parts[:] = [part for part in parts if id(part[0]) not in ids]
+    parts[:] = left
     return taken
 
 

@@ -212,6 +212,19 @@ def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     return int(name == "AddmmBackward0"), left, right
 
 
+def applied_weights(nodes: Sequence[Node]) -> list[Tensor | None] | None:
+    """The right matrices of nodes that are known to be of `torch.addmm` or `torch.mm`; None where something differs.
+
+    Autograd's own error where one of them has been overwritten since.
+    """
+    try:
+        if any(getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1 for node in nodes):
+            return None
+        return [node._saved_mat2 for node in nodes]  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+
+
 def has_hooks(tensor: Tensor | None) -> bool:
     """Whether somebody waits for the gradient of a tensor that is not a leaf."""
     if tensor is None or tensor.is_leaf:

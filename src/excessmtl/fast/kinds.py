@@ -75,7 +75,9 @@ class GraphKind:
         linear = None if self._linear is None else self._linear.at([nodes[number] for number in self._layers])
         if self._linear is not None and (linear is None or not linear.worth_it(z.stored)):
             return None
-        entries = [{nodes[number]: places for number, places in own.items()} for own in self._entries]
+        entries: list[dict[Node, list[int]]] = [{} for _ in losses]
+        if linear is None or self._selected:  # else nobody asks for them
+            entries = [{nodes[number]: places for number, places in own.items()} for own in self._entries]
         return SeparateHeads(z, entries, self._leaves, set(), {}, self._unhooked), linear
 
     def _compare(self, nodes: list[Any], find: FindRepresentation) -> Representation | None:
