@@ -9,7 +9,8 @@ from torch import nn
 from engines import ENGINES
 from excessmtl.fast.batched import Stacked
 from excessmtl.fast.engine import FastEngine
-from excessmtl.fast.linear_heads import Factored, find_linear_layers
+from excessmtl.fast.find_linear import find_linear_layers
+from excessmtl.fast.linear_heads import Factored
 from excessmtl.fast.separate_heads import find_separate_heads
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 

@@ -16,9 +16,10 @@ from excessmtl.engine.reference import Key
 from excessmtl.engine.representation import FindRepresentation, given
 from excessmtl.engine.task_gradients import HeadGradients, TaskGradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
+from excessmtl.fast.find_linear import find_linear_layers
 from excessmtl.fast.kinds import Kinds, has_node_hooks
 from excessmtl.fast.large_maps import LargeMaps, is_large
-from excessmtl.fast.linear_heads import find_linear_layers, release_linear_layers
+from excessmtl.fast.linear_heads import release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
 from excessmtl.fast.one_head import find_one_head
 from excessmtl.fast.selection import Selected, through_selection

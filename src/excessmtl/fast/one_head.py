@@ -16,7 +16,8 @@ from torch.autograd.graph import GradientEdge, Node
 from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import arriving_shape, is_cast, linear_layer, selection
 from excessmtl.engine.representation import FindRepresentation
-from excessmtl.fast.linear_heads import Factored, Linear, fits, layer_above
+from excessmtl.fast.find_linear import fits, layer_above
+from excessmtl.fast.linear_heads import Factored, Linear
 from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, gradients_from
 
 _ENTRY_BY_ENTRY = frozenset(
