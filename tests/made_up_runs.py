@@ -111,6 +111,8 @@ def _row(benchmark, shown, noise, seed, weight, epochs, source):
         "method": method.name,
         "options": options,
         "noise": float(noise),
+        "noise_kind": "uniform",
+        "optimiser": "adam",
         "seed": seed,
         "epochs": epochs,
         "clean_score": None,

@@ -33,6 +33,8 @@ def made_up(label="excess", noise=0.8, seed=0, scores=None, kinds=None, noisy_ta
         "method": label.split()[0],
         "options": {},
         "noise": noise,
+        "noise_kind": "uniform",
+        "optimiser": "adam",
         "seed": seed,
         "epochs": 3,
         "noisy_tasks": list(noisy_tasks),

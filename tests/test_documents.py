@@ -1,6 +1,7 @@
 """The Python in the documents runs, and what they say exists does."""
 
 import csv
+import importlib.util
 import re
 import subprocess
 import sys
@@ -82,13 +83,26 @@ def test_the_measure_of_the_contributing_guide_is_in_the_table(monkeypatch):
     assert "worst task, % ↑" in summary_table(setting).columns
 
 
-def test_every_method_is_in_the_readme_table():
-    table = (ROOT / "README.md").read_text().split("## Methods")[1].split("##")[0]
-    assert all(f"`{name}`" in table for name in excessmtl.list_methods())
+def methods_page():
+    spec = importlib.util.spec_from_file_location("methods_page", ROOT / "perf" / "methods.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_to_choose_by_has_every_method():
+    from excessmtl.methods.catalogue import CATALOGUE
+
+    page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
+    assert list(CATALOGUE) == excessmtl.list_methods()
+    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == excessmtl.list_methods()
+    assert methods_page().render(page) == page, "run python perf/methods.py --page"
 
 
 PAGES = [
-    str(path.relative_to(ROOT)) for folder in ("", "docs", "perf") for path in sorted((ROOT / folder).glob("*.md"))
+    str(path.relative_to(ROOT))
+    for folder in ("", "docs", "perf", "examples")
+    for path in sorted((ROOT / folder).glob("*.md"))
 ]
 
 
@@ -158,6 +172,13 @@ def test_the_guide_runs_from_top_to_bottom(capsys):
     source = "\n".join(blocks("docs/guide.md"))
     exec(compile(source, "docs/guide.md", "exec"), {})
     assert "weights/class" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_on_integrations_runs_from_top_to_bottom(capsys):
+    exec(compile("\n".join(blocks("docs/integrations.md")), "docs/integrations.md", "exec"), {"__name__": "page"})
+    assert '"weights/price"' in capsys.readouterr().out
 
 
 def test_the_studies_page_shows_a_study_that_works(capsys):

@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 LABORATORY = ("benchmarks", "training", "sweeps", "analysis", "paper", "reports", "cli")
-LIBRARY = ("engine", "fast", "cuda_graphs", "estimation", "solvers", "losses", "methods")
+LIBRARY = ("engine", "fast", "cuda_graphs", "estimation", "solvers", "losses", "methods", "integrations", "diagnosis")
 ON_THE_LIBRARY = {*LABORATORY, "lab", "bench", "__main__"}
 
 

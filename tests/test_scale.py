@@ -12,6 +12,8 @@ from excessmtl.multipliers import factor, multipliers
 from models import METHODS, UNIFORM, Method, batch, losses_of, mlp, rule_of, trained
 
 OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]
+OWN_TOTAL += ["igb", "log_loss", "gls", "stch", "cosmos", "pbi", "fairgrad", "upgrad", "dualproj", "aligned_mtl"]
+OWN_TOTAL += ["config", "gradvac", "pcd", "auto_lambda", "db_mtl"]
 """The methods whose total is part of the method, as the guide lists them."""
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 

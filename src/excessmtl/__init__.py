@@ -1,8 +1,12 @@
 """Multi-task learning that one badly labelled task cannot ruin."""
 
+from importlib import import_module
+from typing import Any
+
 from excessmtl.balancer import Balancer
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.cuda_graphs.replay import Replay
+from excessmtl.diagnosis import diagnose
 from excessmtl.engine.representation import representation
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
 from excessmtl.step import Step
@@ -13,6 +17,7 @@ __all__ = [
     "Replay",
     "Step",
     "create",
+    "diagnose",
     "dominates",
     "hypervolume",
     "list_methods",
@@ -21,3 +26,10 @@ __all__ = [
     "representation",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`Recorder`, which needs the packages of `pip install 'excessmtl[lab]'`: imported when asked for."""
+    if name == "Recorder":
+        return import_module("excessmtl.training.recorder").Recorder
+    raise AttributeError(f"module 'excessmtl' has no attribute {name!r}")

@@ -135,7 +135,7 @@ def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any, st
         raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, at least 1, found {every!r}")
-    if every > 1 and rule.gated:
+    if every > 1 and (rule.gated or rule.directs):
         raise ValueError(f"every must be 1 for {rule.name!r}, found {every}: its multipliers fit one batch only")
     if scale not in ("sum", "mean") and not (_is_number(scale) and 0 < scale < float("inf")):
         raise ValueError(f"scale must be 'sum', 'mean' or a positive number, found {scale!r}")
@@ -151,7 +151,7 @@ def floors(rule: Rule, protect: Any, tasks: Sequence[str]) -> tuple[dict[str, fl
         return {}, None
     if not isinstance(protect, Mapping):
         raise ValueError(f"protect must be a dict from task name to a share of the weight, found {_describe(protect)}")
-    if rule.gated:
+    if rule.gated or rule.directs:
         raise ValueError(f"protect is not used by {rule.name!r}, which has no weight per task; leave it out")
     _known("protect", protect, tasks)
     for task, share in protect.items():

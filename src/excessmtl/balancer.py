@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate as running_sums
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 import torch.distributed as dist
@@ -14,16 +14,17 @@ from torch import Tensor, nn
 from excessmtl import arguments
 from excessmtl.engine.checks import GraphChecks
 from excessmtl.engine.delivery import deferred, deliver
-from excessmtl.engine.distributed import no_reduction, over_processes, processes
+from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reasons import explain_second_backward
 from excessmtl.engine.reference import Engine
+from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
-from excessmtl.engine.tensors import autocast_disabled, filled, split_by_parameter
+from excessmtl.engine.tensors import autocast_disabled, filled, flags, split_by_parameter
 from excessmtl.engine.validation import validation_products
 from excessmtl.engines import EngineName, make_engine
 from excessmtl.left_out import Watch
@@ -31,6 +32,10 @@ from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
+from excessmtl.task_changes import load_matching, take_tasks
+
+if TYPE_CHECKING:
+    from excessmtl.diagnosis import Report
 
 At = Tensor | Sequence[Tensor] | Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -47,11 +52,12 @@ class Balancer(nn.Module):
             ("unweighted"). Default: as in the method's paper.
         every: Ask the rule at every k-th step only; in between the weights stay.
         scale: What the multipliers of all tasks sum to: the number of tasks ("sum", so that equal ones are those of
-            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `imtl_l`,
-            `imtl_hybrid`, `dtp`, `nash`, `pcgrad`, `cagrad`, `graddrop`, `static`) keep their own under both. A number
-            multiplies the method's weights as published. Where a task is missing the others keep their multipliers.
+            `sum(losses).backward()`) or 1 ("mean"). Methods whose total is part of the method (`uw`, `nash` and
+            others: where `rule.total` is None) keep their own under both. A number multiplies the
+            method's weights as published. Where a task is missing the others keep their multipliers.
         protect: Task -> floor, a share of the weights of all tasks that this task's never falls below. The others
-            shrink in proportion. The method itself does not know of it. Not for `graddrop`, which has no weights.
+            shrink in proportion. The method itself does not know of it. Not for methods without weights (`graddrop`,
+            `moco`, `db_mtl`, `trimmed_mean`).
         z: With the whole model as `shared`: the dotted name of the submodule that all tasks share, whose output is
             the representation. `shared=model, z="encoder"` is `shared=model.encoder`.
         layer: For GradNorm: the layer whose gradient norms it equalises. Default: the last shared weight matrix.
@@ -92,7 +98,7 @@ class Balancer(nn.Module):
         super().__init__()
         arguments.check_options(rule, heads, every, scale, layer, streaming)
         names = arguments.task_names(tasks)
-        self.rule, self.tasks = rule.bind(names), names
+        self._given, self.rule, self.tasks = rule, rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool, self.streaming = every, pool, streaming
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
@@ -106,11 +112,10 @@ class Balancer(nn.Module):
         arguments.check_real(rule, self._shared.parameters, self._shared.layer)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
-        self._watch = Watch()
+        self._watch, self._replicas = Watch(), ReplicaCheck()
         self._interrupted = False
-        shapes = [parameter.shape for parameter in self._shared.parameters]
-        self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
-        self.memory = Memory(self.rule, names, shapes, self._options())
+        self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
+        self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
 
     def backward(
@@ -227,7 +232,7 @@ class Balancer(nn.Module):
         per_sample, takes_vectors = self.rule.per_sample, self.rule.takes_vectors
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
         distributed = dist.is_available() and dist.is_initialized()
-        reduction = over_processes if distributed and self.pool and processes() > 1 else no_reduction
+        reduction = self._reduction if distributed else no_reduction
         call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
         if self.rule.streams and self.streaming is not False:
             self._allow_streaming(call)
@@ -272,6 +277,8 @@ class Balancer(nn.Module):
             decision, weights = self._ask_rule(call, gradients, stream)
             applied = self._multipliers(weights)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
+            if decision is not None and decision.direction is not None:
+                parts = self._along(decision.direction * self.factor, gradients, parts)
         zero = filled(0, len(self.tasks), applied.device)
         in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.left_out)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
@@ -312,6 +319,22 @@ class Balancer(nn.Module):
         found = [batch.weighted_sum(weights, own, gates) for batch in batches]
         return None if None in found else [part for parts in found if parts is not None for part in parts]
 
+    def _along(
+        self, direction: Tensor, gradients: TaskGradients, parts: list[Contribution] | None
+    ) -> list[Contribution] | None:
+        """The same with a direction of the rule's own on the shared parameters."""
+        if parts is None:
+            return None
+        shared = {id(parameter) for parameter in gradients.parameters}
+        if gradients.scale is not None:
+            direction = direction * gradients.scale
+        if gradients.overflow is not None:
+            direction = torch.where(gradients.overflow, torch.nan, direction)
+        along = split_by_parameter(direction, gradients.parameters)
+        pairs = zip(gradients.parameters, along, strict=True)
+        own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
+        return [*own, *((one, part.view(one.shape).to(one.dtype)) for one, part in pairs)]
+
     def _multipliers(self, weights: Tensor) -> Tensor:
         """[m] what the gradients are multiplied by, for these weights of the rule."""
         return multipliers(weights, self.factor, self._floors)
@@ -340,6 +363,8 @@ class Balancer(nn.Module):
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
+        if call.reduction is not no_reduction and self._estimating and not call.accumulate:
+            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=4)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
@@ -380,6 +405,11 @@ class Balancer(nn.Module):
     @property
     def _estimating(self) -> bool:
         return self.memory.steps % self.every == 0
+
+    @property
+    def _reduction(self) -> Reduction:
+        """How statistics are summed over the processes that train together."""
+        return over_processes if self.pool and processes() > 1 else no_reduction
 
     def _options(self) -> dict[str, str]:
         """What the state depends on."""
@@ -446,8 +476,66 @@ class Balancer(nn.Module):
         return self.memory.steps
 
     def end_epoch(self) -> None:
-        """Tell rules that count epochs (DWA) that one is over."""
+        """Tell rules that count epochs (DWA, IGB, STCH) that one is over."""
         self.memory.write(self.rule.end_epoch(self.state))
+
+    def after_step(self, losses: Losses) -> None:
+        """For FAMO, after `optimizer.step()`: the losses of the same batch again, as `backward` got them before.
+
+        They may come without a graph, and some tasks may be missing. Without this call the next step's losses serve.
+        """
+        if "after_step" not in self.rule.uses:
+            raise ValueError(f"after_step is not used by {self.rule.name!r}; leave it out")
+        ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
+        zero = torch.zeros_like(next(loss for loss in ordered if loss is not None).detach().reshape(()))
+        values = torch.stack([zero if loss is None else loss.detach().reshape(()) for loss in ordered]).float()
+        ok = flags(tuple([loss is not None for loss in ordered]), values.device) & values.isfinite()
+        values = torch.where(ok, values, 0)
+        if self._reduction is not no_reduction:
+            values, ok = mean_where(values, ok, self._reduction)
+        self.memory.write(self.rule.after_step(self.state, values, ok))
+
+    def add_task(self, name: str) -> None:
+        """One task more, after the others. It starts as in a new balancer, with the mean weight; the others go on."""
+        take_tasks(self, (*self.tasks, name))
+
+    def remove_task(self, name: str) -> None:
+        """One task less. What is known of the others stays, and they share its weight in proportion."""
+        if name not in self.tasks:
+            raise ValueError(f"unknown task {name!r}; the tasks are {list(self.tasks)}")
+        take_tasks(self, tuple(task for task in self.tasks if task != name))
+
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,
+        *,
+        tasks: Literal["same", "match"] = "same",
+    ) -> Any:
+        """Take a saved state. `tasks="match"`: also one of other tasks, or in another order; tasks go by their names.
+
+        Tasks that the state does not know start as in a new balancer, those that only the state knows are left aside.
+        """
+        if tasks == "match":
+            return load_matching(self, state_dict)
+        if tasks != "same":
+            raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def diagnose(self, losses: Mapping[str, Any] | None = None) -> "Report":
+        """What training itself shows of the labels: a report that prints as a table, at any time.
+
+        It reads what the default method keeps anyway: steps cost nothing. Training losses cannot tell hard from noisy,
+        nor see labels that the network has memorised: verdicts are "clean", "suspect" or "not learned yet", without a
+        noise rate. `excessmtl.diagnose` says more, from held-out predictions.
+
+        Args:
+            losses: Task -> its loss module. Where that has a `noise`, an estimate of its own, the report shows it.
+        """
+        from excessmtl.diagnosis.live import live_report
+
+        return live_report(self.tasks, self.rule.progress(self.state), self.rule.name, losses)
 
     def discard(self) -> None:
         """Forget the micro-batches of a step that is not going to be finished (`accumulate=True`, then no last one)."""
@@ -468,6 +556,10 @@ class Balancer(nn.Module):
     def shared_parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included."""
         return self._shared.parameters
+
+    @property
+    def _shapes(self) -> list[torch.Size]:
+        return [parameter.shape for parameter in self._shared.parameters]
 
     @property
     def _shared_modules(self) -> list[nn.Module]:

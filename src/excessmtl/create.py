@@ -14,7 +14,7 @@ from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
 from excessmtl.multipliers import Scale
 
-_BALANCER_OPTIONS = tuple(
+BALANCER_OPTIONS = tuple(
     name
     for name, parameter in inspect.signature(Balancer.__init__).parameters.items()
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
@@ -105,5 +105,5 @@ def create(
         raise ValueError(f"unknown method {name!r}; the methods are {list(methods)}")
     if name == "excess":
         return ExcessMTL(tasks, shared, **options)
-    common = {option: options.pop(option) for option in _BALANCER_OPTIONS if option in options}
+    common = {option: options.pop(option) for option in BALANCER_OPTIONS if option in options}
     return Balancer(build(methods[name], options, f"method {name!r}"), tasks, shared, **common)

@@ -21,15 +21,15 @@ from excessmtl.benchmarks.kinds import binary, classification, depth, normals, r
 from excessmtl.benchmarks.metrics import average
 from excessmtl.benchmarks.reading import split_of
 from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
+from excessmtl.diagnosis import Report
 from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
+from excessmtl.sweeps.phases import run_study
 from excessmtl.sweeps.study import expand
-from excessmtl.sweeps.sweep import sweep as _sweep
-from excessmtl.training import checkpoint
-from excessmtl.training.config import SINGLE, RunConfig, read_config
+from excessmtl.training.config import RunConfig
+from excessmtl.training.held_out import diagnose_run, trained
 from excessmtl.training.loop import Run
-from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.progress import Watcher
-from excessmtl.training.resolve import load_benchmark
+from excessmtl.training.recorder import Recorder
 
 __all__ = [
     "SHARE",
@@ -41,6 +41,7 @@ __all__ = [
     "Metric",
     "Outcome",
     "Recipe",
+    "Recorder",
     "Result",
     "Split",
     "SweepWatcher",
@@ -51,6 +52,7 @@ __all__ = [
     "classification",
     "collect",
     "depth",
+    "diagnose",
     "load",
     "normals",
     "regression",
@@ -112,6 +114,8 @@ def sweep(
     out: Path | str,
     noise: Sequence[float] = (0.0,),
     seeds: int | Sequence[int] = 1,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int | Sequence[int] = 1,
     jobs: int | None = None,
     backend: str = "loky",
     watcher: SweepWatcher | None = None,
@@ -119,6 +123,7 @@ def sweep(
 ) -> Outcome:
     """Run every combination that is not finished in `out`; what a study in YAML says, as arguments.
 
+    `tune` names values to try first for each method, such as {"learning_rate": [0.001, 0.003]}.
     Every worker loads its benchmark itself, so benchmarks are names, import paths or CSV files, not objects.
     """
     if any(isinstance(entry, Benchmark) for entry in benchmarks):
@@ -132,7 +137,11 @@ def sweep(
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "settings": settings,
     }
-    return _sweep(expand(plain, Path(out).name).runs, Path(out), jobs=jobs, backend=backend, watcher=watcher)
+    if tune is not None:
+        plain["tune"] = {name: list(values) for name, values in tune.items()}
+        plain["tune_seeds"] = tune_seeds if isinstance(tune_seeds, int) else list(tune_seeds)
+    _, outcome = run_study(expand(plain, Path(out).name), Path(out), jobs=jobs, backend=backend, watcher=watcher)
+    return outcome
 
 
 def collect(folder: Path | str) -> pd.DataFrame:
@@ -154,14 +163,13 @@ def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
     It takes what `benchmark.prepare` gives and returns task -> output. A run that was trained on an object, not by a
     name, needs the object again.
     """
-    folder = Path(run)
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder} holds no run; pass the folder that was given as out")
-    config = RunConfig.from_dict(read_config(folder / "config.yaml"))
-    state = checkpoint.load(folder / "checkpoint")
-    if state is None:
-        raise ValueError(f"the run in {folder} has not finished an epoch yet; go on with it first")
-    made = load_benchmark(config) if benchmark is None else benchmark
-    network = SingleTaskModels(made) if config.method == SINGLE else MultiTaskModel(made)
-    network.load_state_dict(state["model"])
-    return network.eval()
+    return trained(Path(run), benchmark)[0]
+
+
+def diagnose(run: Path | str, benchmark: Benchmark | None = None) -> Report:
+    """Which tasks of a run have bad labels, and how bad: from its predictions for the validation split.
+
+    The validation labels are disturbed like the training labels, with draws of their own. A run that was trained on an
+    object, not by a name, needs the object again.
+    """
+    return diagnose_run(Path(run), benchmark)

@@ -4,7 +4,7 @@ It changes in one place, `write`, and always in place: a buffer stays the same t
 graph, or DistributedDataParallel, can rely on where it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -154,8 +154,19 @@ class Memory(nn.Module):
         self._checked(found.pop("_extra_state", None))
         self._check_buffers(found)
 
-    def _checked(self, state: Any) -> dict[str, Any]:
-        """What is not a buffer, from its bytes."""
+    def check_matching(
+        self, found: dict[str, Any], shapes: Callable[[int], Mapping[str, torch.Size]], per_task: Iterable[str]
+    ) -> dict[str, Any]:
+        """As `check`, for a state of other tasks; what is not a buffer.
+
+        `shapes`: from the number of tasks to the shapes of the buffers. `per_task`: options that depend on the tasks.
+        """
+        extra = self._checked(found.pop("_extra_state", None), any_tasks=True, apart=per_task)
+        self._check_buffers(found, shapes(len(extra["tasks"])))
+        return extra
+
+    def _checked(self, state: Any, any_tasks: bool = False, apart: Iterable[str] = ()) -> dict[str, Any]:
+        """What is not a buffer, from its bytes. `apart`: options that may differ."""
         extra = decoded(state)
         if extra["version"] != _VERSION:
             raise ValueError(
@@ -165,18 +176,18 @@ class Memory(nn.Module):
             if not isinstance(extra.get(key), kind):
                 raise ValueError(f"state has {key}={extra.get(key)!r} where {kind.__name__} is expected; it is damaged")
         for key, mine in (("method", self._method), ("tasks", list(self._tasks))):
-            if extra[key] != mine:
+            if extra[key] != mine and not (any_tasks and key == "tasks"):
                 raise ValueError(f"state is for {key} {extra[key]!r}, this balancer has {mine!r}; make one like it")
-        self._check_options(extra["options"])
+        self._check_options(extra["options"], apart)
         self._check_random(extra["random"])
         if extra["steps"] < 0:
             raise ValueError(f"state has steps={extra['steps']}, expected 0 or more; it is damaged")
         return extra
 
-    def _check_options(self, options: Mapping[str, Any]) -> None:
+    def _check_options(self, options: Mapping[str, Any], apart: Iterable[str]) -> None:
         for name in dict.fromkeys([*self.options, *options]):
             saved, mine = options.get(name, "nothing"), self.options.get(name, "nothing")
-            if saved != mine:
+            if saved != mine and name not in apart:
                 raise ValueError(
                     f"state was saved with {name}={saved}, this balancer has {name}={mine}, so it has another shape or "
                     "another meaning; make the balancer with the options it was saved with"
@@ -190,7 +201,7 @@ class Memory(nn.Module):
                 "state has a random stream of another kind; it is damaged, or from another version of torch"
             ) from error
 
-    def _check_buffers(self, found: Mapping[str, Any]) -> None:
+    def _check_buffers(self, found: Mapping[str, Any], shapes: Mapping[str, torch.Size] | None = None) -> None:
         expected = dict(self.named_buffers())
         if set(found) != set(expected):
             missing, unexpected = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
@@ -207,9 +218,10 @@ class Memory(nn.Module):
                     f"state has {name} of type {found[name].dtype}, expected {buffer.dtype}; make the balancer with "
                     "the options it was saved with"
                 )
-            if found[name].shape != buffer.shape:
+            shape = buffer.shape if shapes is None else shapes[name]
+            if found[name].shape != shape:
                 raise ValueError(
-                    f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(buffer.shape)}; the shared "
+                    f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(shape)}; the shared "
                     "parameters or options differ from those it was saved with"
                 )
 

@@ -7,6 +7,7 @@ from math import isfinite, isnan
 import torch
 from torch import Generator, Tensor
 
+from excessmtl.aligned import aligned
 from excessmtl.engine.task_gradients import Contribution, TaskGradients
 
 _QUANTITIES = ("weights", "losses", "excess_risks", "skipped")
@@ -102,7 +103,7 @@ class Step:
             table["excess risk"] = [_shown(task.excess_risk) for task in tasks]
         if any(task.skipped for task in tasks):
             table[""] = ["left out" if task.skipped else "" for task in tasks]
-        return _aligned(table)
+        return aligned(table)
 
 
 def _of_task(column: list[float]) -> TaskStep:
@@ -114,16 +115,6 @@ def _shown(number: float) -> str:
     if isnan(number):
         return "-"
     return f"{number:.4f}" if number == 0 or 1e-3 <= abs(number) < 1e5 else f"{number:.2e}"
-
-
-def _aligned(table: dict[str, list[str]]) -> str:
-    """Columns by their heading: names to the left, numbers to the right."""
-    columns = []
-    for heading, cells in table.items():
-        width = max(map(len, [heading, *cells]))
-        align = str.ljust if heading in ("task", "") else str.rjust
-        columns.append([align(cell, width) for cell in (heading, *cells)])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 @dataclass

@@ -167,10 +167,8 @@ def test_one_benchmark_on_two_data_sets_is_two_settings():
     clean = regrets[regrets["measure"] == "clean"]
     assert clean.set_index("source")["regret"].round(6).to_dict() == {"bundled digits": 5.0, "full MNIST": -5.0}
     (matrix, _) = worst_regrets(regrets, "excess")
-    assert [row[0].partition(",")[0] for row in matrix.texts] == [
-        "toy (bundled digits; 3 epochs)",
-        "toy (full MNIST; 3 epochs)",
-    ]
+    names = [row[0].partition(",")[0] for row in matrix.texts]
+    assert names == ["toy (bundled digits)", "toy (full MNIST)"], "the shortest names that differ"
 
 
 def test_the_regret_of_any_method():

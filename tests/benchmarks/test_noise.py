@@ -1,10 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t as student
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from excessmtl.benchmarks.base import Split
 from excessmtl.benchmarks.kinds import BY_NAME, binary, classification, regression
@@ -45,7 +48,7 @@ TASKS = (
 SPLIT = Split(torch.zeros(N), {task.name: example(kind_name(task), task.outputs) for task in TASKS})
 
 
-def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: bool) -> Tensor:
+def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: Any) -> Tensor:
     return apply(SPLIT, TASKS, Noise(level, (name,), seed, **options), epoch).targets[name]
 
 
@@ -209,3 +212,88 @@ def test_a_kind_without_noise_is_refused() -> None:
     silent = replace(regression, disturb=None)
     with pytest.raises(ValueError, match="noise in task 't' is not possible"):
         apply(Split(torch.zeros(3), {"t": torch.zeros(3)}), [Task("t", 1, silent)], Noise(0.5, ("t",), 0), 0)
+
+
+def test_the_next_class_and_the_first_one() -> None:
+    clean = SPLIT.targets["digit"]
+    assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
+    assert not noisy("digit", 1.0, kind="bias").any()
+    bits = torch.arange(10).remainder(2).float()
+    split, task = Split(torch.zeros(10), {"t": bits}), Task("t", 1, binary)
+    assert torch.equal(apply(split, [task], Noise(1.0, ("t",), 0, kind="pair")).targets["t"], 1 - bits)
+
+
+def test_a_biased_regression_is_a_deviation_too_high() -> None:
+    clean = SPLIT.targets["torque"]
+    error = noisy("torque", 0.5, kind="bias") - clean
+    hit = error[:, 0] != 0
+    assert hit.sum() == N // 2
+    torch.testing.assert_close(error[hit], clean.std(0, correction=0).expand(N // 2, 2))
+
+
+def test_outliers_have_the_quantiles_of_students_t() -> None:
+    clean = torch.randn(40_000, 1, generator=torch.Generator().manual_seed(0))
+    task = Task("t", 1, regression)
+    after = apply(Split(clean, {"t": clean}), [task], Noise(1.0, ("t",), 0, kind="outliers")).targets["t"]
+    error = (after - clean) / clean.std(correction=0)
+    quantiles = torch.tensor([0.5, 0.75, 0.9, 0.99])
+    expected = torch.from_numpy(student.ppf(quantiles.numpy(), 1.5)).float()
+    torch.testing.assert_close(error.quantile(quantiles), expected, rtol=0.15, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["classification", "binary", "regression"])
+def test_noise_that_depends_on_the_inputs(kind: str) -> None:
+    inputs = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(2))
+    outputs = 5 if kind == "classification" else 1
+    target = (inputs[:, 0] > 0).float() if kind == "binary" else example(kind, outputs, 2_000)
+    task, split = Task("t", outputs, BY_NAME[kind]), Split(inputs, {"t": target})
+    low, high = (
+        apply(split, [task], Noise(level, ("t",), 1, kind="instance")).targets["t"] != target for level in (0.2, 0.4)
+    )
+    assert (low.sum(), high.sum()) == (400, 800)
+    assert (high | ~low).all()
+    # The samples hit are told by the inputs: a linear regression explains far more than chance, which is 3 / 2,000.
+    hit = low.reshape(-1).double()
+    design = torch.cat([inputs, torch.ones(2_000, 1)], 1).double()
+    rest = hit - design @ torch.linalg.lstsq(design, hit[:, None]).solution[:, 0]
+    assert rest.var() < 0.8 * hit.var()
+
+
+def test_another_part_has_other_draws_along_the_same_directions() -> None:
+    inputs = torch.randn(1_000, 3, generator=torch.Generator().manual_seed(2))
+    split = Split(inputs, {"t": torch.zeros(1_000)})
+    noise = Noise(0.3, ("t",), 1, kind="instance")
+    parts = [apply(split, [Task("t", 1, binary)], noise, part=part).targets["t"] for part in ("training", "validation")]
+    assert not torch.equal(*parts)
+    ends = [(inputs * part[:, None]).mean(0) for part in parts]
+    assert torch.cosine_similarity(*ends, dim=0) > 0.98
+
+
+def test_one_annotator_spoils_the_same_samples_in_all_tasks() -> None:
+    noise = Noise(0.3, ("digit", "torque"), 0, exclude_true=True, kind="annotator")
+    after = apply(SPLIT, TASKS, noise).targets
+    hit = after["digit"] != SPLIT.targets["digit"]
+    assert hit.sum() == round(0.3 * N)
+    assert torch.equal(hit, (after["torque"] != SPLIT.targets["torque"]).any(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "message"),
+    [
+        ("pair", "torque", "no meaning for task 'torque'; choose from uniform, annotator, instance, outliers, bias"),
+        ("outliers", "digit", "no meaning for task 'digit'; choose from uniform, annotator, pair, instance, bias"),
+        ("bias", "depth", "no meaning for task 'depth'; choose from uniform, annotator"),
+        ("gamma", "digit", "noise kind is 'gamma': choose from uniform, pair"),
+    ],
+)
+def test_a_kind_without_meaning_is_refused_at_any_level(kind: str, task: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        apply(SPLIT, TASKS, Noise(0.0, (task,), 0, kind=kind))
+
+
+def test_an_annotator_needs_common_samples_and_instances_their_inputs() -> None:
+    target, task = torch.zeros(4), Task("t", 1, regression)
+    with pytest.raises(ValueError, match="every task has samples of its own"):
+        apply(Split({"t": target}, {"t": target}), [task], Noise(0.5, ("t",), 0, kind="annotator"))
+    with pytest.raises(ValueError, match="the inputs are read while training"):
+        apply(Split(TensorDataset(target), {"t": target}), [task], Noise(0.5, ("t",), 0, kind="instance"))

@@ -146,10 +146,13 @@ def test_the_umask_decides_who_may_read_a_written_file(tmp_path: Path) -> None:
 def test_the_named_data_sets() -> None:
     assert [dataset.name for dataset in sources.catalogue()] == [
         "mnist",
+        "vader",
+        "lidc",
         "sarcos",
         "office-home",
         "nyuv2",
         "pacs",
+        "tox21",
         "school",
     ]
     assert all(dataset.summary and dataset.directions for dataset in sources.catalogue())
@@ -168,7 +171,7 @@ def test_a_data_set_by_path_says_where_to_get_it(cache: Path) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for function in (sources.get, sources.where):
-        with pytest.raises(ValueError, match="no data set 'minst'; known are mnist, sarcos"):
+        with pytest.raises(ValueError, match="no data set 'minst'; known are mnist, vader, lidc, sarcos"):
             function("minst")
 
 

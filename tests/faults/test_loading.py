@@ -31,7 +31,7 @@ MEANING = [
     # Method, options of both, the option that differs, its value on saving (None: left out) and on loading.
     ("excess", {}, "first_steps", 20, 5),
     ("excess", {}, "decay", 0.99, 0.9),
-    ("excess", {}, "norm_decay", 0.9, 0.5),
+    ("excess", {}, "need", 0.2, 0.5),
     ("excess", {}, "width", 32, 8),
     ("excess", {}, "seed", 0, 1),
     ("excess", {}, "batch_dim", 0, 1),

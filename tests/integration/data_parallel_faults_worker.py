@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -146,9 +147,34 @@ def uneven_inputs(form, mine):
         check_equal(f"{method} {form}", replica, found.get("plain") if rank == 1 else None)
 
 
+def zero_at_first():
+    calls = count()
+    return lambda gradient: gradient * (next(calls) >= 10)
+
+
+def not_averaged(form, mine):
+    """One warning, in the first process, if nobody averages gradients; none if somebody does or nobody is to."""
+    expected = {"bare": 1, "starts at step 10": 1, "wrapped": 0, "on their own": 0}
+    for method in A_FEW:
+        for case, wanted in expected.items():
+            model = Model()
+            network = DistributedDataParallel(model) if case == "wrapped" else model
+            options = {**method[1], "pool": case != "on their own"}
+            for parameter in model.trunk.parameters() if case == "starts at step 10" else ():
+                parameter.register_hook(zero_at_first())
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                train(network, model.trunk, (method[0], options), form, batches(mine, 22))
+            found = sum("differ between the processes" in str(warning.message) for warning in caught)
+            wrong = torch.tensor(float(found != (wanted if dist.get_rank() == 0 else 0)))
+            dist.all_reduce(wrong)
+            if wrong:
+                raise Unequal(f"{method} {form}, {case}: {found} warnings in process {dist.get_rank()}")
+
+
 SCENARIOS = {
     f"{scenario.__name__}-{form}": (scenario, form)
-    for scenario in (static_graph, none_on_one_rank, uneven_inputs)
+    for scenario in (static_graph, none_on_one_rank, uneven_inputs, not_averaged)
     for form in ("backward", "scalar")
 }
 

@@ -11,7 +11,7 @@ from cases import each
 
 SCENARIOS = [
     f"{scenario}-{form}"
-    for scenario in ("static_graph", "none_on_one_rank", "uneven_inputs")
+    for scenario in ("static_graph", "none_on_one_rank", "uneven_inputs", "not_averaged")
     for form in ("backward", "scalar")
 ]
 

@@ -6,13 +6,20 @@ import excessmtl.methods
 from excessmtl.engine.observation import Observation, Sample
 
 LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
+LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi")
 GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
-FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash")
+GRADIENTS += ("fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "gradvac", "pcd", "krum", "sdmgrad", "modo")
+GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean")
+FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash", "fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "krum")
 """No memory: the weights of a step are a function of its gradients alone."""
 VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]
 VARIANTS += [("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
 VARIANTS += [("mgda", {"solver": "frank-wolfe"}), ("groupdro", {"step_size": 2.0}), ("dwa", {"window": 2})]
 VARIANTS += [("nash", {"max_norm": None}), ("cagrad", {"rescale": 2, "c": 0.8}), ("uw", {"kinds": "classification"})]
+VARIANTS += [("igb", {"base_epoch": 0, "window": 1}), ("stch", {"warmup_epochs": 1, "window": 1, "mu": 0.1})]
+VARIANTS += [("fairgrad", {"alpha": alpha}) for alpha in (0.5, 2.0)]
+VARIANTS += [("aligned_mtl", {"size": size}) for size in ("median", "rmse")]
+VARIANTS += [("gradvac", {"rate": 0.5}), ("krum", {"selected": 2}), ("pcd", {"tau": 0.5})]
 VARIANTS += [("dtp", {"gamma": 2.0, "rate": 1.0}), ("graddrop", {"leak": 0.5})]
 
 
@@ -20,7 +27,9 @@ def rule_of(name, tasks=3, **options):
     return excessmtl.methods.registry()[name](**options).bind([f"task{i}" for i in range(tasks)])
 
 
-def start(rule, tasks, width=4):
+def start(rule, tasks, width=None):
+    """`width`: of the gradients; only rules that remember gradients have to know it."""
+    width = 3 * tasks if width is None else width
     return rule.init(tasks, [torch.Size([width])])
 
 
@@ -39,6 +48,9 @@ def observe(gradients, losses=None, ok=None, z=None, seed=0, **more):
         losses=torch.where(ok, losses, 0),
         ok=ok,
         rows=(gradients,),
+        matrix=gradients,
+        positions=(0,),
+        offsets=(0,),
         samples=lambda task: [Sample(z, gradients[task][None])],
         random_stream=lambda: torch.Generator().manual_seed(seed),
         **more,
@@ -49,7 +61,7 @@ def weights_of(name, gradients, losses=None, ok=None, seed=0, **options):
     """The weights of one first step."""
     rule = rule_of(name, len(gradients), **options)
     seen = observe(gradients, losses, ok, seed=seed)
-    return rule.update(start(rule, len(gradients)), seen).weights
+    return rule.update(start(rule, len(gradients), seen.matrix.shape[1]), seen).weights
 
 
 def direction(weights, gradients):

@@ -34,6 +34,14 @@ TABLE = [
     ("cagrad", {"rescale": 0}, EQUAL, [1, 2], [0.7, 0.7]),
     ("cagrad", {}, EQUAL, [1, 2], [0.7 / 1.16, 0.7 / 1.16]),
     ("cagrad", {"rescale": 2}, EQUAL, [1, 2], [0.5, 0.5]),
+    ("uw_so", {}, UNEQUAL, [1, 0.5], [1 / (1 + exp(1)), exp(1) / (1 + exp(1))]),
+    ("uw_so", {"temperature": 2}, UNEQUAL, [1, 0.2], [1 / (1 + exp(2)), exp(2) / (1 + exp(2))]),
+    ("log_loss", {}, UNEQUAL, [1, 4], [1, 0.25]),
+    ("gls", {}, UNEQUAL, [1, 4], [1, 0.25]),
+    ("igb", {}, UNEQUAL, [1, 4], [1, 0.25]),
+    ("stch", {}, UNEQUAL, [1, 4], [1, 0.25]),
+    ("famo", {}, UNEQUAL, [1, 4], [0.8, 0.2]),
+    ("famo", {"lower": [0, 3]}, UNEQUAL, [1, 4], [0.5, 0.5]),
     ("nash", {"max_norm": None}, UNEQUAL, [1, 2], [1, 0.5]),
     ("nash", {}, UNEQUAL, [1, 2], [1 / sqrt(2), 0.5 / sqrt(2)]),
 ]
@@ -154,3 +162,43 @@ def test_graddrop_keeps_one_sign_per_feature():
         for task, (gate,) in enumerate(decision.gates):
             assert gate.expand_as(gradients[task]).tolist() == (0.25 + 0.75 * keep[task]).tolist()
             assert decision.weights[task] == pytest.approx((0.25 + 0.75 * keep[task]).mean().item())
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(("name", "epoch"), [("igb", {"base_epoch": 1}), ("stch", {"warmup_epochs": 2, "mu": 0.5})])
+def test_losses_are_compared_with_those_of_an_early_epoch(name, epoch, told):
+    """Two steps are an epoch; the second has means 2 and 4; then the losses are 1 and 8."""
+    rule = rule_of(name, 2, window=1000 if told else 2, **epoch)
+    state, history = start(rule, 2), []
+    for losses in ([9, 9], [9, 9], [1, 4], [3, 4], [1, 8]):
+        decision = rule.update(state, observe(UNEQUAL, losses))
+        state = decision.state
+        history.append(decision.weights * torch.tensor(losses))
+        if told and len(history) % 2 == 0:
+            state = rule.end_epoch(state)
+    shares = torch.tensor([0.5, 2.0]).softmax(0) if name == "igb" else torch.tensor([0.25, 4]) / 4.25
+    assert all(before.tolist() == pytest.approx([1, 1]) for before in history[:4])
+    assert history[4].tolist() == pytest.approx((2 * shares).tolist())
+
+
+@pytest.mark.parametrize("name", ["uw_so", "gls", "igb", "stch", "famo"])
+def test_batches_with_one_task_at_a_time_are_weighed_by_the_losses_of_all(name):
+    rule, losses = rule_of(name, 2), torch.tensor([0.5, 2.0])
+    state = start(rule, 2)
+    together = rule.update(state, observe(UNEQUAL, losses)).weights
+    for task in (0, 1):
+        decision = rule.update(state, observe(UNEQUAL, losses, ok=torch.arange(2) == task))
+        state = decision.state
+    torch.testing.assert_close(decision.weights, together)
+
+
+def test_famo_takes_weight_from_the_task_that_has_improved_more():
+    """Adam's first step on xi is the rate; without `after_step` the next losses serve."""
+    rule = rule_of("famo", 2, decay=0.0)
+    state = rule.update(start(rule, 2), observe(UNEQUAL, [1.0, 1.0])).state
+    moved = rule.after_step(state, torch.tensor([0.5, 0.9]), torch.ones(2, dtype=torch.bool))
+    assert moved["logits"].tolist() == pytest.approx([-0.025, 0.025], rel=1e-4)
+    later = rule.update(moved, observe(UNEQUAL, [1.0, 1.0]))  # nothing waits any more
+    assert later.weights.tolist() == pytest.approx(torch.tensor([-0.025, 0.025]).softmax(0).tolist(), rel=1e-4)
+    fallback = rule.update(state, observe(UNEQUAL, [0.5, 0.9]))
+    assert fallback.state["logits"].tolist() == pytest.approx([-0.025, 0.025], rel=1e-4)

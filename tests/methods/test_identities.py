@@ -6,6 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from observing import direction, observe, rule_of, start, weights_of
 
+from excessmtl.solvers.conditioning import normalized
+from excessmtl.solvers.nonnegative import without_conflict
+
 some = settings(max_examples=20, deadline=None)
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 8)
 
@@ -177,3 +180,130 @@ def test_graddrop_never_lets_opposite_signs_of_a_feature_through(seed, tasks):
     decision = rule_of("graddrop", tasks).update({}, observe(gradients, seed=seed))
     passed = torch.cat([gate.reshape(1, -1).expand(1, gradients.shape[1]) for (gate,) in decision.gates]) * gradients
     assert ((passed >= 0).all(0) | (passed <= 0).all(0)).all()
+
+
+@some
+@given(seeds, sizes, st.sampled_from([0.5, 1.0, 2.0]))
+def test_fairgrad_solves_its_equation(seed, tasks, alpha):
+    gradients = draw(seed, tasks).double()
+    w = weights_of("fairgrad", gradients.float(), alpha=alpha).double()
+    progress = gradients @ gradients.T @ w
+    torch.testing.assert_close(progress * w ** (1 / alpha), torch.ones_like(w), atol=1e-3, rtol=0)
+
+
+@some
+@given(seeds, sizes, st.sampled_from(["upgrad", "dualproj"]))
+def test_no_task_gets_worse(seed, tasks, name):
+    gradients = draw(seed, tasks)
+    step = direction(weights_of(name, gradients), gradients)
+    assert (gradients @ step >= -1e-4 * gradients.norm(dim=1) * step.norm()).all()
+    agreeing = gradients.abs()
+    assert weights_of(name, agreeing).tolist() == pytest.approx([1 / tasks] * tasks, rel=1e-4)
+
+
+@some
+@given(seeds, st.integers(2, 4))
+def test_upgrad_projects_every_gradient_onto_the_dual_cone(seed, tasks):
+    """v >= e_i, M v >= 0, and complementary: the conditions of argmin v'Mv over v >= e_i."""
+    gradients = draw(seed, tasks)
+    cosines = (gradients @ gradients.T).double()
+    cosines, _, active = normalized(cosines, torch.ones(tasks, dtype=torch.bool))
+    wanted = torch.eye(tasks, dtype=torch.float64)
+    found = without_conflict(cosines, wanted, active)
+    slopes = found @ cosines
+    assert (found >= wanted - 1e-9).all()
+    assert (slopes >= -1e-5).all()
+    assert ((found - wanted) * slopes).abs().max() < 1e-5
+
+
+@some
+@given(seeds, sizes)
+def test_aligned_gradients_are_orthogonal_and_equally_long(seed, tasks):
+    """B G has one singular value; the step is the mean of its rows."""
+    gradients = draw(seed, tasks).double()
+    u, s, vh = torch.linalg.svd(gradients, full_matrices=False)
+    aligned = s.min() * u @ vh
+    found = direction(weights_of("aligned_mtl", gradients.float()), gradients.float()).double()
+    torch.testing.assert_close(found, aligned.mean(0), atol=1e-3 * found.norm().item(), rtol=0)
+
+
+@some
+@given(seeds, sizes)
+def test_config_has_one_angle_with_all_and_the_length_of_all_projections(seed, tasks):
+    gradients = draw(seed, tasks)
+    step = direction(weights_of("config", gradients), gradients)
+    cosines = torch.cosine_similarity(gradients, step[None])
+    assert cosines.max() - cosines.min() < 1e-3
+    assert step.norm() == pytest.approx((gradients @ (step / step.norm())).sum().item(), rel=1e-3)
+
+
+@some
+@given(seeds, sizes)
+def test_pcd_follows_the_primary_task_and_every_other_makes_progress(seed, tasks):
+    gradients = draw(seed, tasks)
+    step = direction(weights_of("pcd", gradients, tau=0.1), gradients)
+    assert step.norm() == pytest.approx(gradients[0].norm().item(), rel=1e-3)
+    assert (torch.cosine_similarity(gradients[1:], step[None]) > 0).all()
+    alone = gradients.clone()
+    alone[1:] = gradients[:1] + 0.01 * gradients[1:]
+    assert torch.cosine_similarity(direction(weights_of("pcd", alone), alone), alone[0], dim=0) > 0.999
+
+
+@some
+@given(seeds, sizes)
+def test_sdmgrad_ends_where_its_problem_is_solved(seed, tasks):
+    """With no pull it is MGDA: |sum w g| is no longer than the shortest by much."""
+    gradients, rule = draw(seed, tasks, 0.3), rule_of("sdmgrad", tasks, pull=0.0, iterations=100)
+    state = start(rule, tasks)
+    for _ in range(3):
+        decision = rule.update(state, observe(gradients))
+        state = decision.state
+    best = direction(weights_of("mgda", gradients), gradients).norm()
+    assert direction(decision.weights, gradients).norm() <= 1.05 * best
+
+
+def test_moco_tracks_the_gradients_and_steps_along_them():
+    gradients = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    rule = rule_of("moco", 2, step_size=1e-6)
+    state = start(rule, 2, 2)
+    first = rule.update(state, observe(gradients))
+    torch.testing.assert_close(first.direction, 0.5 * 0.5 * gradients.sum(0))
+    second = rule.update(first.state, observe(gradients))
+    tracked = 0.5 * gradients + 0.5 * 2**-0.5 * (gradients - 0.5 * gradients)
+    torch.testing.assert_close(second.state["tracked"], tracked)
+    torch.testing.assert_close(second.direction, 0.5 * tracked.sum(0), atol=1e-5, rtol=1e-5)
+    long = rule_of("moco", 2, tracking=1.0, power=0.0, step_size=0.05)
+    state = start(long, 2, 2)
+    for _ in range(200):
+        decision = long.update(state, observe(gradients))
+        state = decision.state
+    assert decision.weights.tolist() == pytest.approx([0.8, 0.2], abs=1e-3)  # MGDA
+
+
+@some
+@given(seeds, sizes)
+def test_db_mtl_brings_all_tasks_to_the_longest(seed, tasks):
+    gradients, losses = draw(seed, tasks), torch.rand(tasks) + 0.1
+    rule = rule_of("db_mtl", tasks, decay=0.0)
+    decision = rule.update(start(rule, tasks, gradients.shape[1]), observe(gradients, losses))
+    relative = gradients / losses[:, None]
+    lengths = relative.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(decision.direction, (relative / lengths * lengths.max()).sum(0), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(decision.weights, 1 / losses)
+
+
+def test_auto_lambda_raises_the_tasks_that_help_the_primary_one():
+    rule = rule_of("auto_lambda", 2, primary=["task0"], step_size=0.01)
+    seen = observe(torch.eye(2), cross=torch.tensor([[1.0, -2.0], [0.0, 5.0]]))
+    assert rule.update(start(rule, 2), seen).weights.tolist() == pytest.approx([0.11, 0.09])
+    assert rule.lookahead(start(rule, 2)).tolist() == pytest.approx([0.01, 0.01])
+
+
+@some
+@given(seeds, st.integers(4, 8))
+def test_krum_takes_the_gradients_with_the_closest_neighbours(seed, tasks):
+    gradients = draw(seed, tasks, 0.3)
+    squares = torch.cdist(gradients.double(), gradients.double()).square().sort(1).values
+    scores = squares[:, 1 : tasks - 2].sum(1)  # all but itself, one bad task and two more
+    expected = (scores <= scores.sort().values[1]).float() / 2
+    torch.testing.assert_close(weights_of("krum", gradients, selected=2), expected)

@@ -7,32 +7,39 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.methods.robust import RobustExcess
+from excessmtl.methods.robust import RobustExcess, _simplex
 
 
-def weights(rule, risks, initial, norms, known=None):
-    values = [torch.tensor(value, dtype=torch.float32) for value in (risks, initial, norms)]
-    known = torch.ones(len(risks), dtype=torch.bool) if known is None else torch.tensor(known)
-    return rule._weights(*values, known)
+def weights(rule, risks, initial, norms, shares=None, heads=True):
+    """`shares`: excess risk over risk; None: not known yet."""
+    shares = [math.nan] * len(risks) if shares is None else shares
+    values = [torch.tensor(value, dtype=torch.float32) for value in (risks, shares, initial, norms)]
+    weigh = rule._with_heads if heads else rule._without_heads
+    return _simplex(weigh(*values), values[3] > 0)
 
 
 def test_weights_are_the_formula():
-    # Learned to a tenth against a half; gradients 4 and 1; first losses 1 and 4: both units are 2.
-    found = weights(RobustExcess(), [0.1, 2.0], [1.0, 4.0], [4.0, 1.0])
-    raw = [math.exp(-0.2) / 2, math.exp(-1.0) / 2]
+    # Irreducible: a tenth and a half of the first loss. Gradients 4 and 1, first losses 1 and 4: both units are 2.
+    found = weights(RobustExcess(), [0.2, 4.0], [1.0, 4.0], [4.0, 1.0], [0.5, 0.5])
+    raw = [math.exp(-0.15) * 0.5**0.2 / 2, math.exp(-0.75) * 0.5**0.2 / 2]
     torch.testing.assert_close(found, torch.tensor(raw) / sum(raw))
+
+
+def test_what_can_still_be_learned_pulls_weight_in():
+    found = weights(RobustExcess(), [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [0.4, 0.1])
+    assert found[0] / found[1] == pytest.approx(math.exp(1.5 * 0.3) * 4**0.2, rel=1e-4)
 
 
 def test_nobody_is_starved_by_what_is_left_of_the_loss():
     found = weights(RobustExcess(), [0.0, 1.0], [1.0, 1.0], [1.0, 1.0])
-    assert found[0] / found[1] == pytest.approx(math.exp(2), rel=1e-4)
+    assert found[0] / found[1] == pytest.approx(math.exp(1.5), rel=1e-4)
 
 
 def test_a_task_that_is_satisfied_at_first_does_not_crowd_out_the_others():
     nothing = weights(RobustExcess(), [0.5, 0.0, 0.5], [1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
     torch.testing.assert_close(nothing, torch.full((3,), 1 / 3))
     almost = weights(RobustExcess(), [1.0, 1.0], [1.0, 1e-10], [1.0, 1.0])
-    assert almost[0] / almost[1] == pytest.approx(math.exp(2) * math.sqrt(0.5), rel=1e-4)
+    assert almost[0] / almost[1] == pytest.approx(math.exp(1.5) * math.sqrt(0.5), rel=1e-4)
 
 
 def test_losses_that_begin_at_zero_or_below_are_weighed_by_their_gradients():
@@ -41,9 +48,15 @@ def test_losses_that_begin_at_zero_or_below_are_weighed_by_their_gradients():
 
 
 def test_a_task_nothing_is_known_of_gets_the_mean_of_the_others():
-    found = weights(RobustExcess(), [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 9.0, 0.0], [True, True, False])
+    found = weights(RobustExcess(), [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 9.0, 0.0])
     assert found[2] == pytest.approx((found[0] + found[1]).item() / 2)
-    assert weights(RobustExcess(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [False, False]).tolist() == [0.5, 0.5]
+    assert weights(RobustExcess(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]).tolist() == [0.5, 0.5]
+
+
+def test_without_heads_losses_are_in_one_unit_and_trust_counts_a_third():
+    found = weights(RobustExcess(), [0.2, 1.0], [1.0, 3.0], [5.0, 1.0], heads=False)
+    raw = [math.exp(-0.5 * 0.2 / 2), math.exp(-0.5 * 1.0 / 2)]
+    torch.testing.assert_close(found, torch.tensor(raw) / sum(raw))
 
 
 def network(tasks, seed=0):
@@ -142,3 +155,35 @@ def test_one_absurd_batch_does_not_stay_in_the_averages(size):
         balancer.backward(losses)
         assert balancer.weights.isfinite().all()
         assert all(value.isfinite().all() for value in balancer.state.values())
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_clean_tasks_that_share_every_parameter_stay_balanced(start, seed):
+    generator = torch.Generator().manual_seed(seed)
+    wanted = torch.randn(2, 5, generator=generator)
+    model = nn.Linear(5, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(start * torch.randn(1, 5, generator=generator))
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=model, scale="mean")
+    optimiser = torch.optim.SGD(model.parameters(), 0.05)
+    found = []
+    for _ in range(250):
+        inputs = torch.randn(32, 5, generator=generator)
+        outputs = model(inputs)[:, 0]
+        optimiser.zero_grad()
+        losses = {name: (outputs - inputs @ one).square().mean() for name, one in zip("ab", wanted, strict=True)}
+        found.append(balancer.backward(losses).weights)
+        optimiser.step()
+    assert torch.stack(found[-100:]).mean(0)[0].item() == pytest.approx(0.5, abs=0.08)
+
+
+def test_on_figure_1_of_the_paper_it_ends_between_uniform_weights_and_equal_excess_risks():
+    conceptual = pytest.importorskip("excessmtl.paper.figures.conceptual")
+    from excessmtl.paper.theory.library import train as descend
+    from excessmtl.paper.theory.optimum import solve
+
+    problem = conceptual.two_tasks()
+    balanced = float(solve(problem).weights[0])
+    _, found = descend(problem, "excess", {}, 700, 0.05, batch=16, seed=0)
+    assert balanced < found[-300:, 0].mean() < 0.5

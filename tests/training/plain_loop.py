@@ -5,6 +5,7 @@ balancer, which have tests of their own.
 """
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ def train(
     noise_seed=None,
     exclude_true=False,
     redraw=False,
+    noise_kind="uniform",
+    noisy_validation=False,
     epochs=2,
     size=16,
     optimiser="adam",
@@ -47,7 +50,11 @@ def train(
         balancer = excessmtl.create(method, tasks=names, shared=trunks[names[0]], **(options or {}))
         total = len(names) if method == "dwa" else 1  # the weights of DWA sum to m as published
     clean, held_out = _fifth(world.train, seed) if method == "moml" else (world.train, None)
-    hit = Noise(noise, noisy, seed if noise_seed is None else noise_seed, exclude_true, redraw)
+    hit = Noise(noise, noisy, seed if noise_seed is None else noise_seed, exclude_true, redraw, noise_kind)
+
+    judged = world
+    if noisy_validation:
+        judged = replace(world, validation=apply(world.validation, world.tasks, hit, part="validation"))
 
     def losses(inputs, targets):
         z = None if isinstance(inputs, dict) or alone else trunks[names[0]](inputs)
@@ -85,7 +92,7 @@ def train(
         modules.eval()
         rows.append({"epoch": epoch, **_means(names, steps, epochs=epoch + 1, alone=alone)})
         for part in ("validation", "test"):
-            rows[-1] |= _evaluate(world, part, trunks, heads, limit, size)
+            rows[-1] |= _evaluate(judged, part, trunks, heads, limit, size)
     return np.stack(steps), rows
 
 

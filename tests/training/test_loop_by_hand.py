@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from excessmtl.benchmarks import base
+from excessmtl.benchmarks.noise import Noise, apply
 from excessmtl.training import loop
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import Run
@@ -97,6 +98,7 @@ SAME_AS_PLAIN = {
     "noisy_tasks": ({"noisy_tasks": ("a", "c")}, {"noisy": ("a", "c")}),
     "noise_seed": ({"noise_seed": 11}, {"noise_seed": 11}),
     "exclude_true": ({"exclude_true": True}, {"exclude_true": True}),
+    "noise_kind": ({"noise_kind": "bias"}, {"noise_kind": "bias"}),
     "redraw_each_epoch": ({"redraw_each_epoch": True}, {"redraw": True}),
     "epochs": ({"epochs": 1}, {"epochs": 1}),
     "batch_size": ({"batch_size": 10}, {"size": 10}),
@@ -114,7 +116,7 @@ SAME_AS_PLAIN = {
     "benchmark_options": ({"benchmark_options": {"augmented": True}}, {"world": {"augmented": True}}),
 }
 """Field -> (fields of the run, arguments of the plain loop)."""
-ELSEWHERE = {"benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay"}
+ELSEWHERE = {"benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay", "noisy_validation"}
 """Fields with a test of their own below; `devices` and `strategy` in test_several_processes.py."""
 
 
@@ -133,6 +135,27 @@ def test_a_field_does_what_the_plain_loop_does_with_it(tmp_path, unchanged, fiel
     found = run(tmp_path / "run", **changed)
     same(found, by_hand(**arguments))
     assert found[0].shape != unchanged[0].shape or not np.array_equal(found[0], unchanged[0]), "it changes nothing"
+
+
+def test_noisy_validation_labels_choose_an_epoch(tmp_path):
+    fields = {"epochs": 5, "learning_rate": 0.5, "noise": 1.0}
+    found = run(tmp_path / "run", noisy_validation=True, **fields)
+    same(found, by_hand(epochs=5, rate=0.5, noise=1.0, noisy_validation=True))
+    clean = run(tmp_path / "clean", **fields)
+    assert found[1][0]["validation/b/loss"] != clean[1][0]["validation/b/loss"]
+    assert found[1][0]["validation/a/loss"] == clean[1][0]["validation/a/loss"]
+    world = small_world.load(None, 3)
+    train = apply(world.train, world.tasks, Noise(1.0, ("b",), 3))
+    errors = [np.mean([1 - row[f"validation/{task}/accuracy"] for task in train.targets]) for row in found[1]]
+    summary, best = found[2], int(np.argmin(errors))
+    assert best < 4, "a case in which the last epoch is not the best one"
+    assert summary["chosen_epoch"] == best
+    assert summary["validation_error"] == pytest.approx(errors[-1], rel=1e-4)
+    assert summary["chosen_validation_error"] == pytest.approx(errors[best], rel=1e-4)
+    chosen = {task: found[1][best][f"test/{task}/accuracy"] for task in train.targets}
+    close(summary["chosen_scores"], chosen)
+    close(summary["chosen_clean_score"], (chosen["a"] + chosen["c"]) / 2)
+    assert summary["validation_scores"]["a"] == found[1][-1]["validation/a/accuracy"]
 
 
 def test_every_task_is_hit_by_noise_on_request(tmp_path):

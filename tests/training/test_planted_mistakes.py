@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).with_name("test_loop_by_hand.py")
-LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE = (
+LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE, CHOICE = (
     f"training/{name}.py"
-    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve")
+    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve", "choice")
 )
 METRICS = "benchmarks/metrics.py"
 
@@ -21,7 +21,8 @@ MISTAKES = {
     "trained in evaluation mode": (LOOP, "learner.network.train()", "learner.network.eval()"),
     "exclude_true is ignored": (DATA, "config.exclude_true,", "False,"),
     "noise is never redrawn": (DATA, "self._batches(self._noisy(epoch))", "self._batches(self._noisy(0))"),
-    "noise is always redrawn": (DATA, "config.exclude_true, config.redraw_each_epoch", "config.exclude_true, True"),
+    "noise is always redrawn": (DATA, "redraw_each_epoch=config.redraw_each_epoch", "redraw_each_epoch=True"),
+    "the kind of noise is ignored": (DATA, "kind=config.noise_kind,", ""),
     "weight decay is dropped": (OPTIMISATION, '"weight_decay": config.weight_decay', '"weight_decay": 0.0'),
     "the recipe's learning rate is used": (RESOLVE, '"learning_rate", "weight_decay"', '"weight_decay"'),
     "options of the optimiser are dropped": (OPTIMISATION, "**given, **own)", "**given)"),
@@ -56,8 +57,8 @@ MISTAKES = {
     "limit_batches is ignored in evaluation": (LOOP, "batches, self.config.limit_batches)", "batches)"),
     "validation scores are those of the test split": (
         DATA,
-        '"validation": self.benchmark.validation',
-        '"validation": self.benchmark.test',
+        "split = self.benchmark.validation",
+        "split = self.benchmark.test",
     ),
     "the last, uneven batch is not evaluated": (
         BATCHES,
@@ -67,6 +68,9 @@ MISTAKES = {
     "losses of uneven batches count alike": (EVALUATE, "* len(target)", "* batches.size"),
     "noise is drawn by the run's seed": (DATA, "config.noise_seed,", "config.seed,"),
     "noise goes into the benchmark's own tasks": (DATA, "config.noisy_tasks,", "self.benchmark.noisy_tasks,"),
+    "validation labels are always clean": (DATA, "not self.config.noisy_validation or", "True or"),
+    "validation labels are always noisy": (DATA, "not self.config.noisy_validation or", "False or"),
+    "the epoch of the highest validation loss": (CHOICE, "min(finite, key", "max(finite, key"),
     "nmse is not normalised": (METRICS, "/ examples / variance.to(total.device)", "/ examples"),
     "nmse is normalised by the evaluated target": (
         EVALUATE,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -9,22 +10,32 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.benchmarks.noise_kinds import UNIFORM
+from excessmtl.benchmarks.robust_losses import PLAIN as PLAIN_LOSS
 from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.files import atomic_write
 from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, SCORE, TEXT, WHOLE, Kind, by_task, mapping
 
-_WEIGHTS = Kind(f"nothing or {by_task(SCORE).words}", lambda value: value is None or by_task(SCORE).fits(value))
+_PERHAPS = Kind(f"nothing or {by_task(SCORE).words}", lambda value: value is None or by_task(SCORE).fits(value))
 PLAIN: Mapping[str, Kind] = {
     "benchmark": TEXT,
     "source": TEXT,
     "label": TEXT,
     "method": TEXT,
+    "loss": TEXT,
     "noise": NUMBER,
+    "noise_kind": TEXT,
     "seed": WHOLE,
     "epochs": WHOLE,
+    "optimiser": TEXT,
+    "learning_rate": SCORE,
+    "weight_decay": SCORE,
     "clean_score": SCORE,
     "noisy_score": SCORE,
     "overall_score": SCORE,
+    "validation_error": SCORE,
+    "chosen_epoch": SCORE,
+    "chosen_validation_error": SCORE,
     "clean_weight": SCORE,
     "seconds_per_step": SCORE,
 }
@@ -38,7 +49,8 @@ NESTED: Mapping[str, Kind] = {
     "scores": by_task(SCORE),
     "mean_scores": by_task(SCORE),
     "metrics": by_task(SCORE),
-    "weights": _WEIGHTS,
+    "weights": _PERHAPS,
+    "chosen_scores": _PERHAPS,
 }
 """Columns with a list or a dict by task per run: JSON in a CSV file."""
 _UNITS = {
@@ -46,6 +58,8 @@ _UNITS = {
     **dict.fromkeys(("nmse", "rel_error"), "ratio"),
 }
 """Of metrics, for runs whose summary names no units."""
+_MISSING = {"noise_kind": UNIFORM, "loss": PLAIN_LOSS, "optimiser": "not recorded"}
+"""What older runs do not say."""
 _TABLES = ("runs.csv", "runs.csv.gz")
 _TEXTS = ("folder", *(name for name, kind in PLAIN.items() if kind is TEXT))
 
@@ -113,6 +127,7 @@ def _row(summary: Any, folder: str, path: Path) -> dict[str, Any]:
         "folder": folder,
         **{name: mapping(summary, str(path)).get(name) for name in (*PLAIN, *NESTED)},
     }
+    found |= {name: value for name, value in _MISSING.items() if found[name] is None}
     if found["units"] is None and NESTED["primary_metric"].fits(found["primary_metric"]):
         found["units"] = {task: _UNITS.get(name, "") for task, name in found["primary_metric"].items()}
     for name, kind in {**PLAIN, **NESTED}.items():
@@ -139,7 +154,9 @@ def _moved(frame: pd.DataFrame, below: Path) -> pd.DataFrame:
 
 
 def _rounded(value: Any) -> Any:
-    """Seven significant digits, as in the other columns."""
+    """Seven significant digits, as in the other columns; JSON has nothing for NaN."""
     if isinstance(value, dict):
         return {key: _rounded(own) for key, own in value.items()}
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else float(f"{value:.7g}")

@@ -18,7 +18,7 @@ from excessmtl.analysis.statistics import interval
 from excessmtl.training.config import SINGLE
 
 ITSELF = "itself at noise 0"
-_SETTING = ("benchmark", "source", "epochs", "noise")
+_SETTING = ("benchmark", "source", "epochs", "setting", "noise")
 _COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
 COLUMNS = (*_SETTING, *_COMPARISON)
 _DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
@@ -35,11 +35,12 @@ class Group:
     percent: float
 
 
-def _clean_tasks(run: Run) -> list[str]:
+def clean_tasks(run: Run) -> list[str]:
+    """The tasks of a run whose labels no noise touches."""
     return [task for task in run["scores"] if task not in run["noisy_tasks"]]
 
 
-GROUPS = (Group("clean", _clean_tasks, 0.3, 3.0), Group("overall", lambda run: list(run["scores"]), 1.0, 5.0))
+GROUPS = (Group("clean", clean_tasks, 0.3, 3.0), Group("overall", lambda run: list(run["scores"]), 1.0, 5.0))
 _BySeed = dict[int, Run]
 
 
@@ -58,8 +59,10 @@ def default_method(frame: pd.DataFrame) -> str | None:
     return next((label for label, method, options in rows if method == "excess" and options in _DEFAULT), None)
 
 
-def regrets_of(frame: pd.DataFrame, method: str | None = None) -> Regrets | None:
+def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[Group] = GROUPS) -> Regrets | None:
     """The regrets of a method (None: the default of `excess`) in every setting; None where nothing can be compared.
+
+    `groups`: over which tasks, and what is tolerated; the first has the comparison with itself at noise 0.
 
     A setting in which it cannot be told which runs belong together is left out, with a sentence.
     """
@@ -70,7 +73,7 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None) -> Regrets | None
     rows, left_out = [], []
     for setting in settings(frame) if _rivals(frame, label) else ():
         try:
-            rows += _regrets(setting, label, _rivals(setting.runs, label))
+            rows += _regrets(setting, label, _rivals(setting.runs, label), groups)
         except ValueError as error:
             left_out.append(f"{setting.name}: {error}")
     return Regrets(label, _frame(rows), tuple(left_out)) if rows or left_out else None
@@ -138,16 +141,20 @@ def _rivals(runs: pd.DataFrame, method: str) -> list[str]:
     return [label for label in dict.fromkeys(weighting["label"]) if label != method]
 
 
-def _regrets(setting: Setting, method: str, rivals: Sequence[str]) -> list[dict[str, Any]]:
+def _regrets(
+    setting: Setting, method: str, rivals: Sequence[str], groups: Sequence[Group] = GROUPS
+) -> list[dict[str, Any]]:
     runs = _by_seed(setting)
     rows: list[dict[str, Any]] = []
     for (label, noise), ours in runs.items():
         if label != method:
             continue
-        found = [row for rival in rivals for row in _rows(ours, runs.get((rival, noise), {}), rival, GROUPS)]
+        found = [row for rival in rivals for row in _rows(ours, runs.get((rival, noise), {}), rival, groups)]
         if noise > 0:
-            found += _rows(ours, runs.get((method, 0.0), {}), ITSELF, GROUPS[:1])
-        head = dict(zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, noise), strict=True))
+            found += _rows(ours, runs.get((method, 0.0), {}), ITSELF, groups[:1])
+        head = dict(
+            zip(_SETTING, (setting.benchmark, setting.source, setting.epochs, setting.name, noise), strict=True)
+        )
         rows += [{**head, **row} for row in found]
     return rows
 

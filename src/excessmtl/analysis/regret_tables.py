@@ -36,14 +36,12 @@ def verdict(regrets: pd.DataFrame, method: str) -> str:
 
 def worst_regrets(regrets: pd.DataFrame, method: str) -> list[Table]:
     """Setting by noise for each group of tasks: the regret whose lower end is the highest, that end, and the rival."""
-    named = regrets.assign(name=_names(regrets))
-    groups = [named[named["measure"] == group.name] for group in GROUPS]
+    groups = [regrets[regrets["measure"] == group.name] for group in GROUPS]
     return [_matrix(own, method) for own in groups if len(own)]
 
 
 def every_regret(regrets: pd.DataFrame) -> Table:
     """A row per comparison, the worst first."""
-    named = regrets.assign(name=_names(regrets))
     # In tolerances, so that points and percent can be ordered together.
     order = (regrets["lower"] / regrets["tolerance"]).sort_values(ascending=False, kind="stable").index
     heads = [
@@ -58,27 +56,13 @@ def every_regret(regrets: pd.DataFrame) -> Table:
         "verdict",
         "seeds",
     ]
-    return Table("Regret", heads, [_row(row) for _, row in named.loc[order].iterrows()])
-
-
-def _names(regrets: pd.DataFrame) -> pd.Series:
-    """The benchmark, with its data where there are several of the same name."""
-    keys = regrets[["benchmark", "source", "epochs"]]
-    several = keys.drop_duplicates()["benchmark"].value_counts() > 1
-    return pd.Series(
-        [
-            f"{benchmark} ({source}; {epochs} epochs)" if several[benchmark] else benchmark
-            for benchmark, source, epochs in keys.itertuples(index=False)
-        ],
-        regrets.index,
-        object,
-    )
+    return Table("Regret", heads, [_row(row) for _, row in regrets.loc[order].iterrows()])
 
 
 def _matrix(regrets: pd.DataFrame, method: str) -> Table:
     levels = sorted(regrets["noise"].unique())
     rows = []
-    for name, group in regrets.groupby("name", sort=True):
+    for name, group in regrets.groupby("setting", sort=True):
         first = group.iloc[0]
         head = f"{name}, {first['unit']} (up to {first['tolerance']:g})"
         rows.append([head, *(_worst(group[group["noise"] == level]) for level in levels)])
@@ -99,7 +83,7 @@ def _row(row: pd.Series) -> Row:
     unit, within = " %" if row["unit"] == "percent" else "", bool(row["within"])
     cells = [
         Cell(row["rival"], method=row["rival"]),
-        Cell(row["name"]),
+        Cell(row["setting"]),
         Cell(f"{row['noise']:g}", str(row["noise"])),
         Cell("all" if row["measure"] == "overall" else row["measure"]),
         *(_number(row[column], unit) for column in ("regret", "lower", "upper")),

@@ -1,4 +1,4 @@
-"""Which runs of a table may be compared: those on the same tasks of the same data, for the same number of epochs."""
+"""Which runs of a table may be compared: the same tasks, data, kind of noise, optimiser and number of epochs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.benchmarks.noise_kinds import UNIFORM
 from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.training.config import SINGLE
 
@@ -38,7 +39,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Setting:
-    """One benchmark on one data set with the same noisy tasks and number of epochs, and its runs."""
+    """One benchmark on one data set with the same noise, optimiser and number of epochs, and its runs."""
 
     benchmark: str
     source: str
@@ -47,6 +48,8 @@ class Setting:
     metrics: dict[str, Metric]
     """By task, in task order."""
     runs: pd.DataFrame
+    noise_kind: str = UNIFORM
+    optimiser: str = ""
     name: str = ""
     """The benchmark, and what tells it from other settings of the same benchmark."""
 
@@ -82,11 +85,12 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, run in enumerate(frame.to_dict("records")):
         names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
-        groups.setdefault((*names, tuple(metrics_of(run).items())), []).append(place)
+        how = str(run["noise_kind"]), str(run["optimiser"])
+        groups.setdefault((*names, tuple(metrics_of(run).items()), *how), []).append(place)
     return _named(
         [
-            Setting(benchmark, source, epochs, noisy, dict(metrics), frame.iloc[places].reset_index(drop=True))
-            for (benchmark, source, epochs, noisy, metrics), places in sorted(groups.items())
+            Setting(benchmark, source, epochs, noisy, dict(metrics), frame.iloc[places].reset_index(drop=True), *how)
+            for (benchmark, source, epochs, noisy, metrics, *how), places in sorted(groups.items())
         ]
     )
 
@@ -118,5 +122,8 @@ def _named(found: list[Setting]) -> list[Setting]:
 def _names(setting: Setting) -> list[str]:
     """From the shortest to the longest."""
     noisy = f"noise in {', '.join(setting.noisy_tasks) or 'no task'}"
-    parts = [setting.source, f"{setting.epochs} epochs", noisy]
-    return [setting.benchmark, *(f"{setting.benchmark} ({'; '.join(parts[:count])})" for count in (1, 2, 3))]
+    kind, optimiser = f"{setting.noise_kind} noise", setting.optimiser
+    parts = [setting.source, f"{setting.epochs} epochs", noisy, kind, optimiser]
+    short = [[setting.source], [kind], [noisy], [optimiser], [kind, noisy]]
+    longer = [parts[:count] for count in range(2, len(parts) + 1)]
+    return [setting.benchmark, *(f"{setting.benchmark} ({'; '.join(own)})" for own in [*short, *longer])]

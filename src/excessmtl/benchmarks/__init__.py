@@ -2,6 +2,7 @@
 
 from excessmtl.benchmarks import (  # noqa: F401
     digit_domains,
+    lidc,
     multimnist,
     nyuv2,
     office_home,
@@ -10,6 +11,8 @@ from excessmtl.benchmarks import (  # noqa: F401
     simulated_arm,
     synthetic_rooms,
     teacher,
+    tox21,
+    vader,
 )
 from excessmtl.benchmarks.base import registry
 

@@ -1,6 +1,6 @@
 """The kinds of task that come with the package: a loss, metrics with unit and direction, and label noise each."""
 
-from excessmtl.benchmarks import disturbances, losses, metrics
+from excessmtl.benchmarks import disturbances, losses, metrics, robust_losses
 from excessmtl.benchmarks.tasks import SHARE, Kind, Metric
 
 classification = Kind(
@@ -8,18 +8,21 @@ classification = Kind(
     (Metric("accuracy", metrics.accuracy, SHARE, True),),
     "accuracy",
     disturbances.wrong_classes,
+    robust_losses.CLASSES,
 )
 binary = Kind(
     losses.binary_cross_entropy,
     (Metric("accuracy", metrics.binary_accuracy, SHARE, True),),
     "accuracy",
     disturbances.wrong_bits,
+    robust_losses.BITS,
 )
 regression = Kind(
     losses.squared_error,
     (Metric("nmse", metrics.nmse, "ratio", False),),
     "nmse",
     disturbances.gaussian,
+    robust_losses.NUMBERS,
 )
 segmentation = Kind(
     losses.pixel_cross_entropy,
@@ -29,6 +32,7 @@ segmentation = Kind(
     ),
     "pixel_accuracy",
     disturbances.wrong_pixels,
+    robust_losses.CLASSES,
 )
 depth = Kind(
     losses.depth_error,

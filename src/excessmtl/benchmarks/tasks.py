@@ -1,11 +1,11 @@
 """What a task is: how many numbers its head gives, its loss, its metrics, and what bad labels look like."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 import torchmetrics
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 SHARE = "share"
 """The unit of a metric between 0 and 1; tables show it in percent."""
@@ -46,12 +46,14 @@ class Kind:
         metrics: everything that is measured on validation and test data.
         score: the name of the metric that stands for the task.
         disturb: how label noise changes the targets; None: these targets cannot be disturbed.
+        variants: other losses by the name that `--loss` takes; each makes a module (output, target) -> mean loss.
     """
 
     loss: Loss
     metrics: tuple[Metric, ...]
     score: str
     disturb: Disturb | None = None
+    variants: Mapping[str, Callable[[], nn.Module]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         names = [metric.name for metric in self.metrics]
@@ -87,6 +89,10 @@ class Draw:
     """Decides which examples are hit."""
     values: Generator
     """Decides what they get."""
+    directions: Generator | None = None
+    """Decides which functions of the inputs noise follows; the same for all splits."""
+    inputs: Tensor | None = None
+    """Of the task, where the noise depends on them."""
 
     def examples(self, target: Tensor) -> Tensor:
         """Indices of exactly the given share of the labelled examples, rounded."""
@@ -102,6 +108,16 @@ class Draw:
     def normal(self, shape: torch.Size, like: Tensor) -> Tensor:
         """Standard normal numbers of the type and device of `like`."""
         return torch.randn(shape, generator=self.values).to(like)
+
+    def projection(self) -> Tensor:
+        """[n] numbers of mean 0 and deviation 1: a random linear function of the inputs, another one each time."""
+        if self.inputs is None or self.directions is None:
+            raise ValueError("noise that depends on the inputs needs them as a tensor; choose another noise_kind")
+        direction = torch.randn(self.inputs[0].numel(), generator=self.directions).to(self.inputs.device)
+        # In blocks: 60,000 pictures as floating-point numbers would take much memory.
+        parts = [block.flatten(1).float() @ direction for block in torch.split(self.inputs, 4096)]
+        values = torch.cat(parts).double()
+        return (values - values.mean()) / values.std(correction=0).clamp(min=1e-12)
 
     def classes(self, truth: Tensor, count: int) -> Tensor:
         """For each true class one of `count` classes, drawn uniformly."""

@@ -7,7 +7,9 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.bench import bench
+from excessmtl.cli.diagnose import diagnose
 from excessmtl.cli.errors import errors, plain_errors
+from excessmtl.cli.methods import methods
 from excessmtl.cli.report import report
 from excessmtl.cli.reproduce import reproduce
 from excessmtl.cli.sweep import sweep
@@ -22,8 +24,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.command()(plain_errors(methods))
 app.command()(plain_errors(train))
 app.command()(plain_errors(reproduce))
+app.command()(plain_errors(diagnose, interrupted="nothing was written"))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
 app.command()(plain_errors(bench))
@@ -42,17 +46,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def methods() -> None:
-    """The weighting methods."""
-    from excessmtl.methods import registry
-
-    table = Table("name", "what it does")
-    for name, factory in registry().items():
-        table.add_row(name, (factory.__doc__ or "").strip().splitlines()[0])
-    console.print(table)
 
 
 @app.command()

@@ -25,30 +25,30 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
+    from excessmtl.sweeps.phases import next_runs, run_study
     from excessmtl.sweeps.preflight import check_runs
     from excessmtl.sweeps.progress import SweepProgress, described
     from excessmtl.sweeps.study import read_study
-    from excessmtl.sweeps.sweep import is_finished
-    from excessmtl.sweeps.sweep import sweep as run_sweep
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     found = read_study(study)
     if device is not None:
         found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
     place = Path("runs", found.name) if out is None else out
+    left, count, where = next_runs(found, place)
     if dry_run:
-        left = [config for config in found.runs if not is_finished(config, place)]
         for config in left:
             console.print(described(config), soft_wrap=True)
-        console.print(f"{len(left)} of {len(found.runs)} runs would run, in {place}", soft_wrap=True)
+        then = f"; then {len(found.runs)} at what they choose, in {place}" if where != place else ""
+        console.print(f"{len(left)} of {count} runs would run, in {where}{then}", soft_wrap=True)
         return
-    check_runs([config for config in found.runs if not is_finished(config, place)])
+    check_runs(left)
     with SweepProgress(console) as watcher:
-        outcome = run_sweep(found.runs, place, jobs=jobs, backend=backend, watcher=watcher)
+        found, outcome = run_study(found, place, jobs=jobs, backend=backend, watcher=watcher)
     if outcome.finished or outcome.before:
         _print_tables(found, place)
     if outcome.failed:
-        console.print(f"{len(outcome.failed)} runs failed ({place / 'failed.txt'}):", soft_wrap=True)
+        console.print(f"{len(outcome.failed)} runs failed (failed.txt in {place} has more):", soft_wrap=True)
         for failure in outcome.failed:
             console.print(f"  {described(failure.config)}: {failure.reason}", soft_wrap=True)
         raise typer.Exit(FAILED)

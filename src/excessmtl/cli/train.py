@@ -35,6 +35,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, if there is one.")] = False,
     option: Annotated[list[str], typer.Option(help="Option of the method, name=value; repeat.")] = [],  # noqa: B006
+    loss: Annotated[
+        str,
+        typer.Option(help="plain, robust (follows the noise), gce, symmetric, bootstrapped, huber or general."),
+    ] = "plain",
     data: Annotated[str | None, _data(help="File or folder with the benchmark's data.")] = None,
     targets: Annotated[str | None, _data(help="Of a CSV file: the columns to predict, comma-separated.")] = None,
     kind: Annotated[
@@ -44,7 +48,11 @@ def train(
     benchmark_option: Annotated[list[str], _data(help="Option of the benchmark, name=value; repeat.")] = [],  # noqa: B006
     noise: Annotated[float, _data(help="Share of bad labels in the noisy tasks, 0 to 1.")] = 0.0,
     noisy_tasks: Annotated[str | None, _data(help="Comma-separated task names. Default: the benchmark's.")] = None,
+    noise_kind: Annotated[
+        str, _data(help="uniform, pair, instance, outliers, bias or annotator; docs/benchmarks.md explains them.")
+    ] = "uniform",
     exclude_true: Annotated[bool, _data(help="Noisy classes are never the true ones.")] = False,
+    noisy_validation: Annotated[bool, _data(help="Validation labels are as noisy as the training labels.")] = False,
     redraw_each_epoch: Annotated[bool, _data(help="Draw the noise anew in every epoch.")] = False,
     epochs: Annotated[int | None, _training(help="Default: the benchmark's.")] = None,
     batch_size: Annotated[int | None, _training(help="Of all devices together. Default: the benchmark's.")] = None,

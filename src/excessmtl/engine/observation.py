@@ -109,6 +109,8 @@ class Observation:
     """Representation only: the batches of one task, gradients zero where not ok."""
     samples_of_all: Sequence[Samples] = ()
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
+    heads: bool = True
+    """Whether any task has parameters of its own."""
     reduced: Tensor | None = None
     """Streaming: [m] what the rule's `reduce` made of each task's gradient; there are no rows then."""
     metrics: Tensor | None = None
@@ -202,6 +204,7 @@ def observe(
         offsets=tuple(offsets[position] for position in call.trainable) if shared else (),
         samples=lambda task: [one for number, batch in enumerate(batches) for one in batch.samples(task, number)],
         samples_of_all=_samples_of_all(batches) if local and call.per_sample else (),
+        heads=not latest.headless,
         reduced=latest.reduced,
         metrics=metrics,
         cross=cross,

@@ -196,6 +196,8 @@ class TaskGradients:
     """[m] what the rule made of each gradient at the shared parameters, where these were not kept."""
     known: Tensor | None = None
     """[m] which tasks are usable, where that is known already."""
+    headless: bool = False
+    """Whether no task has parameters of its own."""
     _zeroed: bool = field(default=False, repr=False)
 
     @cached_property

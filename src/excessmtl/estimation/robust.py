@@ -32,10 +32,7 @@ from excessmtl.estimation.adapter import Moments
 
 @dataclass(frozen=True)
 class ExcessRisk:
-    """The excess risk of every task in units of its loss, from moving averages of U and F.
-
-    A diagnosis: the default's weights do not depend on it.
-    """
+    """The share of every task's loss that is excess risk, from moving averages of U and F."""
 
     decay: float
     damping: float
@@ -45,12 +42,10 @@ class ExcessRisk:
         averages = {name: torch.zeros(tasks, width + 1) for name in ("signal", "noise")}
         return {"paired": torch.zeros(tasks), **averages}
 
-    def update(
-        self, state: Mapping[str, Tensor], moments: Moments, new: Tensor, risks: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """The new state, and the excess risks [m] (NaN where there has been no pair of samples yet).
+    def update(self, state: Mapping[str, Tensor], moments: Moments, new: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The new state, and the shares [m] (NaN where there has been no pair of samples yet).
 
-        `new` [m]: 1 for the tasks of this batch, else 0. `risks` [m]: running losses.
+        `new` [m]: 1 for the tasks of this batch, else 0.
         """
         paired = new * (moments.count >= 2)
         share = (paired * (1 - self.decay)).unsqueeze(1)
@@ -61,7 +56,7 @@ class ExcessRisk:
             "noise": moved(state["noise"], moments.fisher, share),
         }
         reducible = reducible_share(state["signal"], state["noise"], self.damping)
-        return state, torch.where(state["paired"] > 0, risks * reducible, torch.nan)
+        return state, torch.where(state["paired"] > 0, reducible, torch.nan)
 
 
 def moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:

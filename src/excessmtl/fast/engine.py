@@ -196,4 +196,4 @@ class FastEngine:
 
 
 def _task_gradients(plan: Plan, heads: HeadGradients) -> TaskGradients:
-    return TaskGradients(plan.call.losses, plan.call.masks, plan.call.scale, heads)
+    return TaskGradients(plan.call.losses, plan.call.masks, plan.call.scale, heads, headless=not plan.own_leaves)

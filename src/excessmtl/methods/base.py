@@ -7,7 +7,7 @@ resume bit for bit, and test a rule with four numbers on paper.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Decision:
     """[m], for the methods that estimate them."""
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
+    direction: Tensor | None = None
+    """[n] instead of the weighted sum: what the shared parameters get, side by side (rules with `directs`)."""
     finish: Callable[[], None] | None = None
     """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
@@ -47,7 +49,7 @@ class Rule:
     simplex: ClassVar[bool] = True
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """Further inputs of `backward` that the method reads: "metrics", "validation_losses"."""
+    """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     uses_host: ClassVar[bool] = False
@@ -57,8 +59,13 @@ class Rule:
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
+    logits: ClassVar[frozenset[str]] = frozenset()
+    """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
+    starts with the mean weight there."""
     gated: ClassVar[bool] = False
-    """Whether the rule decides by `gates`; these fit one batch only, so nothing is carried to the next."""
+    """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
+    directs: ClassVar[bool] = False
+    """Whether the rule decides by `direction`; it then looks at all shared parameters, in every step."""
 
     @property
     def probe(self) -> Probe:
@@ -79,7 +86,10 @@ class Rule:
         return 1.0 if self.simplex else None
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The complete state before the first step (all fp32 or integer tensors, on the CPU)."""
+        """The complete state before the first step (all fp32 or integer tensors, on the CPU).
+
+        Where every tensor has a row per task, or does not depend on their number, tasks can be added and removed.
+        """
         return {}
 
     def prior(self, tasks: int) -> Tensor:
@@ -101,9 +111,30 @@ class Rule:
         """[m] multipliers of the trial step after which validation losses are taken (rules that use them)."""
         raise NotImplementedError
 
+    def after_step(self, state: State, losses: Tensor, ok: Tensor) -> State:
+        """The state after the training loop has given the losses of the same batch after the step."""
+        raise NotImplementedError
+
+    def progress(self, state: State) -> "Progress | None":
+        """How far the tasks have come, for `Balancer.diagnose`; None: the rule keeps no losses."""
+        return None
+
     def end_epoch(self, state: State) -> State:
         """The state after the training loop has said that an epoch is over."""
         return state
+
+
+class Progress(NamedTuple):
+    """How far the tasks have come; tensors [m]."""
+
+    steps: Tensor
+    """In which a task had labels."""
+    first: Tensor
+    """Loss of the first steps."""
+    loss: Tensor
+    """Running loss."""
+    excess: Tensor
+    """The part of it that training can still remove; NaN where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +142,7 @@ class Probed(Rule):
     """A rule that works on any per-task gradients, so that its user chooses: `probe="all"|"representation"`."""
 
     probe: Probe = field(default=Probe.SHARED, kw_only=True)
+    """Where gradients are looked at: at "all" shared parameters, or at the "representation", which is cheaper."""
 
     def __post_init__(self) -> None:
         chosen = getattr(self.probe, "value", self.probe)

@@ -26,6 +26,7 @@ class CAGrad(Probed):
     c: float = 0.4
     """Radius of the ball around the mean gradient, in units of its length; below 1 it still minimises the mean."""
     rescale: int = 1
+    """0 leaves the step as it is, 1 divides it by 1 + c^2, 2 by 1 + c."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,6 +26,7 @@ class DWA(Rule):
     simplex: ClassVar[bool] = False
 
     temperature: float = 2.0
+    """The larger, the more equal the weights."""
     window: int = 100
     """Steps that count as an epoch where `end_epoch` is never called."""
 

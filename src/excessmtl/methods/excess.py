@@ -28,3 +28,12 @@ def excess(
         raise ValueError(f"probe must be one of {list(choices)} with estimator={estimator!r}, found {probe!r}")
     chosen = choices[probe] if probe is not None else next(iter(choices.values()))
     return build(chosen, options, f"estimator={estimator!r}")
+
+
+def rules() -> dict[str, type[Rule]]:
+    """The options that choose a rule -> the rule; the default first."""
+    return {
+        f'estimator="{estimator}", probe="{probe}"': rule
+        for estimator, choices in _RULES.items()
+        for probe, rule in choices.items()
+    }

@@ -44,11 +44,14 @@ class PaperWeights(Rule):
     name: ClassVar[str] = "excess"
     estimator: ClassVar[str | None] = "paper"
     heads: ClassVar[Heads] = "unweighted"
+    logits: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     step_size: float = 0.01
-    """eta"""
+    """eta, how fast weights follow the excess risks."""
     normalize: Literal["none", "initial"] = "none"
+    """Whether excess risks are divided by their "initial" values, for losses of different kinds."""
     warmup_steps: int = 0
+    """The initial value is the mean over so many steps, in which the weights rest; 0: the first value."""
 
     def __post_init__(self) -> None:
         if not self.step_size > 0:

@@ -37,6 +37,7 @@ class GradNorm(Rule):
     alpha: float = 1.5
     """How strongly tasks that lag behind are pulled (0.12 suits similar tasks)."""
     step_size: float = 0.025
+    """How far the weights move in a step, along the gradient of what GradNorm minimises."""
     initial_losses: Mapping[str, float] | Sequence[float] | None = None
     """l_i(0), for instance log(classes); None: each task's first loss."""
 
@@ -55,8 +56,8 @@ class GradNorm(Rule):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """w = 1, and l_i(0)."""
-        initial = self.initial_losses if isinstance(self.initial_losses, tuple) else (0.0,) * tasks
-        return {"weights": torch.ones(tasks), "initial": torch.tensor(initial)}
+        known = self.initial_losses[:tasks] if isinstance(self.initial_losses, tuple) else ()
+        return {"weights": torch.ones(tasks), "initial": torch.tensor([*known, *(0.0,) * (tasks - len(known))])}
 
     def prior(self, tasks: int) -> Tensor:
         """One each."""

@@ -8,7 +8,7 @@ ExcessMTL code lets q sum to m, as `scale="sum"` does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 
@@ -22,7 +22,10 @@ from excessmtl.solvers.multiplicative import ascend
 class GroupDRO(Rule):
     """More weight on larger losses, multiplicatively."""
 
+    logits: ClassVar[frozenset[str]] = frozenset({"scores"})
+
     step_size: float = 0.01
+    """eta, how fast weights follow the losses."""
     adjustment: float = 0.0
     """C of the generalisation adjustment; needs `sizes`."""
     sizes: Mapping[str, float] | Sequence[float] | None = None

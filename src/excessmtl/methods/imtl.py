@@ -16,10 +16,7 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
-from excessmtl.solvers.conditioning import normalized
-
-_SMALLEST = 1e-7
-"""Cosine matrices have their eigenvalues rounded by about this; smaller ones count as zero."""
+from excessmtl.solvers.conditioning import equal_cosines, normalized
 
 
 @method("imtl")
@@ -42,15 +39,10 @@ class IMTL(Probed):
 def equal_projections(gram: Tensor, ok: Tensor) -> Tensor:
     """Solved for x_i = w_i |g_i|: C x = 1. A task with a zero gradient gets the mean weight of the others.
 
-    In the least-squares form (C^2 + e^2) x = C 1, which is C^+ 1 for e -> 0: with nearly parallel gradients the plain
-    equation turns rounding into huge weights of either sign. Where the weights cancel to nothing (opposed gradients)
-    equal ones are used.
+    Where the weights cancel to nothing (opposed gradients) equal ones are used.
     """
     cosines, lengths, active = normalized(gram, ok)
-    smallest = _SMALLEST * len(gram) * torch.eye(len(gram), dtype=cosines.dtype, device=cosines.device)
-    right = cosines @ active.to(cosines)
-    x, _ = torch.linalg.solve_ex(cosines @ cosines + smallest @ smallest, right[:, None])
-    raw = torch.where(active, x.squeeze(1) / lengths, 0)
+    raw = torch.where(active, equal_cosines(cosines, active) / lengths, 0)
     total = raw.sum()
     sound = raw.isfinite().all() & (total.abs() > 1e-4 * raw.abs().sum())
     weights = torch.where(sound, raw / torch.where(sound, total, 1), active / active.sum().clamp(min=1))

@@ -29,6 +29,7 @@ class IMTLHybrid(Probed):
     simplex: ClassVar[bool] = False
 
     step_size: float = 0.025
+    """Of Adam on the learned scales."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,7 @@ class IMTLL(Rule):
     simplex: ClassVar[bool] = False
 
     step_size: float = 0.025
+    """Of Adam on the learned scales."""
 
     def __post_init__(self) -> None:
         if not self.step_size > 0:

@@ -31,7 +31,9 @@ class MGDA(Probed):
     heads: ClassVar[Heads] = "unweighted"
 
     normalize: str = "none"
+    """What gradients are divided by before the weights are solved for: "none", "l2", "loss" or "loss+"."""
     solver: str = "exact"
+    """The "exact" one, or "frank-wolfe" as in the paper."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

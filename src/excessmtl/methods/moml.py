@@ -32,6 +32,7 @@ class MOML(Rule):
 
     uses_host: ClassVar[bool] = True
     probe: ClassVar[Probe] = Probe.SHARED
+    logits: ClassVar[frozenset[str]] = frozenset({"logits"})
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
 
     inner_step: float = 0.1

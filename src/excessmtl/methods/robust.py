@@ -1,15 +1,17 @@
-"""The default of "excess": weights by the part of a task's risk that training has not removed. Ours, not the paper's.
+"""The default of "excess": weights by the excess risk that is left and the risk that cannot be removed. Ours.
 
 On real mini-batches the paper's estimate counts the gradient noise of a noisy task as excess risk, and that task ends
-with most of the weight. This rule weighs by the other part of a task's risk, the one that training cannot remove:
+with most of the weight. This rule splits the risk r_i of a task into an excess risk e_i, which training can still
+remove, and the rest, which it cannot (`excessmtl.estimation.robust`):
 
-    w_i  proportional to  exp(-trust * r_i / r0_i) / sqrt(n_i * r0_i)
+    w_i  proportional to  exp(-trust * (r_i - e_i) / r0_i) * (e_i / r_i)^need / sqrt(n0_i * r0_i)
 
-The excess risk that a step reports is a diagnosis beside it (`excessmtl.estimation.robust`). The weights do not use it.
+The first factor takes weight from a task whose risk does not come down: noise. The second gives weight to a task with
+something left to learn, as the paper does. The third puts the tasks on a common scale, that of their first steps.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -21,24 +23,30 @@ from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.engine.tensors import is_finite
 from excessmtl.estimation.adapter import Adapter
-from excessmtl.estimation.robust import ExcessRisk, moved
-from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.estimation.robust import ExcessRisk, reducible_share
+from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
+
+_LEAST_SHARE = 0.01
+"""A smaller share of excess risk is not told from none by moving averages of this length."""
 
 
 @dataclass(frozen=True)
 class RobustExcess(Rule):
-    """Weights by how far a task's risk has come down from where it began.
+    """Weights by what a task can still learn and by what it cannot.
 
-    r_i is the running loss and r0_i the loss of the first steps (at least half the present one), so r_i / r0_i is the
-    share of the task's risk that is left. What is left of a noisy task is mostly what no training can remove; while
-    there is excess risk to remove, all tasks are in the same position. The contrast is bounded (e^trust between a task
-    that is learned and one that is not), so no task is starved: neither a hard one, which cannot be told from a noisy
-    one by training losses, nor one that starts late. n_i is a running norm of the task's gradient at the
-    representation; the root puts every task half way between equal units of loss and equal gradients. Rescaling a loss
-    changes nothing.
+    r_i is the running loss, r0_i the loss of the task's first steps (at least half the present one), e_i the running
+    excess risk, and n0_i the norm of the task's gradient at the representation in its first steps. All are of the
+    task's own age, so a task that joins late is treated as one that starts. Rescaling a loss changes nothing.
 
-    `docs/estimators.md` has what was tried and measured. Where losses start at zero or below, r_i / r0_i has no
-    meaning: such a task is weighed by 1 / n_i, as if nothing had been learned yet.
+    As a task is learned its excess risk falls, and its weight with it. The contrast is bounded (e^trust), so no task is
+    starved: neither a hard one, which cannot be told from a noisy one by training losses, nor one that starts late.
+
+    Tasks without heads (groups of one task) share every parameter, so the weight of a task decides how far its loss
+    comes down, and a rule that trusts low losses would follow itself into a corner. There `trust` counts a third, and
+    as all losses come from one output they are in one unit: r0 is the mean over the tasks, and n0 does not count.
+
+    `docs/estimators.md` has what was tried and measured. Where losses start at zero or below, the shares have no
+    meaning: such a task is weighed by 1 / n0_i, as if nothing had been learned yet.
     """
 
     name: ClassVar[str] = "excess"
@@ -47,16 +55,16 @@ class RobustExcess(Rule):
     heads: ClassVar[Heads] = "unweighted"
     per_sample: ClassVar[bool] = True
 
-    trust: float = 2.0
-    """How much less a task counts, in the exponent, that still has all of its first loss."""
+    trust: float = 1.5
+    """How much less a task counts, in the exponent, whose first loss is still there and cannot be removed."""
+    need: float = 0.2
+    """Exponent of the share of the loss that can still be removed; 0: that share does not count."""
     first_steps: int = 20
-    """How many of a task's first losses make up r0."""
+    """How many of a task's first steps make up r0 and n0."""
     decay: float = 0.99
     """Memory of the moving averages of the loss and of the excess risk's ingredients."""
-    norm_decay: float = 0.9
-    """Memory of the moving average of the gradient norm."""
     cap: float = 100.0
-    """How many times smaller than the largest a gradient norm, over the first loss, may count as."""
+    """How many times smaller than the largest a first gradient norm, over the first loss, may count as."""
     damping: float = 1e-3
     """Share of the mean Fisher added to each of its coordinates, in the excess risk."""
     width: int = 32
@@ -69,11 +77,11 @@ class RobustExcess(Rule):
     """The one that counts features; None: the second of four or more, else the last."""
 
     def __post_init__(self) -> None:
-        for name in ("decay", "norm_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, found {getattr(self, name)!r}")
-        if not 0 <= self.trust < float("inf"):
-            raise ValueError(f"trust must be at least 0 and finite, found {self.trust!r}")
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay must be at least 0 and below 1, found {self.decay!r}")
+        for name in ("trust", "need"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, found {getattr(self, name)!r}")
         if not isinstance(self.first_steps, int) or self.first_steps < 1:
             raise ValueError(f"first_steps must be a whole number, at least 1, found {self.first_steps!r}")
         if not self.damping > 0:
@@ -87,7 +95,7 @@ class RobustExcess(Rule):
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
     @property
-    def _diagnosis(self) -> ExcessRisk:
+    def _excess(self) -> ExcessRisk:
         return ExcessRisk(self.decay, self.damping)
 
     @property
@@ -96,9 +104,9 @@ class RobustExcess(Rule):
         return self.batch_dim == 0 and self.feature_dim in (None, -1)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Moving averages of loss and norm (which start at zero), the sum of first losses, the steps of each task."""
+        """The moving average of the loss, sums of the first losses and norms, the steps of each task."""
         own = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed")}
-        return {**own, **self._diagnosis.init(tasks, self.width)}
+        return {**own, **self._excess.init(tasks, self.width)}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
@@ -110,32 +118,63 @@ class RobustExcess(Rule):
         own = {
             "loss": torch.lerp(state["loss"], seen.losses, new * (1 - self.decay)),
             "initial": torch.addcmul(state["initial"], early, seen.losses),
-            "norm": moved(state["norm"], size.sqrt(), new * (1 - self.norm_decay)),
+            "norm": torch.where(early > 0, state["norm"] + size.sqrt(), state["norm"]),
             "observed": state["observed"] + new,
         }
         steps = own["observed"].clamp(min=1)
-        # Averages that start at zero are short of the truth by this factor.
-        risks = own["loss"] / (1 - torch.pow(self.decay, steps))
-        norms = own["norm"] / (1 - torch.pow(self.norm_decay, steps))
-        initial = own["initial"] / steps.clamp(max=self.first_steps)
-        weights = self._weights(risks, initial, norms, own["observed"] > 0)
-        diagnosis, excess_risks = self._diagnosis.update(state, moments, new, risks)
-        return Decision(weights, {**own, **diagnosis}, excess_risks)
-
-    def _weights(self, risks: Tensor, initial: Tensor, norms: Tensor, known: Tensor) -> Tensor:
-        """On the simplex; a task nothing is known of gets the mean of the others'."""
-        tiny = torch.finfo(norms.dtype).tiny
+        risks, initial = self._risks(own)
+        excess, shares = self._excess.update(state, moments, new)
+        norms = own["norm"] / steps.clamp(max=self.first_steps)
+        # A few small batches say next to nothing about the excess risk: begin with the mean of all tasks.
+        believed = torch.lerp(shares.nanmean(), shares, (excess["paired"] / self.first_steps).clamp(max=1))
+        weigh = self._with_heads if seen.heads else self._without_heads
         # A task without a gradient does not move the trunk, and has no unit: it must not crowd out the others.
-        known = known & (norms > 0)
+        weights = _simplex(weigh(risks, believed, initial, norms), norms > 0)
+        return Decision(weights, {**own, **excess}, risks * shares)
+
+    def progress(self, state: State) -> Progress:
+        """From the moving averages; the excess risk is the one that steps report."""
+        risks, initial = self._risks(state)
+        share = reducible_share(state["signal"], state["noise"], self.damping)
+        return Progress(state["observed"], initial, risks, torch.where(state["paired"] > 0, risks * share, torch.nan))
+
+    def _risks(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The running loss and the mean of the first losses."""
+        steps = state["observed"].clamp(min=1)
+        # An average that starts at zero is short of the truth by this factor.
+        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
+        return risks, state["initial"] / steps.clamp(max=self.first_steps)
+
+    def _with_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
+        """[m] logarithms of the weights. `shares`: e_i / r_i, NaN where not known. `initial`, `norms`: r0_i, n0_i."""
+        tiny = torch.finfo(norms.dtype).tiny
         # First losses that were next to nothing, by luck or in a warm-up, are no unit for what has grown out of them.
         initial = torch.maximum(initial, risks / 2)
         positive = initial > 0
-        left = torch.where(positive, (risks / initial).clamp(min=0), 1)
+        left = torch.where(positive, _irreducible(risks, shares) / initial, 1)
         unit = torch.where(positive, initial, norms).clamp(min=tiny)
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
         lengths = (norms / unit).clamp(min=tiny).log()
-        longest = torch.where(known, lengths, -torch.inf).max()
-        lengths = torch.maximum(lengths, longest - math.log(self.cap))
-        logs = unit.log().add(left, alpha=self.trust).add(lengths, alpha=0.5).neg()
-        shares = torch.where(known, logs, -torch.inf).softmax(0)
-        return torch.where(known, shares * (known.sum() / len(known)), 1 / len(known))
+        lengths = torch.maximum(lengths, torch.where(norms > 0, lengths, -torch.inf).max() - math.log(self.cap))
+        return self._need(shares).sub(left, alpha=self.trust).sub(unit.log()).sub(lengths, alpha=0.5)
+
+    def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
+        """The same where all tasks share one output, and with it the unit of their losses."""
+        known = norms > 0
+        unit = torch.where(known, torch.maximum(initial, risks / 2), 0).sum() / known.sum().clamp(min=1)
+        left = torch.where(unit > 0, _irreducible(risks, shares) / unit, 1)
+        return self._need(shares).sub(left, alpha=self.trust / 3)
+
+    def _need(self, shares: Tensor) -> Tensor:
+        return self.need * torch.where(shares.isnan(), 0, shares.clamp(min=_LEAST_SHARE).log())
+
+
+def _irreducible(risks: Tensor, shares: Tensor) -> Tensor:
+    """r_i - e_i."""
+    return (risks * (1 - torch.where(shares.isnan(), 0, shares))).clamp(min=0)
+
+
+def _simplex(logs: Tensor, known: Tensor) -> Tensor:
+    """Weights that sum to one; a task nothing is known of gets the mean of the others'."""
+    weights = torch.where(known, logs, -torch.inf).softmax(0)
+    return torch.where(known, weights * (known.sum() / len(known)), 1 / len(known))

@@ -34,6 +34,7 @@ class UW(Rule):
     kinds: str | Mapping[str, str] | Sequence[str] = "regression"
     """"regression" or "classification", for all tasks, by name or in task order."""
     step_size: float = 0.025
+    """Of Adam on the learned log variances."""
 
     def __post_init__(self) -> None:
         if not self.step_size > 0:

@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+_SMALLEST = 1e-7
+"""Cosine matrices have their eigenvalues rounded by about this; smaller ones count as zero."""
+
 
 def precise(values: Tensor) -> Tensor:
     """In float64, where the device has it (mps has not): m x m problems cost nothing and lose digits fast."""
@@ -21,3 +24,15 @@ def normalized(gram: Tensor, ok: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cosines = precise(gram) / lengths[:, None] / lengths
     cosines = torch.where(active[:, None] & active, cosines, 0)
     return cosines + torch.diag_embed(1 - cosines.diagonal()), lengths, active
+
+
+def equal_cosines(cosines: Tensor, active: Tensor) -> Tensor:
+    """C^+ 1: the combination of unit gradients that has the product 1 with each of them, where there is one.
+
+    In the least-squares form (C^2 + e^2) x = C 1, which is C^+ 1 for e -> 0: with nearly parallel gradients the plain
+    equation turns rounding into huge weights of either sign.
+    """
+    smallest = _SMALLEST * len(cosines) * torch.eye(len(cosines), dtype=cosines.dtype, device=cosines.device)
+    right = cosines @ active.to(cosines)
+    x: Tensor = torch.linalg.solve_ex(cosines @ cosines + smallest @ smallest, right[:, None])[0]
+    return x.squeeze(1)

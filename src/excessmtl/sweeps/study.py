@@ -12,7 +12,12 @@ methods:
 noise: [0, 0.4, 0.8]            # default: 0
 seeds: 5                        # 0 to 4, or a list; default: 1
 settings: {epochs: 30}          # fields of every run; a benchmark's own go before
+tune: {learning_rate: [0.001, 0.003]}    # tried for each method before the study (`tuning`); default: nothing
+tune_seeds: 1                   # how many seeds to try them on, or a list; default: 1
 ```
+
+A benchmark may stand there several times with other `noise_kind`, `noisy_tasks` or `optimiser`, and may have `noise`
+and `seeds` of its own.
 """
 
 import itertools
@@ -38,6 +43,7 @@ from excessmtl.plain import (
 )
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.strict_yaml import read_yaml
+from excessmtl.sweeps.tuning import FIRST_SEED, TUNABLE, Tune
 from excessmtl.training.balancers import check_method
 from excessmtl.training.config import RunConfig
 
@@ -51,8 +57,10 @@ FIELDS: Mapping[str, Kind] = {
     if field.type in (type_, type_ | None)
 }
 """The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
-_KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings")
-_METHOD = ("method", "options", "label")
+_KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings", "tune", "tune_seeds")
+_APART = ("noise_kind", "noisy_tasks", "optimiser")
+"""Tables tell two entries of one benchmark apart by these."""
+_METHOD = ("method", "options", "loss", "label")
 _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
 _ALONE = ("devices", "strategy")
@@ -75,6 +83,8 @@ class Study:
 
     name: str
     runs: tuple[RunConfig, ...]
+    tune: Tune | None = None
+    """What to try first; `runs` are then to be completed by what it chooses."""
 
 
 def read_study(path: Path) -> Study:
@@ -91,28 +101,77 @@ def expand(plain: Any, name: str) -> Study:
     content = mapping(plain, "a study")
     known_keys(content, _KEYS, "a study")
     settings = _fields(content.get("settings", {}), _SETTINGS, "settings")
-    benchmarks = [_entry(entry, "benchmark", _RECIPE) for entry in nonempty_list(content, "benchmarks")]
+    noise, seeds = _levels(content), _seeds(content.get("seeds", 1))
+    benchmarks = [_benchmark(entry, noise, seeds) for entry in nonempty_list(content, "benchmarks")]
     # Tables know a benchmark by its name and a method by its label: two of the same would be mixed up.
-    each_once([entry["benchmark"] for entry in benchmarks], "benchmarks", "put the second into a study of its own")
-    for entry in benchmarks:
-        find_benchmark(entry["benchmark"])
+    names = [_told_apart(entry.fields) for entry in benchmarks]
+    each_once(names, "benchmarks", f"give the second another {', '.join(_APART)}, or a study of its own")
     methods = [method for entry in nonempty_list(content, "methods") for method in _methods(entry)]
     for method in methods:
         check_method(method["method"])
-    labels = [RunConfig(benchmarks[0]["benchmark"], **method).name for method in methods]
+    labels = [RunConfig(benchmarks[0].fields["benchmark"], **method).name for method in methods]
     each_once(labels, "methods", "give one of them another `label`")
-    levels = [FIELDS["noise"].checked(level, "noise") for level in nonempty_list(content, "noise", [0.0])]
-    each_once(levels, "noise", "keep one")
-    seeds = _seeds(content.get("seeds", 1))
-    count = len(benchmarks) * len(levels) * len(methods) * len(seeds)
+    tune = _tune(content)
+    count = len(methods) * sum(len(entry.noise) * len(entry.seeds) for entry in benchmarks)
+    if tune is not None:
+        count += len(methods) * len(tune.points) * len(tune.seeds) * sum(len(entry.noise) for entry in benchmarks)
     if count > _MOST_RUNS:
         raise ValueError(f"the study has {count} runs, more than {_MOST_RUNS}; give fewer seeds, levels or methods")
-    combinations = itertools.product(benchmarks, levels, methods, seeds)
     runs = tuple(
-        RunConfig(**{**settings, **benchmark, **method, "noise": float(noise), "seed": seed})
-        for benchmark, noise, method, seed in combinations
+        RunConfig(**{**settings, **entry.fields, **method, "noise": level, "seed": seed})
+        for entry in benchmarks
+        for level, method, seed in itertools.product(entry.noise, methods, entry.seeds)
     )
-    return Study(_NAME.checked(content.get("name", name), "name"), runs)
+    if tune is not None:
+        tune.runs(runs[:1])  # refuses values that are out of range
+    return Study(_NAME.checked(content.get("name", name), "name"), runs, tune)
+
+
+@dataclass(frozen=True)
+class _Benchmark:
+    """An entry of the benchmarks: fields of its runs, and what is varied on it."""
+
+    fields: Fields
+    noise: Sequence[float]
+    seeds: Sequence[int]
+
+
+def _benchmark(entry: Any, noise: Sequence[float], seeds: Sequence[int]) -> _Benchmark:
+    content = dict(entry) if isinstance(entry, Mapping) else {}
+    own_noise = _levels({"noise": content.pop("noise")}) if "noise" in content else noise
+    own_seeds = _seeds(content.pop("seeds")) if "seeds" in content else seeds
+    found = _entry(content if isinstance(entry, Mapping) else entry, "benchmark", _RECIPE)
+    find_benchmark(found["benchmark"])
+    return _Benchmark(found, own_noise, own_seeds)
+
+
+def _told_apart(entry: Fields) -> str:
+    return " ".join(str(entry[name]) for name in ("benchmark", *_APART) if name in entry)
+
+
+def _levels(content: Mapping[str, Any]) -> list[float]:
+    levels = [float(FIELDS["noise"].checked(level, "noise")) for level in nonempty_list(content, "noise", [0.0])]
+    each_once(levels, "noise", "keep one")
+    return levels
+
+
+def _tune(content: Mapping[str, Any]) -> Tune | None:
+    """What a study tries before its runs."""
+    if "tune" not in content:
+        if "tune_seeds" in content:
+            raise ValueError("tune_seeds is given, but nothing to tune; name the values under `tune`")
+        return None
+    plain = mapping(content["tune"], "tune")
+    known_keys(plain, TUNABLE, "tune")
+    if not plain:
+        raise ValueError(f"tune must name values to try, for any of {', '.join(TUNABLE)}; found none")
+    values = {name: [FIELDS[name].checked(one, name) for one in nonempty_list(plain, name)] for name in plain}
+    for name, own in values.items():
+        each_once(own, name, "keep one")
+    seeds = content.get("tune_seeds", 1)
+    counted = isinstance(seeds, int) and not isinstance(seeds, bool)
+    found = _seeds(seeds)
+    return Tune(values, [FIRST_SEED + seed for seed in found] if counted else found)
 
 
 def _seeds(plain: Any) -> Sequence[int]:

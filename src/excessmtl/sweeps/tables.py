@@ -16,6 +16,7 @@ from excessmtl.analysis.table import Table
 from excessmtl.files import write_whole
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.study import Study
+from excessmtl.sweeps.tuning import CHOSEN
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,15 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     seeds = frame["seed"].nunique()
     spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
     notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
+    if study.tune is not None:
+        notes.append(
+            "Chosen for each setting, noise level and method by the loss on noisy validation labels: "
+            f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
+        )
     order = list(dict.fromkeys(config.name for config in study.runs))
     found = settings(frame)
     whole = [summary_table(setting, order) for setting in found]
-    files = [out / "runs.csv", _write(out / "scores.md", whole, notes)]
+    files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", whole, notes)]
     # A terminal has room for these columns.
     brief = [["method", "noise", *(own.heading for own in (*score_measures(one), CLEAN_WEIGHT))] for one in found]
     tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]

@@ -8,6 +8,9 @@ from typing import Any, Self
 
 import yaml
 
+from excessmtl.benchmarks.noise_kinds import NOISE_KINDS, UNIFORM
+from excessmtl.benchmarks.robust_losses import LOSSES, PLAIN
+
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
 _CHOICES = {
@@ -16,6 +19,8 @@ _CHOICES = {
     "optimiser": ("adam", "adamw", "sgd"),
     "schedule": ("constant", "cosine"),
     "strategy": ("ddp", "fsdp"),
+    "noise_kind": NOISE_KINDS,
+    "loss": LOSSES,
 }
 _LEAST = {"epochs": 1, "batch_size": 1, "limit_batches": 1, "devices": 1, "warmup_steps": 0}
 _SEEDS = 2**32
@@ -36,6 +41,10 @@ class RunConfig:
     """None: the run's seed."""
     exclude_true: bool = False
     redraw_each_epoch: bool = False
+    noise_kind: str = UNIFORM
+    """What bad labels look like; "uniform": what the kind of each task says."""
+    noisy_validation: bool = False
+    """Whether validation labels are as noisy as those of training: a choice by them is one that could be made."""
     epochs: int | None = None
     batch_size: int | None = None
     """Of all processes together."""
@@ -52,6 +61,8 @@ class RunConfig:
     """At most so many steps per epoch, for trying things out; None: all."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the method."""
+    loss: str = PLAIN
+    """Of every task that has one of this name; the others keep their own."""
     label: str | None = None
     """What tables call the method as it is configured here; None: its name and options."""
     benchmark_options: Mapping[str, Any] = field(default_factory=dict)
@@ -91,9 +102,11 @@ class RunConfig:
 
     @property
     def name(self) -> str:
-        """What tables call the method: `label`, or its name followed by the options that were set."""
+        """What tables call the method: `label`, or its name, the options that were set, and the loss if not plain."""
         method = self.method.rpartition(":")[2]
-        return self.label or " ".join([method, *(f"{key}={value}" for key, value in sorted(self.options.items()))])
+        loss = [] if self.loss == PLAIN else [f"+ {self.loss} loss"]
+        options = (f"{key}={value}" for key, value in sorted(self.options.items()))
+        return self.label or " ".join([method, *options, *loss])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML: lists and dicts, no tuples."""

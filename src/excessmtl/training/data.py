@@ -45,7 +45,7 @@ class RunData:
         self.device, self.share = device, share
         self.train = self._batches(self.noisy)
         self.held_out = None if self._set_aside is None else self._batches(self._set_aside)
-        splits = {"validation": self.benchmark.validation, "test": self.benchmark.test}
+        splits = {"validation": self._validation(), "test": self.benchmark.test}
         self.evaluated = {
             name: make_batches(
                 split, _EVALUATED_AT_ONCE * self.config.batch_size, device, workers=self.benchmark.workers
@@ -68,12 +68,26 @@ class RunData:
     def _batches(self, split: Split) -> Batches:
         return make_batches(split, self.config.batch_size, self.device, self.share, self.benchmark.workers)
 
+    def _validation(self) -> Split:
+        split = self.benchmark.validation
+        if not self.config.noisy_validation or not all(map(len, split.targets.values())):
+            return split
+        return with_noise(split, self.benchmark.tasks, noise_of(self.config), part="validation")
+
     def _noisy(self, epoch: int) -> Split:
-        config = self.config
-        noise = Noise(
-            config.noise, config.noisy_tasks, config.noise_seed, config.exclude_true, config.redraw_each_epoch
-        )
-        return with_noise(self.clean, self.benchmark.tasks, noise, epoch)
+        return with_noise(self.clean, self.benchmark.tasks, noise_of(self.config), epoch)
+
+
+def noise_of(config: Resolved) -> Noise:
+    """The plan for the label noise of a run."""
+    return Noise(
+        level=config.noise,
+        tasks=config.noisy_tasks,
+        seed=config.noise_seed,
+        exclude_true=config.exclude_true,
+        redraw_each_epoch=config.redraw_each_epoch,
+        kind=config.noise_kind,
+    )
 
 
 def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:

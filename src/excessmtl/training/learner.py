@@ -1,12 +1,12 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks.base import Benchmark, Targets
@@ -15,6 +15,7 @@ from excessmtl.step import Step
 from excessmtl.training.balancers import make_balancer
 from excessmtl.training.batches import Batch, Inputs, prepared
 from excessmtl.training.config import SINGLE, Resolved
+from excessmtl.training.losses import task_losses
 from excessmtl.training.model import MultiTaskModel, SingleTaskModels
 from excessmtl.training.optimisation import learning_rate, make_optimiser
 from excessmtl.training.processes import load_state, parallel, state_of
@@ -35,17 +36,23 @@ class Learner:
     def __init__(self, config: Resolved, benchmark: Benchmark, fabric: Fabric) -> None:
         self.config, self.benchmark, self.fabric = config, benchmark, fabric
         self.tasks = tuple(task.name for task in benchmark.tasks)
-        self.losses = {task.name: task.kind.loss for task in benchmark.tasks}
+        self.losses = task_losses(benchmark.tasks, config.loss)
         torch.manual_seed(config.seed)
         self.network = SingleTaskModels(benchmark) if config.method == SINGLE else MultiTaskModel(benchmark)
         self.balancer: Balancer | None = self._balancer()
         self.incomplete: frozenset[str] = frozenset()
+
+    @cached_property
+    def modules(self) -> nn.ModuleDict:
+        """The losses that have a state."""
+        return nn.ModuleDict({task: loss for task, loss in self.losses.items() if isinstance(loss, nn.Module)})
 
     def move(self, incomplete: frozenset[str]) -> None:
         """To the device, now that the processes are there. `incomplete`: tasks that lack labels."""
         self.incomplete = incomplete
         self.divided = self.config.strategy == "fsdp"
         self.network.to(self.fabric.device)
+        self.modules.to(self.fabric.device)
         self.module = parallel(self.network, self.config.strategy, self.fabric)
         made = self.fabric.setup_optimizers(make_optimiser(self.config, self.network.parameters(), self.fabric.device))
         assert not isinstance(made, tuple)  # of one, one is made
@@ -100,7 +107,11 @@ class Learner:
 
     def losses_of(self, batch: Batch) -> Losses:
         """Task -> loss on a batch that is not trained on."""
-        return self._losses(self.predict(prepared(batch, self.benchmark)), batch.targets)[0]
+        self.modules.eval()  # losses that learn do not learn from it
+        try:
+            return self._losses(self.predict(prepared(batch, self.benchmark)), batch.targets)[0]
+        finally:
+            self.modules.train()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on as if nothing had happened."""
@@ -108,6 +119,7 @@ class Learner:
         return {
             **state_of(self.network, self.optimiser.optimizer, self.divided),
             "balancer": None if self.balancer is None else self.balancer.state_dict(),
+            "losses": self.modules.state_dict(),
             "random": torch.get_rng_state(),
             "cuda_random": torch.cuda.get_rng_state() if on_cuda else None,
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
@@ -118,6 +130,7 @@ class Learner:
         load_state(self.network, self.optimiser.optimizer, state, self.divided)
         if self.balancer is not None:
             self.balancer.load_state_dict(state["balancer"])
+        self.modules.load_state_dict(state["losses"])
         if state["scaler"] is not None and self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random"])

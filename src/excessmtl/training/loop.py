@@ -17,6 +17,7 @@ from excessmtl.benchmarks.base import Benchmark
 from excessmtl.step import Step
 from excessmtl.training import checkpoint
 from excessmtl.training.batches import Batch, Batches, Share, TensorBatches
+from excessmtl.training.choice import constant_losses
 from excessmtl.training.config import RunConfig
 from excessmtl.training.data import RunData
 from excessmtl.training.evaluate import scores
@@ -99,7 +100,8 @@ class Run:
                 self.watcher.on_epoch(epoch, row)
         weights = None if self.learner.balancer is None else self.history["weights"][-1]
         steps = sum(len(part) for part in self.history["losses"])
-        summary = summarise(self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1))
+        units = constant_losses(self.benchmark.tasks, self.data.noisy)
+        summary = summarise(self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units)
         if first:
             self.folder.write_summary(summary)
         return summary

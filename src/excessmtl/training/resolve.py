@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.benchmarks.noise import check_kind
 from excessmtl.training.config import Resolved, RunConfig
+from excessmtl.training.data import noise_of
 from excessmtl.training.optimisation import make_optimiser
 
 _WARMUP_EPOCHS = 3
@@ -56,6 +58,7 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
         "device": device.type,
     }
     resolved = Resolved(**{**vars(config), **chosen})
+    check_kind(benchmark.train, benchmark.tasks, noise_of(resolved))
     make_optimiser(resolved, [nn.Parameter(torch.zeros(1, device=device))], device)  # refuses options that do not fit
     smallest = min(resolved.batch_size, *(benchmark.train.length(name) for name in names))
     if resolved.batch_size % config.devices or smallest < config.devices:

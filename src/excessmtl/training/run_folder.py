@@ -88,7 +88,7 @@ class RunFolder:
                 if name not in _OF_THE_MACHINE and name in old and old[name] != value:
                     raise ValueError(f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}")
         else:
-            write_whole(existing, _as_yaml(new))
+            write_whole(existing, config_yaml(new))
         for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
             path.unlink(missing_ok=True)
 
@@ -110,7 +110,7 @@ class RunFolder:
         write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
 
 
-def _as_yaml(config: Mapping[str, Any]) -> bytes:
+def config_yaml(config: Mapping[str, Any]) -> bytes:
     """The content of config.yaml, with the versions of what is installed."""
     packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
     versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.training.choice import chosen_epoch, validation_error
 from excessmtl.training.config import Resolved
 from excessmtl.training.run_folder import Row
 
@@ -15,14 +16,23 @@ LAST_K = 5
 
 
 def summarise(
-    config: Resolved, benchmark: Benchmark, rows: Sequence[Row], weights: np.ndarray | None, seconds_per_step: float
+    config: Resolved,
+    benchmark: Benchmark,
+    rows: Sequence[Row],
+    weights: np.ndarray | None,
+    seconds_per_step: float,
+    units: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Scores of the last epoch, never of the best one. `weights`: [steps, m] of the last epoch.
+    """Scores of the last epoch, and those of the epoch that the validation split chooses; never of the best one.
 
+    `weights`: [steps, m] of the last epoch. `units`: of the tasks' losses, for a mean over tasks.
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
     """
     primary = {task.name: task.kind.primary for task in benchmark.tasks}
     scores = {name: rows[-1][f"test/{name}/{metric.name}"] for name, metric in primary.items()}
+    epoch = chosen_epoch(rows, benchmark.tasks, units)
+    best = None if epoch is None else rows[epoch]
+    chosen = None if best is None else {name: best[f"test/{name}/{metric.name}"] for name, metric in primary.items()}
     recent = rows[-LAST_K:]
     averages = {
         name: float(np.mean([row[f"test/{name}/{metric.name}"] for row in recent])) for name, metric in primary.items()
@@ -30,17 +40,23 @@ def summarise(
     noisy = list(config.noisy_tasks)
     clean = [name for name in scores if name not in noisy]
     alike = len({(metric.name, metric.unit) for metric in primary.values()}) == 1
-    share = None if weights is None else _mean_weights(weights, list(scores))
+    share = None if weights is None else mean_weights(weights, list(scores))
     summary = {
         "benchmark": benchmark.name,
         "source": benchmark.source,
         "method": config.method,
         "label": config.label,
         "options": dict(config.options),
+        "loss": config.loss,
         "noise": config.noise,
+        "noise_kind": config.noise_kind,
+        "noisy_validation": config.noisy_validation,
         "noisy_tasks": noisy,
         "seed": config.seed,
         "epochs": len(rows),
+        "optimiser": config.optimiser,
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
         "primary_metric": {name: metric.name for name, metric in primary.items()},
         "higher_is_better": {name: metric.higher_is_better for name, metric in primary.items()},
         "units": {name: metric.unit for name, metric in primary.items()},
@@ -48,29 +64,41 @@ def summarise(
         "mean_scores": averages,
         "mean_scores_epochs": len(recent),
         "metrics": {name.removeprefix("test/"): value for name, value in rows[-1].items() if name.startswith("test/")},
-        "clean_score": _mean(scores, clean) if alike else None,
-        "noisy_score": _mean(scores, noisy) if alike else None,
-        "overall_score": _mean(scores, list(scores)) if alike else None,
+        "clean_score": mean_of(scores, clean) if alike else None,
+        "noisy_score": mean_of(scores, noisy) if alike else None,
+        "overall_score": mean_of(scores, list(scores)) if alike else None,
+        "validation_scores": {
+            name: rows[-1].get(f"validation/{name}/{metric.name}") for name, metric in primary.items()
+        },
+        "validation_error": validation_error(rows[-1], benchmark.tasks, units),
+        "chosen_epoch": epoch,
+        "chosen_validation_error": None if best is None else validation_error(best, benchmark.tasks, units),
+        "chosen_scores": chosen,
+        "chosen_clean_score": mean_of(chosen, clean) if alike and chosen else None,
+        "chosen_noisy_score": mean_of(chosen, noisy) if alike and chosen else None,
+        "chosen_overall_score": mean_of(chosen, list(scores)) if alike and chosen else None,
         "weights": share,
         "clean_weight": None if share is None else sum(share[name] for name in clean),
         "seconds_per_step": seconds_per_step,
         "completed": True,
     }
-    finite: dict[str, Any] = _finite(summary)
-    return finite
+    found: dict[str, Any] = finite(summary)
+    return found
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same with None for every number that is not finite, since JSON has no such numbers."""
     if isinstance(value, dict):
-        return {key: _finite(own) for key, own in value.items()}
+        return {key: finite(own) for key, own in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _mean(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
+def mean_of(scores: Mapping[str, float], names: Sequence[str]) -> float | None:
+    """Of the scores of these tasks; None where there is no task."""
     return float(np.mean([scores[name] for name in names])) if names else None
 
 
-def _mean_weights(weights: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+def mean_weights(weights: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     """Mean over the last epoch, on the simplex whatever the method's own scale."""
     mean = np.nanmean(weights, axis=0, dtype=np.float64)
     total = mean.sum()

@@ -1,0 +1,1 @@
+"""How well `excessmtl.diagnose` reads label noise: trained networks whose noise is known."""

@@ -1,0 +1,127 @@
+"""The trained networks of the study, and their predictions on data that they have not seen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from excessmtl import lab
+from excessmtl.benchmarks.base import Benchmark, Split
+from excessmtl.benchmarks.find import load_benchmark
+from excessmtl.benchmarks.kinds import BY_NAME
+from excessmtl.files import atomic_write
+from excessmtl.training.batches import make_batches, prepared
+from research.diagnosis.noises import disturbed
+
+_SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class World:
+    """A benchmark of the study and how it is trained."""
+
+    name: str
+    benchmark: str
+    epochs: int
+    kinds: tuple[str, ...] = ("symmetric",)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    hard: bool = False
+    """Whether it is trained without noise only, to see that hard tasks are not called noisy."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network."""
+
+    world: World
+    kind: str
+    level: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.world.name}-{self.kind}-{self.level:g}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What one task of a cell gave on held-out data."""
+
+    cell: Cell
+    task: str
+    kind: str
+    noisy: bool
+    """Whether the task received the cell's noise."""
+    predictions: np.ndarray
+    targets: np.ndarray
+    clean: np.ndarray
+
+
+def record(cell: Cell, folder: Path) -> Path:
+    """Train the cell unless its file is there; the file."""
+    path = folder / f"{cell.name}.npz"
+    if path.exists():
+        return path
+    benchmark = load_benchmark(cell.world.benchmark, cell.world.data, cell.seed, dict(cell.world.options))
+    noisy = {split: _noisy(benchmark, split, cell, place) for place, split in enumerate(_SPLITS)}
+    torch.manual_seed(cell.seed)
+    with TemporaryDirectory() as place:
+        trained = lab.train(
+            replace(benchmark, train=noisy["train"]),
+            out=Path(place) / "run",
+            seed=cell.seed,
+            epochs=cell.world.epochs,
+            device="cpu",
+        )
+    kept: dict[str, np.ndarray] = {}
+    for split in _SPLITS[1:]:
+        clean = getattr(benchmark, split).targets
+        for task, output in _outputs(trained.network, benchmark, noisy[split]).items():
+            kept[f"{split}/{task}/predictions"] = output.numpy().astype(np.float32)
+            kept[f"{split}/{task}/targets"] = noisy[split].targets[task].numpy()
+            kept[f"{split}/{task}/clean"] = clean[task].numpy()
+    kinds = {kind: name for name, kind in BY_NAME.items()}
+    for own in benchmark.tasks:
+        kept[f"kind/{own.name}"] = np.array([kinds[own.kind], str(own.name in benchmark.noisy_tasks)])
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **kept)  # type: ignore[arg-type]
+    return path
+
+
+def read(cell: Cell, folder: Path, split: str = "test") -> list[HeldOut]:
+    """The tasks of a recorded cell."""
+    with np.load(folder / f"{cell.name}.npz", allow_pickle=False) as kept:
+        found = []
+        for name in kept.files:
+            if name.startswith("kind/"):
+                task, (kind, noisy) = name.removeprefix("kind/"), kept[name]
+                parts = [kept[f"{split}/{task}/{part}"] for part in ("predictions", "targets", "clean")]
+                found.append(HeldOut(cell, task, str(kind), noisy == "True" and cell.level > 0, *parts))
+        return found
+
+
+def _noisy(benchmark: Benchmark, split: str, cell: Cell, place: int) -> Split:
+    clean: Split = getattr(benchmark, split)
+    targets = dict(clean.targets)
+    for task in benchmark.tasks:
+        if task.name in benchmark.noisy_tasks and cell.level:
+            inputs: Any = clean.inputs
+            own = inputs[task.name] if isinstance(inputs, Mapping) else inputs
+            targets[task.name] = disturbed(cell.kind, task, own, targets[task.name], cell.level, cell.seed, place)
+    return replace(clean, targets=targets)
+
+
+@torch.no_grad()
+def _outputs(network: torch.nn.Module, benchmark: Benchmark, split: Split) -> dict[str, torch.Tensor]:
+    parts: dict[str, list[torch.Tensor]] = {task.name: [] for task in benchmark.tasks}
+    for batch in make_batches(split, 512, torch.device("cpu")).in_order():
+        for task, output in network(prepared(batch, benchmark)).items():
+            if task in batch.targets:
+                parts[task].append(output)
+    return {task: torch.cat(own) for task, own in parts.items()}

@@ -1,0 +1,172 @@
+"""The page on robustness, computed from finished runs alone: `python -m research.robustness RUNS_DIR...`.
+
+It writes `docs/robustness.md`, `docs/figures/robustness.png` and, under `docs/data/robustness`, every run
+(`runs.csv.gz`), what was tuned (`chosen.csv`) and the comparisons that were lost (`regret.csv`).
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.analysis.collect import collect, write_table
+from excessmtl.analysis.ranks import Ranks, mean_ranks
+from excessmtl.analysis.regret import default_method
+from excessmtl.analysis.regret_tables import every_regret, write_regrets
+from excessmtl.analysis.robustness import (
+    CHOSEN,
+    EPOCHS,
+    LAST,
+    at_epoch,
+    comparisons,
+    dominating,
+    noise_areas,
+    regretted,
+    scores_by_run,
+)
+from excessmtl.analysis.statistics import CONFIDENCE
+from excessmtl.analysis.table import Table
+from excessmtl.files import atomic_write, write_whole
+from research.rank_picture import draw_ranks
+
+_COMMAND = "excessmtl sweep studies/robust.yaml\npython -m research.robustness runs/robust"
+_TITLES = {
+    "clean": "clean tasks",
+    "noisy": "noisy tasks",
+    "overall": "all tasks",
+    "worst_clean": "the worst clean task",
+}
+_WORDS = {LAST: "last epoch", CHOSEN: "epoch chosen by noisy validation labels"}
+_DATA = Path("data", "robustness")
+
+
+def page(frame: pd.DataFrame, tuned: bool) -> str:
+    """The page as Markdown. `tuned`: whether there is a `chosen.csv` to cite."""
+    scores = scores_by_run(frame)
+    method = default_method(frame)
+    blocks = scores.drop_duplicates(["setting", "noise"])
+    parts = [
+        "# Robustness",
+        "![Mean ranks with critical differences](figures/robustness.png)",
+        f"Mean rank of every method (1 is the best) over {len(blocks)} comparisons: settings times noise levels. A bar "
+        f"joins methods that {CONFIDENCE:.0%} confidence does not tell apart (Nemenyi).",
+    ]
+    if method is not None:
+        parts += _goals(frame, scores, method)
+    for epoch in EPOCHS:
+        parts += _ranks(scores, epoch)
+    parts += ["## Area under the noise curve", *_areas(scores)]
+    parts += ["## Every score", _every_score(scores)]
+    how = " Learning rate and weight decay were chosen for each method: [chosen.csv](data/robustness/chosen.csv)."
+    parts += [
+        "## How it was made",
+        f"{len(frame)} runs, seeds: {frame['seed'].nunique()}; test scores on clean labels.{how if tuned else ''} "
+        "[runs.csv.gz](data/robustness/runs.csv.gz) has every run.",
+        f"```\n{_COMMAND}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _goals(frame: pd.DataFrame, scores: pd.DataFrame, method: str) -> list[str]:
+    """Is the default ever dominated, or behind the best rival?"""
+    parts = [f"## Is {method} ever sorry?"]
+    blocks = len(scores[scores["label"] == method].drop_duplicates(["setting", "noise"]))
+    for epoch in EPOCHS:
+        own = at_epoch(frame, epoch)
+        if own.empty or method not in set(own["label"]):
+            continue
+        better, (lost, judged) = dominating(own, method), regretted(own, method)
+        where = len(lost.drop_duplicates(["setting", "noise", "measure"])) if len(lost) else 0
+        share = 1 - where / judged if judged else math.nan
+        parts.append(
+            f"**{_WORDS[epoch].capitalize()}.** Undominated: a rival is better on clean tasks and overall, beyond 0.3 "
+            f"points or 3 % in both, in {len(better.drop_duplicates(['setting', 'noise']))} of {blocks} comparisons. "
+            f"No regret: within 0.3 points or 3 % of every rival on clean tasks and 0.5 points or 3 % overall in "
+            f"{share:.0%} of {judged} (judged by the lower end of the paired {CONFIDENCE:.0%} interval)."
+        )
+        if len(better):
+            rows = [[str(row.setting), f"{row.noise:g}", str(row.rival)] for row in better.itertuples()]
+            parts.append(Table.of_texts("", ["benchmark", "noise", "rival"], rows).as_markdown().strip())
+        if len(lost):
+            table = every_regret(lost).as_markdown().strip()
+            parts.append(f"<details><summary>The {len(lost)} lost comparisons</summary>\n\n{table}\n\n</details>")
+    return parts
+
+
+def _ranks(scores: pd.DataFrame, epoch: str) -> list[str]:
+    found = {measure: mean_ranks(comparisons(scores, measure, epoch)) for measure in _TITLES}
+    found = {measure: ranks for measure, ranks in found.items() if len(ranks.mean)}
+    if not found:
+        return []
+    methods = list(next(iter(found.values())).mean.index)
+    rows = [[name, *(f"{ranks.mean.get(name, math.nan):.2f}" for ranks in found.values())] for name in methods]
+    rows.append(["critical difference", *(f"{ranks.critical_difference:.2f}" for ranks in found.values())])
+    rows.append(["p (Friedman)", *(f"{ranks.p_value:.2g}" for ranks in found.values())])
+    table = Table.of_texts("", ["method", *(_TITLES[measure] for measure in found)], rows)
+    return [f"## Mean ranks, {_WORDS[epoch]}", table.as_markdown().strip()]
+
+
+def _areas(scores: pd.DataFrame) -> list[str]:
+    parts = []
+    for measure in ("clean", "overall"):
+        areas = noise_areas(scores, measure)
+        if len(areas):
+            rows = [[str(name), *(f"{value:.4g}" for value in own)] for name, own in areas.iterrows()]
+            table = Table.of_texts("", ["benchmark", *map(str, areas.columns)], rows).as_markdown().strip()
+            parts += [
+                f"Mean score over the noise, {_TITLES[measure]}; accuracies in percent, errors with a minus.",
+                table,
+            ]
+    return parts or ["No setting has two noise levels."]
+
+
+def _every_score(scores: pd.DataFrame) -> str:
+    keys = ["setting", "noise", "label", "epoch"]
+    means = scores.groupby(keys, sort=True)[list(_TITLES)].agg(lambda values: values.mean(skipna=False)).reset_index()
+    rows = [
+        [row["setting"], f"{row['noise']:g}", row["label"], row["epoch"], *(f"{row[name]:.4g}" for name in _TITLES)]
+        for row in means.to_dict("records")
+    ]
+    table = Table.of_texts("", ["benchmark", "noise", "method", "epoch", *_TITLES.values()], rows).as_markdown().strip()
+    return f"<details><summary>{len(rows)} rows, means over the seeds</summary>\n\n{table}\n\n</details>"
+
+
+def _read(folders: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    frames, chosen = [collect(folder) for folder in folders], []
+    chosen = [pd.read_csv(path) for folder in folders if (path := folder / "chosen.csv").is_file()]
+    return pd.concat(frames, ignore_index=True), pd.concat(chosen, ignore_index=True) if chosen else None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page and all it links to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of runs")
+    parser.add_argument("-o", "--out", type=Path, default=Path("docs/robustness.md"))
+    wanted = parser.parse_args(arguments)
+    try:
+        frame, chosen = _read(wanted.folders)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    out = wanted.out.parent
+    scores = scores_by_run(frame)
+    ranks: dict[str, Ranks] = {
+        _TITLES[measure]: found
+        for measure in ("clean", "overall", "noisy")
+        if len((found := mean_ranks(comparisons(scores, measure))).mean)
+    }
+    with atomic_write(out / "figures" / "robustness.png") as file:
+        draw_ranks(ranks, default_method(frame)).savefig(file, format="png", dpi=130)
+    write_table(frame, out / _DATA / "runs.csv.gz")
+    if chosen is not None:
+        write_whole(out / _DATA / "chosen.csv", chosen.to_csv(index=False).encode())
+    write_regrets(regretted(frame)[0], out / _DATA / "regret.csv")
+    write_whole(wanted.out, page(frame, chosen is not None).encode())
+    print(f"{wanted.out}: {len(frame)} runs")
+
+
+if __name__ == "__main__":
+    main()

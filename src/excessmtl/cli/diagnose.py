@@ -1,0 +1,52 @@
+"""`excessmtl diagnose`: which tasks of a run have bad labels, and which labels."""
+
+import csv
+import io
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excessmtl.cli.terminal import console
+
+if TYPE_CHECKING:
+    from excessmtl.diagnosis import Report
+
+
+def diagnose(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
+    suspects: Annotated[
+        Path | None, typer.Option(help="CSV file for the labels that are most likely to be wrong, task by task.")
+    ] = None,
+) -> None:
+    """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
+
+    The validation labels are disturbed like the training labels, with draws of their own.
+    """
+    from excessmtl.files import write_whole
+    from excessmtl.training.held_out import diagnose_run
+
+    if suspects is not None and suspects.is_dir():
+        raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    report = diagnose_run(run)
+    if suspects is not None:
+        write_whole(suspects, _as_csv(report).encode())
+    if json:
+        print(json_format.dumps(report.to_dict()["tasks"], indent=2, allow_nan=False))
+        return
+    console.print(str(report), soft_wrap=True)
+    if suspects is not None:
+        console.print(f"written: {suspects}", soft_wrap=True)
+
+
+def _as_csv(report: "Report") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("task", "sample", "label", "predicted", "margin", "noise_probability"))
+    for task in report.tasks:
+        for found in report.suspects(task.task, None):
+            numbers = (f"{found.margin:.6g}", f"{found.noise_probability:.6g}")
+            writer.writerow((task.task, found.sample, f"{found.label:g}", f"{found.predicted:g}", *numbers))
+    return text.getvalue()

@@ -1,0 +1,7 @@
+"""Which tasks have bad labels, how bad, and which labels they are."""
+
+from excessmtl.diagnosis.diagnose import diagnose
+from excessmtl.diagnosis.report import Report, TaskReport
+from excessmtl.diagnosis.suspects import Suspect
+
+__all__ = ["Report", "Suspect", "TaskReport", "diagnose"]

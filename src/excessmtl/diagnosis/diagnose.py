@@ -1,0 +1,89 @@
+"""`diagnose`: from held-out predictions to a report."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from excessmtl.diagnosis import classes, residuals
+from excessmtl.diagnosis.inputs import HeldOut, held_out
+from excessmtl.diagnosis.report import Report, TaskReport
+from excessmtl.diagnosis.skill import Skill, skill_of
+from excessmtl.diagnosis.verdicts import LEARNED, Evidence, Verdict, advice_for, verdict_of
+
+
+def diagnose(
+    predictions: Mapping[str, Any], targets: Mapping[str, Any], kinds: Any = None, *, ignore: int = -100
+) -> Report:
+    """Which tasks have bad labels, and how bad: from predictions for samples that the network was not trained on.
+
+    Args:
+        predictions: Task -> tensor or array: [n, classes] logits or probabilities for "classification", [n] logits for
+            "binary", [n] or [n, k] values for "regression". The number of samples may differ from task to task.
+        targets: Task -> labels in the same order, **as noisy as the training labels**: hold out a part of the training
+            data. Against cleaner labels the noise looks smaller than it is. NaN, -1 and `ignore` mark missing ones.
+        kinds: Task -> "classification", "binary" or "regression", or one of them for all. Those left out are inferred:
+            several outputs for one label are classes, labels 0 and 1 are binary, the rest is regression.
+        ignore: A class number that stands for a missing label.
+
+    Returns:
+        A report with an entry per task. `print(report)` shows a table.
+    """
+    found = held_out(predictions, targets, kinds, ignore)
+    skills = {task.task: skill_of(task) for task in found}
+    learned = [name for name, skill in skills.items() if skill is not None and skill.share >= LEARNED]
+    tasks = [_of_task(task, skills[task.task], any(name != task.task for name in learned)) for task in found]
+    return Report(tasks, {task.task: task for task in found})
+
+
+def _of_task(task: HeldOut, skill: Skill | None, others_learned: bool) -> TaskReport:
+    if skill is None or task.broken >= task.samples:
+        return _without_estimate(task)
+    regression = task.kind == "regression"
+    level = residuals.noise_level(task) if regression else classes.noise_level(task)
+    if skill.is_nothing and not regression:  # random labels, as far as can be seen
+        level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
+    wrong = level.rate if regression else level.rate * (1 - 1 / task.predictions.shape[1])
+    loss, floor_at = _loss(task), residuals.floor if regression else classes.floor
+    floor, low, high = (floor_at(task, rate) for rate in (level.rate, level.low, level.high))
+    verdict, reason = verdict_of(Evidence(task.samples, level, skill, others_learned))
+    return TaskReport(
+        task.task,
+        verdict,
+        reason,
+        advice_for(verdict, task.samples, wrong),
+        noise_rate=level.rate,
+        noise_rate_interval=(level.low, level.high),
+        wrong_labels=wrong,
+        floor=floor,
+        floor_interval=(low, high),
+        loss=loss,
+        excess_risk=max(loss - floor, 0.0),
+        skill=skill.share,
+        samples=task.samples,
+    )
+
+
+def _without_estimate(task: HeldOut) -> TaskReport:
+    """Where nothing can be estimated: the reason."""
+    verdict: Verdict = "too little evidence"
+    if task.broken and task.broken >= task.samples:
+        verdict, reason = "not learned yet", f"{task.broken} of its predictions are not finite: training has diverged"
+    elif not task.samples:
+        reason = "there is no held-out label"
+    elif task.samples < 2:
+        reason = "there is one held-out label"
+    elif task.kind == "regression":
+        reason = f"all {task.samples} held-out labels are {task.targets.flat[0]:g}"
+    else:
+        reason = f"all {task.samples} held-out labels are of class {task.targets[0]:g}"
+    return TaskReport(task.task, verdict, reason, advice_for(verdict, task.samples, None), samples=task.samples)
+
+
+def _loss(task: HeldOut) -> float:
+    """Mean cross-entropy, or mean squared error."""
+    if task.kind == "regression":
+        return float(np.square(task.targets - task.predictions).mean())
+    rows = np.arange(task.samples)
+    return float(-np.maximum(task.predictions[rows, task.targets.astype(np.int64)], -100).mean())

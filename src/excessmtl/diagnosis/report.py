@@ -1,0 +1,110 @@
+"""What a diagnosis says: a table when printed, plain values for JSON, the most suspicious labels of a task."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from excessmtl.aligned import aligned
+from excessmtl.diagnosis.inputs import HeldOut
+from excessmtl.diagnosis.suspects import Suspect, suspects
+from excessmtl.diagnosis.verdicts import Verdict
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One task. What could not be estimated is None."""
+
+    task: str
+    verdict: Verdict
+    """"clean", "suspect", "noisy", "not learned yet" or "too little evidence"."""
+    reason: str
+    """Why, in one sentence."""
+    advice: str
+    """What to do about it."""
+    noise_rate: float | None = None
+    """Classes: the share of labels drawn anew from all classes that leaves as many wrong ones as there are. Numbers:
+    the share of labels with an error as large as the target's spread; also the noise's variance over the target's."""
+    noise_rate_interval: Interval | None = None
+    wrong_labels: float | None = None
+    """Classes: the share of labels that are wrong, the noise rate times (K - 1) / K. Numbers: the noise rate."""
+    floor: float | None = None
+    """The part of the held-out loss that the noise alone explains: cross-entropy in nats, or squared error."""
+    floor_interval: Interval | None = None
+    loss: float | None = None
+    """The held-out loss."""
+    excess_risk: float | None = None
+    """What is left above the floor."""
+    skill: float | None = None
+    """The share of the errors (classes) or of the variance (numbers) of a constant prediction that is gone."""
+    samples: int = 0
+    """With a label and a finite prediction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON knows."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All tasks; `report["price"]` is one of them."""
+
+    tasks: Sequence[TaskReport]
+    held_out: Mapping[str, HeldOut] = field(default_factory=dict, repr=False)
+    """Task -> what the diagnosis was made from; empty for a live one."""
+
+    def __getitem__(self, task: str) -> TaskReport:
+        for found in self.tasks:
+            if found.task == task:
+                return found
+        raise KeyError(f"unknown task {task!r}; the tasks are {[found.task for found in self.tasks]}")
+
+    def suspects(self, task: str, most: int | None = 20) -> list[Suspect]:
+        """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all of them.
+
+        A label of a class that the network predicts as well is not among them.
+        """
+        found = self[task]
+        if task not in self.held_out:
+            raise ValueError(
+                f"there are no predictions of task {task!r} in this report; make one with excessmtl.diagnose("
+                "predictions, targets)"
+            )
+        return suspects(self.held_out[task], found.noise_rate or 0.0)[:most]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON knows."""
+        return {"tasks": [task.to_dict() for task in self.tasks]}
+
+    def __str__(self) -> str:
+        """A table with a line per task, and the reasons for every verdict but "clean"."""
+        table: dict[str, list[str]] = {
+            "task": [task.task for task in self.tasks],
+            "verdict": [str(task.verdict) for task in self.tasks],
+            "noise rate": [_shown(task.noise_rate) for task in self.tasks],
+            "interval": [_shown_interval(task.noise_rate_interval) for task in self.tasks],
+            "loss": [_shown(task.loss) for task in self.tasks],
+            "floor": [_shown(task.floor) for task in self.tasks],
+            "excess risk": [_shown(task.excess_risk) for task in self.tasks],
+            "samples": [str(task.samples) for task in self.tasks],
+        }
+        reasons = [f"{task.task}: {task.reason}" for task in self.tasks if task.verdict != "clean"]
+        return "\n".join([aligned(table, ("task", "verdict")), *reasons])
+
+
+def _shown(number: float | None) -> str:
+    if number is None or not math.isfinite(number):
+        return "-"
+    return f"{number:.2f}" if number == 0 or 0.01 <= abs(number) < 1e4 else f"{number:.1e}"
+
+
+def _shown_interval(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

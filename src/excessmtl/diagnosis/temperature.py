@@ -1,0 +1,50 @@
+"""Second reading of a classification task: labels that the network's probabilities, once calibrated, do not explain.
+
+    P(label)  =  e / K  +  (1 - e) softmax(sharpness * logits)[label]
+
+The sharpness, an inverse temperature, is fitted to the held-out labels along with the noise rate e: an over-confident
+network is cooled down, and one that has learned the noise along with the labels is sharpened. What is left for e are
+labels that the network thinks next to impossible. This reading uses which label it was, not only whether it differs: a
+hard task, whose labels are among the likely ones, is seen to be clean. It sees symmetric noise best, and pair flips,
+which the network learns as a second likely class, not at all.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from excessmtl.diagnosis.inputs import Array, HeldOut
+from excessmtl.diagnosis.levels import RATES
+
+PARAMETERS = 2
+_SHARPNESS = np.geomspace(0.08, 12, 28)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best sharpness and rate, and the likelihood of every rate."""
+
+    likelihood: Array
+    """Over `RATES`, logarithms."""
+    sharpness: float
+    rate: float
+
+
+def calibrated(task: HeldOut, sharpness: float) -> Array:
+    """[n, classes] probabilities."""
+    scaled = sharpness * task.predictions
+    shares = np.exp(scaled - scaled.max(1, keepdims=True))
+    found: Array = shares / shares.sum(1, keepdims=True)
+    return found
+
+
+def fit(task: HeldOut, rates: Array = RATES) -> Fit:
+    """Over a grid."""
+    labels, classes = task.targets.astype(np.int64), task.predictions.shape[1]
+    rows, rate = np.arange(task.samples), rates[:, None]
+    table = np.empty((len(_SHARPNESS), len(rates)))
+    for number, sharpness in enumerate(_SHARPNESS):
+        own = calibrated(task, float(sharpness))[rows, labels]
+        table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12).sum(1)
+    best, chosen = np.unravel_index(int(table.argmax()), table.shape)
+    return Fit(table.max(0), float(_SHARPNESS[best]), float(rates[chosen]))

@@ -1,0 +1,75 @@
+"""From what was measured on a task to a verdict, its reason and what to do."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from excessmtl.diagnosis.levels import Level
+from excessmtl.diagnosis.skill import Skill
+
+Verdict = Literal["clean", "suspect", "noisy", "not learned yet", "too little evidence"]
+
+LEAST_SAMPLES = 50
+NOISY = 0.08
+"""At least so high is the lower end of the interval of a noisy task."""
+SUSPECT = 0.05
+"""At least so high is the lower end of the interval of a suspect task, or else its noise rate is over twice that."""
+WIDE = 0.5
+"""An interval so wide says nothing."""
+LEARNED = 0.2
+"""The skill of a task that has been learned. Below it, hard looks like noisy, and no task is called noisy."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured on one task."""
+
+    samples: int
+    level: Level
+    skill: Skill
+    others_learned: bool
+    """Whether another task of the same network has been learned."""
+
+
+def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
+    """The verdict and its reason."""
+    level, skill = seen.level, seen.skill
+    rates = f"{level.rate:.2f} ({level.low:.2f} to {level.high:.2f})"
+    if seen.samples < LEAST_SAMPLES:
+        return "too little evidence", f"only {seen.samples} held-out labels; at least {LEAST_SAMPLES} are needed"
+    if skill.is_nothing:
+        if seen.others_learned:
+            return "suspect", (
+                "the predictions say nothing about these labels, although other tasks have been learned: the labels "
+                "are random, or the inputs do not hold the answer"
+            )
+        return "not learned yet", "the predictions say nothing about the labels of this task, nor of any other one"
+    if skill.information < 2 * skill.error:
+        return "too little evidence", f"{seen.samples} held-out labels do not show whether anything has been learned"
+    if level.low >= NOISY and skill.share >= LEARNED:
+        return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
+    if level.high - level.low >= WIDE:
+        if not seen.others_learned and skill.share < LEARNED:
+            return "not learned yet", f"too little has been learned to tell hard from noisy: the noise rate is {rates}"
+        return "too little evidence", f"hard and noisy cannot be told apart here: the noise rate is {rates}"
+    if level.low >= SUSPECT and skill.share < LEARNED:
+        return (
+            "suspect",
+            f"little has been learned, so this task is hard, or its noise rate is {rates}",
+        )
+    if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
+        return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
+    return "clean", f"where predictions are sure the labels agree: the noise rate is {rates}"
+
+
+def advice_for(verdict: Verdict, samples: int, wrong: float | None) -> str:
+    """What to do, in one sentence."""
+    if verdict == "clean":
+        return "nothing to do"
+    if verdict == "suspect":
+        return "look at the most suspicious labels: report.suspects(task)"
+    if verdict == "noisy":
+        count = "" if wrong is None else f" (about {round(wrong * samples)} of these {samples} are bad)"
+        return f"look at the most suspicious labels{count} with report.suspects(task), and relabel or drop them"
+    if verdict == "not learned yet":
+        return "train longer, or with a larger learning rate or network, and diagnose again"
+    return f"hold out more labelled samples ({max(4 * samples, 4 * LEAST_SAMPLES)} or more) and diagnose again"

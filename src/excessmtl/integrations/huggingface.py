@@ -1,0 +1,98 @@
+"""Hugging Face: `BalancedTrainer`, a `Trainer` for models that return a dict of losses."""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from excessmtl.balancer import Balancer
+from excessmtl.integrations.scalar import as_loss
+
+FILE = "balancer.pt"
+"""The balancer's state, in every checkpoint folder."""
+
+
+class BalancedTrainer(Trainer):
+    """A `Trainer` whose backward pass is that of a balancer.
+
+    The model returns a dict (or `ModelOutput`) whose entry "losses" is a dict from task to scalar loss, None for a task
+    without labels in the batch; an entry "mask" may say which samples carry a label. Every log of the training loss has
+    the weights and losses of all tasks, every checkpoint the balancer's state, which `resume_from_checkpoint` restores.
+
+    Args:
+        balancer: made with the part of `model` that all tasks share.
+        args, kwargs: those of `Trainer`.
+    """
+
+    def __init__(self, *args: Any, balancer: Balancer, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.balancer = balancer
+        # Losses are means over a micro-batch: the Trainer divides their sum by the number of micro-batches.
+        self.model_accepts_loss_kwargs = False
+        self.loss_is_scaled_for_ga = False
+        self.add_callback(_Checkpoints(balancer))
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The scalar whose backward is the balancer's step; in evaluation, the losses with the weights last decided."""
+        outputs = model(**inputs)
+        if not isinstance(outputs, Mapping) or not isinstance(outputs.get("losses"), Mapping):
+            raise ValueError(
+                'the model must return a dict with an entry "losses", a dict from task to scalar loss, found '
+                f"{list(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__}"
+            )
+        loss = as_loss(
+            self.balancer,
+            outputs["losses"],
+            mask=outputs.get("mask"),
+            accumulate=not self.accelerator.sync_gradients,
+            micro_batches=getattr(self, "current_gradient_accumulation_steps", 1),
+            multiplied=self.accelerator.scaler is not None,
+        )
+        others = {name: value for name, value in outputs.items() if name not in ("losses", "mask")}
+        return (loss, others) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Weights, losses and excess risks of the last step beside the training loss."""
+        if "loss" in logs and self.balancer.last_step is not None:
+            logs |= self.balancer.last_step.to_dict()
+        super().log(logs, *args, **kwargs)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As `Trainer.train`; the balancer resumes too."""
+        chosen = resume_from_checkpoint or self.args.resume_from_checkpoint
+        folder = get_last_checkpoint(self.args.output_dir) if chosen is True else chosen  # type: ignore[no-untyped-call]
+        if folder:
+            self._load_balancer(Path(folder) / FILE)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_balancer(self, file: Path) -> None:
+        if not file.exists():
+            warnings.warn(f"{file} is missing, so the balancer starts anew; was it written without one?", stacklevel=3)
+            return
+        self.balancer.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+
+
+class _Checkpoints(TrainerCallback):
+    """Writes the balancer's state into every checkpoint, and tells the balancer when an epoch is over."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self.balancer = balancer
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if args.should_save:
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            torch.save(self.balancer.state_dict(), folder / FILE)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.balancer.end_epoch()

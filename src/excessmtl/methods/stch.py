@@ -1,0 +1,72 @@
+"""STCH: the smooth maximum of the losses, each relative to where it stood after a warm-up.
+
+Lin et al., "Smooth Tchebycheff Scalarization for Multi-Objective Optimization", ICML 2024,
+https://arxiv.org/abs/2402.19078. In general mu log sum_i exp(lambda_i (f_i - z_i) / mu); in the authors' multi-task
+experiments, with n_i the mean loss of task i in the last epoch of the warm-up (their nadir point):
+    L = m mu log sum_i exp(log(l_i / n_i) / mu),   w_i = dL/dl_i = m s_i / l_i,   s = softmax(log(l / n) / mu)
+and L = sum_i log l_i, w_i = 1 / l_i, during the warm-up. Small mu trains the worst task alone.
+
+Call `balancer.end_epoch()` after every epoch; if it is never called, every `window` steps count as one (also in the
+first epoch of a loop that does call it). A task without a loss in that epoch has s_i as if l_i = n_i. A task that is
+missing from a batch is compared by its latest loss. Losses must be positive; what is below 1e-8 counts as 1e-8. The
+total is the method's own, so `scale="sum"` and `"mean"` leave it as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from excessmtl.engine.observation import Observation
+from excessmtl.methods.base import Decision, Rule, State, method
+from excessmtl.methods.loss_values import (
+    check_epochs,
+    latest,
+    latest_state,
+    positive,
+    reference,
+    reference_end_epoch,
+    reference_state,
+    softmax_over,
+)
+
+
+@method("stch")
+@dataclass(frozen=True)
+class STCH(Rule):
+    """The smooth maximum of the losses, relative to a warm-up."""
+
+    simplex: ClassVar[bool] = False
+
+    mu: float = 1.0
+    """Smoothness: the smaller, the closer to the maximum."""
+    warmup_epochs: int = 4
+    window: int = 100
+    """Steps that count as an epoch where `end_epoch` is never called."""
+
+    def __post_init__(self) -> None:
+        if not self.mu > 0:
+            raise ValueError(f"mu must be positive, found {self.mu}")
+        check_epochs(("warmup_epochs", "window"), (self.warmup_epochs, self.window), (1, 1))
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """The latest losses, and the sums of the last epoch of the warm-up."""
+        return {**latest_state(tasks), **reference_state(tasks)}
+
+    def prior(self, tasks: int) -> Tensor:
+        """One each."""
+        return torch.ones(tasks)
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """w_i = m s_i / l_i after the warm-up, 1 / l_i before."""
+        means, over, epochs = reference(state, seen, self.warmup_epochs - 1, self.window)
+        losses, known, kept = latest(state, seen)
+        scores = torch.where(means > 0, (losses / positive(means)).log(), 0) / self.mu
+        shares = known.sum() * softmax_over(known, scores)
+        return Decision(torch.where(over, shares, known.to(shares)) / losses, {**kept, **epochs})
+
+    def end_epoch(self, state: State) -> State:
+        """The next epoch."""
+        return {**state, **reference_end_epoch(state, self.warmup_epochs - 1)}

@@ -1,0 +1,177 @@
+"""`excessmtl.diagnose` on predictions with known noise: rates, verdicts, hard tasks, thin evidence, bad input."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from made_up import classes, numbers
+
+import excessmtl
+from excessmtl.diagnosis.verdicts import LEAST_SAMPLES
+
+
+def of(pairs, kinds=None):
+    return excessmtl.diagnose(*({task: pair[part] for task, pair in pairs.items()} for part in (0, 1)), kinds)
+
+
+def binary(rate, **options):
+    logits, labels = classes(rate, number=2, **options)
+    return logits[:, 1] - logits[:, 0], labels
+
+
+@pytest.mark.parametrize(
+    ("make", "rates", "tolerance"),
+    [
+        (classes, (0.0, 0.2, 0.4, 0.6), 0.05),
+        (lambda rate: classes(rate, sharpness=30.0), (0.0, 0.2, 0.4, 0.6), 0.05),  # over-confident
+        (lambda rate: classes(rate, sharpness=0.3), (0.0, 0.2, 0.4, 0.6), 0.05),  # timid
+        (binary, (0.0, 0.3, 0.6), 0.08),
+        (numbers, (0.0, 0.2, 0.4, 0.6, 0.8), 0.07),
+        (lambda rate: numbers(rate, outputs=3), (0.0, 0.2, 0.4, 0.6, 0.8), 0.05),
+    ],
+    ids=["classes", "over-confident", "timid", "binary", "numbers", "several numbers"],
+)
+def test_rates_are_found(make, rates, tolerance):
+    report = of({f"at {rate}": make(rate) for rate in rates})
+    for rate, task in zip(rates, report.tasks, strict=True):
+        low, high = task.noise_rate_interval
+        assert task.noise_rate == pytest.approx(rate, abs=tolerance)
+        assert low - 0.02 <= rate <= high + 0.02
+        assert task.verdict == ("noisy" if rate else "clean"), task.reason
+
+
+def test_pair_flips_are_seen():
+    report = of({"flipped": classes(0.3, kind="pair", samples=2000), "clean": classes(0.0, kind="pair")})
+    assert report["flipped"].verdict == "noisy"
+    assert report["flipped"].wrong_labels == pytest.approx(0.3, abs=0.06)
+    assert report["clean"].verdict == "clean"
+
+
+@pytest.mark.parametrize("samples", [200, 2000])
+@pytest.mark.parametrize("number", [2, 10, 100])
+@pytest.mark.parametrize("ease", [0.25, 0.5, 1.0, 1.5, 2.5])
+def test_hard_is_not_noisy(number, ease, samples):
+    hard = classes(0.0, number=number, ease=ease, samples=samples, seed=number)
+    assert of({"hard": hard, "easy": classes(0.0)})["hard"].verdict != "noisy"
+
+
+@pytest.mark.parametrize("explained", [0.0, 0.2, 0.5, 0.8])
+def test_a_hard_regression_is_not_noisy(explained):
+    rng = np.random.default_rng(1)
+    signal, rest = rng.normal(size=(2, 1500))
+    target = np.sqrt(explained) * signal + np.sqrt(1 - explained) * rest
+    report = of({"hard": (np.sqrt(explained) * signal, target), "easy": numbers(0.0)})
+    assert report["hard"].verdict != "noisy", report["hard"].reason
+
+
+def test_random_labels_are_suspect_where_other_tasks_are_learned_and_else_not_learned():
+    rng = np.random.default_rng(5)
+    random = classes(0.0)[0], rng.integers(10, size=1000)
+    found = of({"random": random, "easy": classes(0.0)})["random"]
+    assert (found.verdict, found.noise_rate) == ("suspect", pytest.approx(1, abs=0.05))
+    assert of({"random": random})["random"].verdict == "not learned yet"
+
+
+def test_floor_and_excess_add_up_to_the_loss():
+    report = of({"classes": classes(0.4), "numbers": numbers(0.4)})
+    for task in report.tasks:
+        assert task.floor + task.excess_risk == pytest.approx(task.loss)
+        assert task.floor_interval[0] < task.floor < task.floor_interval[1]
+    wrong = 0.4 * 0.9
+    entropy = -wrong * np.log(wrong / 9) - (1 - wrong) * np.log(1 - wrong)
+    assert report["classes"].floor == pytest.approx(entropy, abs=0.15)
+    assert report["numbers"].floor == pytest.approx(0.4 * 25, rel=0.2)
+
+
+def test_thin_evidence_is_said():
+    logits, labels = classes(0.3)
+    nothing, one = np.full(1000, -100), np.full(1000, 4)
+    few = np.where(np.arange(1000) < LEAST_SAMPLES - 1, labels, -1)
+    broken = np.where(np.arange(1000)[:, None] < 990, np.nan, logits)
+    found = of(
+        {
+            "no label": (logits, nothing),
+            "no targets": (logits, None),
+            "nothing at all": (None, None),
+            "one class": (logits, one),
+            "few": (logits, few),
+            "one value": (np.zeros(100), np.full(100, 3.5)),
+            "diverged": (broken, labels),
+        }
+    )
+    verdicts = {task.task: task.verdict for task in found.tasks}
+    assert verdicts.pop("diverged") == "not learned yet"
+    assert set(verdicts.values()) == {"too little evidence"}
+    assert "990 of its predictions are not finite" in found["diverged"].reason
+    assert found["few"].reason == "only 49 held-out labels; at least 50 are needed"
+    assert found["one class"].reason == "all 1000 held-out labels are of class 4"
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert str(found).count("\n") == 14
+
+
+def test_tensors_probabilities_and_missing_labels_change_nothing():
+    logits, labels = classes(0.3)
+    missing = np.arange(1000) % 4 == 0
+    kept = of({"a": (logits[~missing], labels[~missing])})["a"]
+    holes = torch.tensor(labels).where(torch.tensor(~missing), -100)
+    forms = {
+        "tensors": (torch.tensor(logits).requires_grad_(), holes),
+        "probabilities": (torch.tensor(logits).softmax(1), holes),
+        "NaN": (logits, np.where(missing, np.nan, labels)),
+        "a column": (logits, np.where(missing, np.nan, labels)[:, None]),
+    }
+    for task in of(forms).tasks:
+        assert task.noise_rate == pytest.approx(kept.noise_rate, abs=1e-6)
+        assert task.samples == 750
+
+
+def test_many_tasks_take_little_time():
+    report = of({f"school {i}": numbers(0.3 * (i % 2), samples=120, seed=i) for i in range(139)})
+    assert len(report.tasks) == 139
+    assert not [task.task for task in report.tasks[::2] if task.verdict == "noisy"]
+    assert np.mean([task.verdict in ("noisy", "suspect") for task in report.tasks[1::2]]) > 0.9
+
+
+def test_suspects_are_the_flipped_labels():
+    (logits, labels), clean = classes(0.2), classes(0.0)[1]
+    values, targets = numbers(0.1)
+    report = of({"classes": (logits, labels), "numbers": (values, targets)})
+    found = report.suspects("classes", 100)
+    assert np.mean([labels[one.sample] != clean[one.sample] for one in found]) > 0.97
+    assert all(one.label == labels[one.sample] != one.predicted == logits[one.sample].argmax() for one in found)
+    assert [one.noise_probability for one in found] == sorted((one.noise_probability for one in found), reverse=True)
+    worst = report.suspects("numbers", 1)[0]
+    assert worst.sample == np.abs(targets - values).argmax()
+    assert worst.noise_probability > 0.9
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets", "kinds", "sentence"),
+    [
+        ([1], {}, None, "predictions must be a dict from task"),
+        ({}, {}, None, "predictions is empty"),
+        ({"a": np.zeros(3)}, {"b": np.zeros(3)}, None, "targets has task 'b', which predictions has not"),
+        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, {"b": "binary"}, "kinds has task 'b'"),
+        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, "ordinal", r"kinds\['a'\] must be one of"),
+        ({"a": np.zeros((3, 2))}, {"a": np.zeros(4)}, None, "has 3 samples and targets"),
+        ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 5])}, None, "class numbers from 0 to 1, found 5"),
+        ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 0.5])}, None, "class numbers from 0 to 1, found 0.5"),
+        ({"a": np.zeros((3, 2))}, {"a": np.zeros(3)}, "binary", "one logit per sample"),
+        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, "classification", r"must be \[samples, classes\]"),
+        ({"a": np.zeros((3, 2))}, {"a": np.zeros((3, 3))}, "regression", "they must be alike"),
+        ({"a": np.zeros((3, 2, 4, 4))}, {"a": np.zeros(3)}, None, "found shape"),
+        ({"a": ["x"]}, {"a": np.zeros(1)}, None, "must be a tensor or an array of numbers"),
+    ],
+)
+def test_bad_input_is_one_sentence(predictions, targets, kinds, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        excessmtl.diagnose(predictions, targets, kinds)
+
+
+def test_unknown_tasks_are_named():
+    report = of({"a": classes(0.0)})
+    with pytest.raises(KeyError, match="the tasks are"):
+        report["b"]
+    with pytest.raises(KeyError, match="the tasks are"):
+        report.suspects("b")

@@ -1,0 +1,113 @@
+"""`excessmtl diagnose RUN`: a finished run, one that has just begun, one without held-out data."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from excessmtl import lab
+from excessmtl.cli.app import app
+from excessmtl.training.config import RunConfig
+from excessmtl.training.held_out import held_out_data
+from excessmtl.training.resolve import load_benchmark
+
+TARGETS = ["price", "churn", "group"]
+runner = CliRunner()
+
+
+def table(path, rows=3000):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(rows, 4))
+    frame = pd.DataFrame(inputs, columns=list("abcd"))
+    frame["price"] = inputs @ [1, -2, 1, 0.5]
+    frame["churn"] = (inputs @ [2, 1, 0, -1] > 0).astype(int)
+    frame["group"] = (inputs @ rng.normal(size=(4, 5))).argmax(1)
+    frame.to_csv(path, index=False)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    place = tmp_path_factory.mktemp("diagnosis")
+    settings = {"benchmark_options": {"targets": TARGETS}, "noise": 0.5, "noisy_tasks": ("price", "group")}
+    lab.train(table(place / "table.csv"), out=place / "run", epochs=8, device="cpu", **settings)
+    return place / "run"
+
+
+def invoke(*words):
+    return runner.invoke(app, ["diagnose", *map(str, words)])
+
+
+def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
+    result = invoke(finished, "--json", "--suspects", tmp_path / "suspects.csv")
+    assert result.exit_code == 0, result.output
+    tasks = {task["task"]: task for task in json.loads(result.stdout)}
+    fields = {"task", "verdict", "noise_rate", "noise_rate_interval", "floor", "excess_risk", "reason"}
+    assert all(fields <= set(task) for task in tasks.values())
+    assert {name: task["verdict"] for name, task in tasks.items()} == {
+        "price": "noisy",
+        "churn": "clean",
+        "group": "noisy",
+    }
+    for name in ("price", "group"):
+        low, high = tasks[name]["noise_rate_interval"]
+        assert low <= 0.5 <= high
+    with (tmp_path / "suspects.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["task", "sample", "label", "predicted", "margin", "noise_probability"]
+    labels = held_out_data(finished).targets["group"]
+    found = [row for row in rows if row["task"] == "group"][:50]
+    assert all(float(row["label"]) == labels[int(row["sample"])] for row in found)
+
+
+def test_the_table_of_a_run(finished):
+    result = invoke(finished)
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()[:4]] == ["task", *TARGETS]
+
+
+def test_held_out_labels_are_as_bad_as_the_training_labels_and_drawn_anew(finished):
+    config = RunConfig.from_dict(lab_config(finished))
+    clean = load_benchmark(config).validation.targets
+    found = held_out_data(finished).targets
+    assert (found["group"] != clean["group"]).float().mean() == pytest.approx(0.5 * 4 / 5, abs=0.06)
+    assert (found["price"] != clean["price"]).float().mean() == pytest.approx(0.5, abs=0.01)
+    assert torch.equal(found["churn"], clean["churn"])
+
+
+def lab_config(run):
+    from excessmtl.training.config import read_config
+
+    return read_config(run / "config.yaml")
+
+
+def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):
+    config = RunConfig(table(tmp_path / "t.csv", 100), "uniform", benchmark_options={"targets": TARGETS})
+    benchmark = load_benchmark(config)
+    nothing = benchmark.validation.rows({name: torch.arange(0) for name in TARGETS})
+    benchmark = replace(benchmark, validation=nothing)
+    settings = {"epochs": 1, "device": "cpu", "noise": 0.2, "noisy_tasks": ("group",)}
+    lab.train(benchmark, "uniform", out=tmp_path / "run", **settings)
+    report = lab.diagnose(tmp_path / "run", benchmark)
+    assert [(task.verdict, task.reason) for task in report.tasks] == [
+        ("too little evidence", "there is no held-out label")
+    ] * 3
+
+
+def test_what_cannot_be_diagnosed_is_one_sentence(finished, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "config.yaml").write_bytes((finished / "config.yaml").read_bytes())
+    for words, sentence in (
+        ((tmp_path,), "holds no run"),
+        ((begun,), "has not finished an epoch yet"),
+        ((finished, "--suspects", tmp_path), "is a folder; name a file"),
+    ):
+        result = invoke(*words)
+        assert result.exit_code == 2
+        assert sentence in result.stderr

@@ -1,0 +1,129 @@
+"""Run by torchrun: every integration in two processes with half a batch each, against one with the whole batch."""
+
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import DDPStrategy
+from torch.utils.data import DataLoader, DistributedSampler
+from transformers import TrainingArguments
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from excessmtl.integrations import accelerate, fabric
+from integrations.test_huggingface import InOrder
+from integrations.test_lightning import Module, trainer
+from integrations.worlds import BATCH, Model, balancer_of, by_hand, dataset, flat, loader, optimizer_of
+
+HALF = BATCH // 2
+
+
+def with_fabric(precision, find_unused):
+    strategy = DDPStrategy(find_unused_parameters=find_unused, process_group_backend="gloo")
+    made = Fabric(accelerator="cpu", devices=2, precision=precision, strategy=strategy)
+    made.launch()
+    model = Model()
+    wrapped, optimizer = made.setup(model, optimizer_of(model))
+    balancer = balancer_of(model)
+    for batch in made.setup_dataloaders(loader(size=HALF)):
+        optimizer.zero_grad()
+        fabric.backward(made, balancer, wrapped(**batch)["losses"])
+        optimizer.step()
+    return model
+
+
+def with_lightning(manual, find_unused, micro_batches=1):
+    module = Module(manual=micro_batches if manual else 0)
+    options = {} if manual else {"accumulate_grad_batches": micro_batches}
+    strategy = pl.strategies.DDPStrategy(find_unused_parameters=find_unused, process_group_backend="gloo")
+    options |= {"devices": 2, "strategy": strategy, "limit_val_batches": 0, "use_distributed_sampler": False}
+    made = trainer(tempfile.mkdtemp(), **options)
+    # Lightning would shuffle.
+    sampler = DistributedSampler(dataset(), 2, int(os.environ["RANK"]), shuffle=False)
+    made.fit(module, DataLoader(dataset(), batch_size=HALF, sampler=sampler))
+    return module.model
+
+
+def with_accelerate(micro_batches):
+    made = Accelerator(cpu=True, gradient_accumulation_steps=micro_batches)
+    model = Model()
+    wrapped, optimizer, batches = made.prepare(model, optimizer_of(model), loader(size=HALF))
+    balancer = balancer_of(model)
+    for batch in batches:
+        with made.accumulate(wrapped):
+            accelerate.backward(made, balancer, wrapped(**batch)["losses"])
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+def with_huggingface(micro_batches):
+    settings = {"per_device_train_batch_size": HALF, "num_train_epochs": 1, "max_grad_norm": 0, "report_to": "none"}
+    settings |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "use_cpu": True, "label_names": ["y"]}
+    settings |= {"gradient_accumulation_steps": micro_batches, "dataloader_pin_memory": False, "save_strategy": "no"}
+    model = Model()
+    arguments = TrainingArguments(tempfile.mkdtemp(), ddp_backend="gloo", **settings)
+    made = InOrder(
+        model,
+        arguments,
+        balancer=balancer_of(model),
+        train_dataset=dataset(),
+        optimizers=(optimizer_of(model), None),
+    )
+    made.train()
+    return model
+
+
+CASES = {
+    "accelerate": (with_accelerate, (1,), 1),
+    "accelerate, micro-batches": (with_accelerate, (2,), 2),
+    "huggingface": (with_huggingface, (1,), 1),
+    "huggingface, micro-batches": (with_huggingface, (2,), 2),
+    "fabric": (with_fabric, ("32-true", False), 1),
+    "fabric, find_unused_parameters": (with_fabric, ("32-true", True), 1),
+    "fabric, bf16": (with_fabric, ("bf16-mixed", False), 1),
+    "lightning": (with_lightning, (False, False), 1),
+    "lightning, find_unused_parameters": (with_lightning, (False, True), 1),
+    "lightning, micro-batches": (with_lightning, (False, False, 2), 2),
+    "lightning, manual": (with_lightning, (True, False), 1),
+    "lightning, manual, find_unused_parameters": (with_lightning, (True, True), 1),
+}
+
+
+def main():
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    expected = {count: by_hand(micro_batches=count)[0] for count in (1, 2)}
+    failures = []
+    for name, (train, arguments, micro_batches) in CASES.items():
+        found = flat(train(*arguments))
+        both = [torch.empty_like(found) for _ in range(2)]
+        dist.all_gather(both, found)
+        gap = (found - expected[micro_batches]).abs().max().item()
+        if not torch.equal(*both):
+            failures.append(f"{name}: the processes differ")
+        elif not gap < (1e-2 if "bf16" in name else 1e-4):
+            failures.append(f"{name}: differs from one process by {gap:.2g}")
+    if dist.get_rank() == 0:
+        print("\n".join(failures) or "all equal", flush=True)
+    dist.barrier()
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: tearing down gloo's threads at interpreter exit aborts the process now and then.
+    os._exit(code)

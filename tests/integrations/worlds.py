@@ -1,0 +1,72 @@
+"""One small problem for every trainer, and what training by hand makes of it."""
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+
+TASKS = ["a", "b"]
+BATCH, STEPS = 8, 6
+
+
+class Model(nn.Module):
+    """A trunk and two heads; called with targets, it returns losses too."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        self.heads = nn.ModuleDict({task: nn.Linear(16, 1) for task in TASKS})
+
+    def forward(self, x, y):
+        z = self.trunk(x)
+        outputs = torch.cat([self.heads[task](z) for task in TASKS], 1)
+        losses = {task: mse_loss(self.heads[task](z), y[:, [i]]) for i, task in enumerate(TASKS)}
+        return {"losses": losses, "logits": outputs}
+
+
+def rows(steps=STEPS):
+    """All examples of a run, in order."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(steps * BATCH, 6, generator=generator), torch.randn(steps * BATCH, 2, generator=generator)
+
+
+def dataset(steps=STEPS):
+    return [{"x": x, "y": y} for x, y in zip(*rows(steps), strict=True)]
+
+
+def loader(steps=STEPS, size=BATCH, shuffle=False):
+    return torch.utils.data.DataLoader(dataset(steps), batch_size=size, shuffle=shuffle)
+
+
+def balancer_of(model, method="excess"):
+    return excessmtl.create(method, tasks=TASKS, shared=model.trunk)
+
+
+def optimizer_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def by_hand(method="excess", micro_batches=1, steps=STEPS):
+    """Parameters and state after a plain loop over all batches."""
+    model = Model()
+    balancer, optimizer = balancer_of(model, method), optimizer_of(model)
+    for number, batch in enumerate(loader(steps)):
+        losses = {task: loss / micro_batches for task, loss in model(**batch)["losses"].items()}
+        last = (number + 1) % micro_batches == 0
+        balancer.backward(losses, accumulate=not last)
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    return flat(model), balancer.state_dict()
+
+
+def assert_same(found, expected):
+    assert torch.allclose(found[0], expected[0], rtol=1e-4, atol=1e-6)
+    for name, tensor in expected[1].items():
+        assert torch.allclose(found[1][name].float(), tensor.float(), rtol=1e-4, atol=1e-6), name

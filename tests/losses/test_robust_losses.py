@@ -1,0 +1,220 @@
+"""The losses that follow the noise they see: equal to the plain ones where there is none, and right where there is."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss
+
+LOGITS = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+CLASSES = torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
+SOFT = torch.randn(12, 5, generator=torch.Generator().manual_seed(2)).softmax(1)
+MAPS = torch.randn(3, 5, 2, 2, generator=torch.Generator().manual_seed(3))
+MAP_CLASSES = torch.randint(5, (3, 2, 2), generator=torch.Generator().manual_seed(4))
+
+
+def gradient(loss, *arguments):
+    first = arguments[0].clone().requires_grad_()
+    value = loss(first, *arguments[1:])
+    (found,) = torch.autograd.grad(value.sum(), first)
+    return value.detach(), found
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({}, (LOGITS, CLASSES)),
+        ({"weight": torch.arange(1.0, 6.0)}, (LOGITS, CLASSES)),
+        ({"ignore_index": 2}, (LOGITS, CLASSES)),
+        ({"label_smoothing": 0.2, "weight": torch.arange(1.0, 6.0)}, (LOGITS, CLASSES)),
+        ({}, (LOGITS, SOFT)),
+        ({"ignore_index": 1}, (MAPS, MAP_CLASSES)),
+    ],
+)
+def test_at_strength_zero_it_is_the_plain_cross_entropy(options, arguments, reduction):
+    plain = gradient(nn.CrossEntropyLoss(**options, reduction=reduction), *arguments)
+    robust = gradient(RobustCrossEntropy(**options, reduction=reduction, strength=0), *arguments)
+    torch.testing.assert_close(robust, plain)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_at_strength_zero_it_is_the_plain_binary_cross_entropy(reduction):
+    options = {"weight": torch.rand(12, 5), "pos_weight": torch.arange(1.0, 6.0), "reduction": reduction}
+    arguments = (LOGITS, (LOGITS + 1 > 0).float())
+    torch.testing.assert_close(
+        gradient(RobustBCEWithLogits(**options, strength=0), *arguments),
+        gradient(nn.BCEWithLogitsLoss(**options), *arguments),
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_at_strength_zero_it_is_the_plain_squared_error(reduction):
+    arguments = (LOGITS, LOGITS.roll(1, 0))
+    found = gradient(RobustMSELoss(reduction, strength=0), *arguments)
+    torch.testing.assert_close(found, gradient(nn.MSELoss(reduction=reduction), *arguments))
+
+
+def test_the_loss_is_the_likelihood_of_noisy_labels():
+    found = RobustCrossEntropy(strength=0.3, reduction="none")(LOGITS, CLASSES)
+    probability = LOGITS.softmax(1).gather(1, CLASSES[:, None])[:, 0]
+    torch.testing.assert_close(found, -(0.7 * probability + 0.3 / 5).log())
+    two = torch.stack((torch.zeros(12), LOGITS[:, 0]), 1)
+    labels = CLASSES % 2
+    torch.testing.assert_close(
+        RobustBCEWithLogits(strength=0.3)(LOGITS[:, 0], labels.float()), RobustCrossEntropy(strength=0.3)(two, labels)
+    )
+
+
+@pytest.mark.parametrize("make", [RobustBCEWithLogits, RobustMSELoss])
+def test_labels_that_are_missing_do_not_count(make):
+    target = (LOGITS > 0).float()
+    holes = torch.rand(12, 5, generator=torch.Generator().manual_seed(5)) < 0.4
+    value, found = gradient(make(), LOGITS, target.masked_fill(holes, torch.nan))
+    assert found.isfinite().all()
+    assert (found[holes] == 0).all()
+    assert (found[~holes] != 0).all()
+    loss = make()
+    torch.testing.assert_close(loss(LOGITS, target, ~holes), value)
+    alone = make()
+    torch.testing.assert_close(alone(LOGITS[~holes], target[~holes]), value)
+    torch.testing.assert_close(loss.noise, alone.noise)
+
+
+def test_a_mask_is_an_ignored_index():
+    mask = CLASSES != 3
+    torch.testing.assert_close(
+        RobustCrossEntropy(strength=0)(LOGITS, CLASSES, mask), F.cross_entropy(LOGITS[mask], CLASSES[mask])
+    )
+    with pytest.raises(ValueError, match="class probabilities"):
+        RobustCrossEntropy()(LOGITS, SOFT, mask)
+
+
+def draw(noise, batches, classes=10, sharpness=6.0, seed=0):
+    """Logits of a good network, and labels of which a share is drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(batches):
+        truth = torch.randint(classes, (64,), generator=generator)
+        logits = torch.randn(64, classes, generator=generator) + sharpness * F.one_hot(truth, classes)
+        drawn = torch.randint(classes, (64,), generator=generator)
+        yield logits, torch.where(torch.rand(64, generator=generator) < noise, drawn, truth)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2, 0.5, 0.8])
+def test_the_noise_is_found(noise):
+    loss, binary = RobustCrossEntropy(), RobustBCEWithLogits()
+    for (logits, labels), (two, bits) in zip(draw(noise, 300), draw(noise, 300, classes=2), strict=True):
+        loss(logits, labels)
+        binary(two[:, 1] - two[:, 0], bits.float())
+    assert float(loss.noise) == pytest.approx(noise, abs=0.06)
+    assert float(binary.noise) == pytest.approx(noise, abs=0.08)
+
+
+def test_a_hard_task_is_not_a_noisy_one():
+    loss = RobustCrossEntropy()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        # Four samples of ten are easy, the others a guess among three classes.
+        truth = torch.randint(10, (64,), generator=generator)
+        easy = torch.rand(64, generator=generator) < 0.4
+        logits = torch.randn(64, 10, generator=generator) + 8.0 * F.one_hot(truth, 10)
+        guess = 3.0 * sum(F.one_hot((truth + shift) % 10, 10) for shift in (0, 1, 2))
+        guess = guess + 0.1 * torch.randn(64, 10, generator=generator)
+        loss(torch.where(easy[:, None], logits, guess), truth)
+    assert float(loss.noise) < 0.03
+
+
+def test_memorised_labels_are_forgotten_slowly():
+    loss = RobustCrossEntropy()
+    for logits, labels in draw(0.5, 200):
+        loss(logits, labels)
+    for logits, labels in draw(0.0, 50, seed=1):
+        loss(logits, labels)
+    assert 0.3 < float(loss.noise) < 0.5
+
+
+def outliers(noise, batches, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(batches):
+        truth = torch.randn(64, generator=generator)
+        target = truth + torch.where(torch.rand(64, generator=generator) < noise, 1.0, 0.0) * torch.randn(
+            64, generator=generator
+        )
+        yield truth + 0.1 * torch.randn(64, generator=generator), target
+
+
+def test_bad_targets_lose_their_gradient_and_the_value_stays_plain():
+    loss = RobustMSELoss(reduction="none")
+    for prediction, target in outliers(0.3, 300):
+        loss(prediction, target)
+    assert float(loss.noise) == pytest.approx(0.3 / 1.3, abs=0.06)
+    prediction, target = torch.zeros(2), torch.tensor([0.05, 1.5])
+    value, found = gradient(loss, prediction, target)
+    torch.testing.assert_close(value, target.square())
+    shares = found / (-2 * target)
+    # Bad targets are 0.23 of the variance: distrusted to 0.23^2 / (0.23^2 + 0.1^2).
+    assert shares[0] > 0.9
+    assert shares[1] == pytest.approx(0.16, abs=0.08)
+
+
+def test_small_residuals_are_not_noise():
+    loss = RobustMSELoss(reduction="none")
+    generator = torch.Generator().manual_seed(0)
+    for prediction, target in outliers(0.0, 300):
+        loss(prediction, target + 0.02 * torch.randn(64, generator=generator) ** 3)
+    _, found = gradient(loss, torch.zeros(1), torch.tensor([0.5]))
+    assert found.item() == pytest.approx(-1.0, abs=0.05)
+
+
+def test_rare_large_targets_that_can_be_predicted_are_not_noise():
+    loss = RobustMSELoss(reduction="none")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        target = torch.randn(64, generator=generator).mul(1.5).exp()
+        loss(0.6 * target, target)  # everything is seen, the large ones are not yet reached
+    _, found = gradient(loss, torch.zeros(1), torch.tensor([30.0]))
+    assert found.item() == pytest.approx(-60.0, rel=0.02)
+
+
+@pytest.mark.parametrize("make", [RobustCrossEntropy, RobustBCEWithLogits, RobustMSELoss])
+def test_evaluation_learns_nothing_and_a_state_goes_on(make):
+    batches = list(draw(0.5, 40)) if make is RobustCrossEntropy else list(outliers(0.5, 40))
+    if make is RobustBCEWithLogits:
+        batches = [(prediction, (target > 0).float()) for prediction, target in batches]
+    whole, first, second = make(), make(), make()
+    for batch in batches:
+        whole(*batch)
+    for batch in batches[:20]:
+        first(*batch)
+    second.load_state_dict(first.state_dict())
+    for batch in batches[20:]:
+        second(*batch)
+    before = {name: value.clone() for name, value in second.state_dict().items()}
+    second.eval()(*batches[0])
+    torch.testing.assert_close(second.state_dict(), before, rtol=0, atol=0)
+    torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [RobustCrossEntropy, RobustBCEWithLogits, RobustMSELoss])
+def test_batches_without_labels_and_extreme_outputs_leave_it_sane(make):
+    loss = make()
+    target = torch.full((4,), -100) if make is RobustCrossEntropy else torch.full((4,), torch.nan)
+    outputs = torch.randn(4, 3) if make is RobustCrossEntropy else torch.randn(4)
+    loss(outputs, target)
+    assert float(loss.noise) == 0
+    value, found = gradient(loss, outputs * 1e4, torch.zeros(4, dtype=target.dtype))
+    assert value.isfinite()
+    assert found.isfinite().all()
+    assert loss.noise.isfinite()
+
+
+@pytest.mark.parametrize("make", [RobustCrossEntropy, RobustBCEWithLogits, RobustMSELoss])
+def test_bad_arguments_are_named(make):
+    with pytest.raises(ValueError, match=r"strength must be .*found 1.5"):
+        make(strength=1.5)
+    if make is not RobustCrossEntropy:
+        with pytest.raises(ValueError, match="reduction must be"):
+            make(reduction="average")
+        with pytest.raises(ValueError, match=r"shape of the input, \[3\], found \[3, 1\]"):
+            make()(torch.zeros(3), torch.zeros(3, 1))

@@ -1,0 +1,46 @@
+"""Every option of every method says what it is for."""
+
+from dataclasses import dataclass, fields
+
+from typer.testing import CliRunner
+
+from cases import each
+from excessmtl.cli.app import app
+from excessmtl.methods import registry
+from excessmtl.methods.base import Rule
+from excessmtl.methods.documentation import options_of
+from excessmtl.methods.excess import rules
+
+RULES = {**{name: rule for name, rule in registry().items() if isinstance(rule, type)}, **rules()}
+
+
+@each("name", list(RULES))
+def test_every_option_has_a_type_a_default_and_a_line(name):
+    options = options_of(RULES[name])
+    assert [option.name for option in options] == [field.name for field in fields(RULES[name]) if field.init]
+    for option in options:
+        assert option.kind
+        assert option.default
+        assert option.meaning.endswith("."), f"{option.name} needs a docstring below its field"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["methods", *arguments], env={"COLUMNS": "200"})
+
+
+def test_the_command_lists_methods_and_their_options():
+    assert all(name in invoke().stdout for name in registry())
+    shown = invoke("excess").stdout
+    assert "How many of a task's first losses make up r0." in shown
+    assert "Literal['none', 'initial']" in shown
+    assert "no options of its own" in invoke("uniform").stdout
+    refused = invoke("nope")
+    assert refused.exit_code == 2
+    assert "unknown method 'nope'" in refused.stderr
+
+
+def test_a_rule_without_source_has_its_names_and_defaults():
+    made = {"Rule": Rule, "dataclass": dataclass}
+    exec("@dataclass(frozen=True)\nclass Mine(Rule):\n    power: float = 2.0", made)
+    (option,) = options_of(made["Mine"])
+    assert (option.name, option.default, option.meaning) == ("power", "2.0", "")

