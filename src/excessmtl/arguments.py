@@ -45,7 +45,7 @@ def ordered_losses(
         raise ValueError(f"{argument} must be a dict from task name to scalar tensor{matrix}, found {found}")
     _known(argument, losses, tasks)
     ordered = [losses.get(task) for task in tasks]
-    if all(loss is None for loss in ordered):
+    if not any(loss is not None for loss in ordered):
         raise ValueError(f"{argument} has no task in it; pass the loss of at least one of {list(tasks)}")
     for task, loss in zip(tasks, ordered, strict=True):
         if loss is None:
@@ -109,10 +109,9 @@ def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> T
 
 
 def _known(argument: str, mapping: Mapping[Any, Any], tasks: Sequence[str]) -> None:
-    known = set(tasks)
-    unknown = [name for name in mapping if name not in known]
-    if unknown:
-        raise ValueError(f"{argument} names unknown task {unknown[0]!r}; the tasks are {list(tasks)}")
+    if not set(mapping).issubset(tasks):
+        unknown = next(name for name in mapping if name not in tasks)
+        raise ValueError(f"{argument} names unknown task {unknown!r}; the tasks are {list(tasks)}")
 
 
 def _describe(value: Any) -> str:

@@ -8,20 +8,23 @@ from itertools import accumulate as running_sums
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from excessmtl import arguments
-from excessmtl.engine.checks import GraphChecks, explains_second_backward
+from excessmtl.engine.checks import GraphChecks
 from excessmtl.engine.delivery import deferred, deliver
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.observation import Observation, observe
+from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.engine.reasons import explain_second_backward
 from excessmtl.engine.reference import Engine
 from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
-from excessmtl.engine.shared import Shared, submodule
+from excessmtl.engine.shared import Shared
 from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
-from excessmtl.engine.tensors import autocast_disabled, flags, split_by_parameter
+from excessmtl.engine.tensors import autocast_disabled, filled, flags, split_by_parameter
 from excessmtl.engine.validation import validation_products
 from excessmtl.engines import EngineName, make_engine
 from excessmtl.left_out import Watch
@@ -99,6 +102,8 @@ class Balancer(nn.Module):
         self.heads: Heads = heads or rule.heads
         self.every, self.pool, self.streaming = every, pool, streaming
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
+        self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
+        """What `factor` was computed from last, and what it was."""
         self.protect, self._floors = arguments.floors(rule, protect, names)
         self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
         self.last_step: Step | None = None
@@ -113,7 +118,6 @@ class Balancer(nn.Module):
         self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
 
-    @explains_second_backward
     def backward(
         self,
         losses: Losses | Tensor,
@@ -144,17 +148,20 @@ class Balancer(nn.Module):
             validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
         """
-        call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        plan = self._plan(call, stacklevel=5)
-        gradients = self.engine.task_gradients(plan)
-        decide = partial(self._decide, call, self.heads, False)
-        outcome: Outcome = self.engine.evaluate(decide, gradients, plan, self._key(call))
-        del gradients  # before the trunk is passed: they may be large
-        deliver(outcome.parts or [], plan)
-        forget(plan.noted)
-        return self._commit(call, outcome)
+        try:
+            call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+            plan = self._plan(call, stacklevel=4)
+            gradients = self.engine.task_gradients(plan)
+            decide = partial(self._decide, call, self.heads, False)
+            outcome: Outcome = self.engine.evaluate(decide, gradients, plan, partial(self._key, call))
+            del gradients  # before the trunk is passed: they may be large
+            deliver(outcome.parts or [], plan)
+            forget(plan.noted)
+            return self._commit(call, outcome)
+        except RuntimeError as error:
+            explain_second_backward(error)
+            raise
 
-    @explains_second_backward
     def forward(
         self,
         losses: Losses | Tensor,
@@ -177,15 +184,19 @@ class Balancer(nn.Module):
         """
         if not self.training:
             return self._evaluate(losses, mask)
-        call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-        plan = self._plan(call, stacklevel=7)
-        gradients = self.engine.task_gradients(plan)
-        decide = partial(self._decide, call, "weighted", True)
-        outcome: Outcome = self.engine.evaluate(decide, gradients, plan, None)
-        assert outcome.value is not None
-        scalar = deferred(outcome.value, outcome.parts or [], plan)
-        self._commit(call, outcome)
-        return scalar
+        try:
+            call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
+            plan = self._plan(call, stacklevel=6)
+            gradients = self.engine.task_gradients(plan)
+            decide = partial(self._decide, call, "weighted", True)
+            outcome: Outcome = self.engine.evaluate(decide, gradients, plan, _no_key)
+            assert outcome.value is not None
+            scalar = deferred(outcome.value, outcome.parts or [], plan)
+            self._commit(call, outcome)
+            return scalar
+        except RuntimeError as error:
+            explain_second_backward(error)
+            raise
 
     def _evaluate(self, losses: Any, mask: Any) -> Tensor:
         """The sum of the losses with the weights last decided; a task without labels adds nothing."""
@@ -220,7 +231,9 @@ class Balancer(nn.Module):
         probe = self.rule.probe if self._estimating else Probe.LOSSES
         per_sample, takes_vectors = self.rule.per_sample, self.rule.takes_vectors
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
-        call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, self._reduction)
+        distributed = dist.is_available() and dist.is_initialized()
+        reduction = self._reduction if distributed else no_reduction
+        call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
         if self.rule.streams and self.streaming is not False:
             self._allow_streaming(call)
         return call
@@ -241,30 +254,38 @@ class Balancer(nn.Module):
             warnings.warn(
                 "the step before failed after the accumulators of some tasks had been updated, so these are a step "
                 "ahead; load the last saved state, or make the balancer with streaming=False",
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
-        self._checks.before(call, self.rule.name)
+        checked = len(self._checks.checked) == len(self.tasks) and not call.distributed
+        if not checked or call.probe in (Probe.SHARED, Probe.LAYER):
+            self._checks.before(call, self.rule.name)
         plan = self.engine.plan(call)
-        self._checks.after(plan, stacklevel)
+        if not (checked and plan.known):
+            self._checks.after(plan, stacklevel)
+        elif call.per_sample:
+            for one in plan.representations:
+                one.check_unchanged()
         return plan
 
     def _decide(self, call: Call, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
         """The whole step, given the gradients: what the rule decides, and the combined gradient. Changes nothing."""
-        stream = self.memory.random_stream()
+        memory = self.memory
+        stream = memory.random_stream()
         with autocast_disabled(gradients.values):
             decision, weights = self._ask_rule(call, gradients, stream)
             applied = self._multipliers(weights)
             parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
             if decision is not None and decision.direction is not None:
                 parts = self._along(decision.direction * self.factor, gradients, parts)
-        in_a_row = (self.memory.in_a_row + gradients.left_out).masked_fill(gradients.ok, 0)
+        zero = filled(0, len(self.tasks), applied.device)
+        in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.left_out)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
-        write = partial(self.memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
+        write = partial(memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
         if decision is not None:
             write = partial(write, decision.state, decision.weights, finish=decision.finish)
-        value = torch.where(gradients.ok, gradients.values * applied, 0).sum() if scalar else None
+        value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if scalar else None
         waiting = self._waiting(call, gradients) if call.accumulate else None
         return Outcome(parts, step, write, value, stream.used, waiting)
 
@@ -281,9 +302,9 @@ class Balancer(nn.Module):
             cross = validation_products(call, batches, self.rule.lookahead(self.state), ordered)
         seen = observe(batches, call, offsets=self._offsets, cross=cross, random_stream=stream)
         decision = self.rule.update(self.state, seen)
-        decision = replace(decision, weights=torch.where(seen.ok, decision.weights, self.weights).detach())
+        decided = torch.where(seen.ok, decision.weights, self.weights).detach()
         late = bool(pending) and not _held_back(call, gradients)
-        return decision, self.weights if late else decision.weights
+        return replace(decision, weights=decided), self.weights if late else decided
 
     def _combine(
         self, call: Call, gradients: TaskGradients, weights: Tensor, heads: Heads, gates: Any
@@ -320,17 +341,15 @@ class Balancer(nn.Module):
 
     def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor) -> Step:
         values, left_out = gradients.values, gradients.left_out
-        nothing = torch.full_like(values, torch.nan)
-        losses = torch.where(gradients.labelled, values, nothing)
+        nothing = filled(torch.nan, len(self.tasks), values.device)
+        losses = values if gradients.all_labelled else torch.where(gradients.labelled, values, nothing)
         if self._losses_so_far is not None:
             losses = _sum_of_known(self._losses_so_far, losses)
-        return Step.of(
-            self.tasks,
-            weights=torch.where(left_out, 0, weights),
-            losses=losses,
-            excess_risks=nothing if risks is None else torch.where(gradients.ok, risks, nothing),
-            left_out=torch.where(left_out, in_a_row, 0),
-        )
+        risks = nothing if risks is None else torch.where(gradients.ok, risks, nothing)
+        zero = filled(0, len(self.tasks), values.device)
+        # Where all tasks are labelled, those that are not left out take part, and nothing is counted for them.
+        counts = in_a_row if gradients.all_labelled else torch.where(left_out, in_a_row, zero)
+        return Step(self.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
 
     def _waiting(self, call: Call, gradients: TaskGradients) -> TaskGradients | None:
         """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
@@ -345,7 +364,7 @@ class Balancer(nn.Module):
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
         if call.reduction is not no_reduction and self._estimating and not call.accumulate:
-            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=5)
+            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=4)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
@@ -354,14 +373,16 @@ class Balancer(nn.Module):
                 self._pending.append(outcome.waiting)
         else:
             self._pending.clear()
-            memory.steps += 1
-        self._losses_so_far = outcome.step.losses if call.accumulate else None
-        self._interrupted = False
+            memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
+        if call.accumulate or self.accumulating:
+            self._losses_so_far = outcome.step.losses if call.accumulate else None
+        if self._interrupted:
+            self._interrupted = False
         return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:
         """Called with every step that has been taken, a replayed one too."""
-        self.last_step = step
+        self.__dict__["last_step"] = step
         self._watch.look(step)
         return step
 
@@ -434,7 +455,10 @@ class Balancer(nn.Module):
     @property
     def factor(self) -> float:
         """What `scale` multiplies the method's weights by."""
-        return factor(self.scale, self.rule.total(len(self.tasks)), len(self.tasks))
+        if self._factor[0] != self.scale or self._factor[1] is not self.tasks:
+            tasks = len(self.tasks)
+            self._factor = self.scale, self.tasks, factor(self.scale, self.rule.total(tasks), tasks)
+        return self._factor[2]
 
     @property
     def skipped(self) -> Tensor:
@@ -569,6 +593,10 @@ class Balancer(nn.Module):
         self.discard()
         self._interrupted = False
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _no_key() -> None:
+    """For steps that are not recorded."""
 
 
 def _held_back(call: Call, gradients: TaskGradients) -> bool:

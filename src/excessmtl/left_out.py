@@ -78,9 +78,10 @@ class Watch:
 
     def _judge(self, tasks: tuple[str, ...]) -> None:
         assert self._numbers is not None
-        _, losses, _, in_a_row = self._numbers
+        in_a_row = self._numbers[3]
         if not in_a_row.any():
             return
+        losses = self._numbers[1]
         took_part = (in_a_row == 0) & ~np.isnan(losses)
         if not took_part.any() and not self._told_all:
             self._told_all = True

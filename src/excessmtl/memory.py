@@ -99,21 +99,27 @@ class Memory(nn.Module):
 
         `finish`: changes state that is too large to exist twice.
         """
-        mine = self.state
-        addresses = {buffer.data_ptr() for buffer in mine.values()}
-        pairs = [(self.weights, weights)] if weights is not None else []
-        pairs += [(self.in_a_row, in_a_row)] if in_a_row is not None else []
-        for name, new in (state or {}).items():
-            if new is not mine[name]:
-                # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
-                pairs.append((mine[name], new.clone() if new.data_ptr() in addresses else new))
+        mine = self._buffers
+        targets: list[Any] = []
+        sources: list[Tensor] = []
+        for name, new in (("weights", weights), ("in_a_row", in_a_row)):
+            if new is not None:
+                targets.append(mine[name])
+                sources.append(new)
+        if state:
+            addresses = {mine[_PREFIX + name].data_ptr() for name in self._names}  # type: ignore[union-attr]
+            for name, new in state.items():
+                if new is not mine[_PREFIX + name]:
+                    # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
+                    targets.append(mine[_PREFIX + name])
+                    sources.append(new.clone() if new.data_ptr() in addresses else new)
         with torch.no_grad():
             if finish is not None:
                 finish()
             if left_out is not None:
                 self.skipped.add_(left_out)
-            if pairs:
-                copy_all([target for target, _ in pairs], [source for _, source in pairs])
+            if targets:
+                copy_all(targets, sources)
 
     def get_extra_state(self) -> Tensor:
         """What is not a buffer, as a tensor of bytes on the CPU."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from excessmtl.arguments import ordered_losses
 from excessmtl.engine import fsdp
-from excessmtl.engine.shared import parameters_in
+from excessmtl.engine.parts import parameters_in
 from excessmtl.solvers.min_norm import min_norm
 
 

@@ -7,7 +7,7 @@ import torch
 
 from excessmtl.cuda_graphs import recording as recording_module
 from excessmtl.cuda_graphs.recording import Recording, failure
-from excessmtl.engine.tensors import flags, index_of
+from excessmtl.engine.tensors import filled
 from replay_world import World, batches
 
 
@@ -54,13 +54,12 @@ def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
 
 def test_constants_that_are_forgotten_stay_with_the_recording(world):
     recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
-    everyone = flags((True, True, True), torch.device("cpu"))
-    assert any(constant is everyone for constant in recording.constants)
-    for number in range(300):
-        index_of((number,), torch.device("cpu"))
-        flags(tuple(digit == "1" for digit in f"{number:010b}"), torch.device("cpu"))
-    assert flags((True, True, True), torch.device("cpu")) is not everyone
-    assert any(constant is everyone for constant in recording.constants)
+    zeros = filled(0, 3, torch.device("cpu"))
+    assert any(constant is zeros for constant in recording.constants)
+    for number in range(1, 300):
+        filled(number, 3, torch.device("cpu"))
+    assert filled(0, 3, torch.device("cpu")) is not zeros
+    assert any(constant is zeros for constant in recording.constants)
 
 
 def test_a_recording_that_fails_half_way_leaves_no_trace(world):

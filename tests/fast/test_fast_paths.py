@@ -9,7 +9,8 @@ from torch import nn
 from engines import ENGINES
 from excessmtl.fast.batched import Stacked
 from excessmtl.fast.engine import FastEngine
-from excessmtl.fast.linear_heads import Factored, find_linear_layers
+from excessmtl.fast.find_linear import find_linear_layers
+from excessmtl.fast.linear_heads import Factored
 from excessmtl.fast.separate_heads import find_separate_heads
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
@@ -532,7 +533,7 @@ def test_leaves_of_half_precision_that_are_widened(method, dtype):
 
 def factored(left, right, sizes):
     columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
-    rows = [one.t() for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
+    rows = [one for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
     z = torch.zeros(len(left), right.shape[1])
     return Factored(z, columns, rows, sizes, [None] * len(sizes), z.dtype)
 

@@ -24,7 +24,7 @@ def way(request, monkeypatch):
     """Copied side by side, and left where autograd puts them; with the decisions as they are before being recorded."""
     make = all_maps_are_large if "maps" in request.param else FastEngine
     monkeypatch.setattr(models, "ENGINE", lambda: GraphedEngine(make()))
-    monkeypatch.setattr(engine_module, "can_record", lambda tensors: "recorded" in request.param)
+    monkeypatch.setattr(engine_module, "records_on", lambda device: "recorded" in request.param)
 
 
 class Alive(TorchDispatchMode):

@@ -18,6 +18,7 @@ from excessmtl.cuda_graphs.recording import WARM_UP, Recording, check_no_draws, 
 from excessmtl.cuda_graphs.results import Results
 from excessmtl.cuda_graphs.static_inputs import Arguments, StaticInputs
 from excessmtl.engine.plan import Call, Plan
+from excessmtl.engine.reference import Key
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.task_gradients import TaskGradients
 from excessmtl.fast.batched import BatchedHeads
@@ -78,16 +79,18 @@ class GraphedEngine:
         """Drop all recordings: the state they read has moved."""
         self.cache = GraphCache()
 
-    def evaluate(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Hashable) -> Outcome:
+    def evaluate(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Key) -> Outcome:
         """`function(gradients)`, from a recording where there is one."""
         heads = gradients.heads
-        if key is None or self.failed or not isinstance(heads, BatchedHeads) or gradients.reduced is not None:
+        if self.failed or not isinstance(heads, BatchedHeads) or gradients.reduced is not None:
+            return self._eagerly(function, gradients, plan, key)
+        if plan.second_backward or not records_on(heads.representation.stored.device) or (found := key()) is None:
             return self._eagerly(function, gradients, plan, key)
         tensors = _tensors(gradients, heads)
-        if plan.second_backward or not can_record(tensors):
+        if not can_record(tensors):
             return self._eagerly(function, gradients, plan, key)
         looks = [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors]
-        entry = self.cache.entry((key, settings(), _layout(gradients, heads), looks))
+        entry = self.cache.entry((found, settings(), _layout(gradients, heads), looks))
         if entry is None:
             return self._eagerly(function, gradients, plan, key)
         if entry.recorded is None and entry.taken >= WARM_UP:
@@ -98,7 +101,7 @@ class GraphedEngine:
         entry.taken += 1  # now: a batch that is refused is none that a recording could be made for
         return outcome
 
-    def _eagerly(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Hashable) -> Outcome:
+    def _eagerly(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Key) -> Outcome:
         outcome: Outcome = self.fast.evaluate(function, gradients, plan, key)
         return outcome
 
@@ -131,12 +134,14 @@ class GraphedEngine:
         return _RecordedDecision(inputs, decision, writing, targets)
 
 
+def records_on(device: torch.device) -> bool:
+    """Whether there are CUDA graphs on this device, and somebody else is not making one."""
+    return device.type == "cuda" and torch.version.hip is None and not torch.cuda.is_current_stream_capturing()
+
+
 def can_record(tensors: list[Tensor]) -> bool:
-    """On one CUDA device, not too much, and not inside somebody else's recording."""
-    device = tensors[0].device
-    if device.type != "cuda" or torch.version.hip is not None or torch.cuda.is_current_stream_capturing():
-        return False
-    return small_enough(tensors) and all(tensor.device == device for tensor in tensors)
+    """On one device, and not too much."""
+    return small_enough(tensors) and all(tensor.device == tensors[0].device for tensor in tensors)
 
 
 def small_enough(tensors: list[Tensor]) -> bool:

@@ -4,9 +4,7 @@ Most of this is looked for once per task, when the task first has a label: it vi
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -16,32 +14,16 @@ from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of,
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.private_torch import inside_join
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _REENTRANT = "CheckpointFunctionBackward"
 _DDP_OUTPUT = "_DDPSinkBackward"
-
-
-def explains_second_backward(step: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: autograd's advice about a graph that was freed, `retain_graph=True`, is of no use to a balancer."""
-
-    @wraps(step)
-    def explained(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return step(*args, **kwargs)
-        except RuntimeError as error:
-            if "backward through the graph a second time" not in str(error):
-                raise
-            raise ValueError(reasons.SECOND_BACKWARD) from error
-
-    return explained
 
 
 class GraphChecks:
     """Checks the plans of a balancer, and remembers what need not be checked again."""
 
     def __init__(self) -> None:
-        self._checked: set[str] = set()
+        self.checked: set[str] = set()
+        """Tasks whose graph has been checked."""
         self._warned = False
         self._joined = False
         """Whether DistributedDataParallel has put all outputs of the model behind one node of the graph."""
@@ -71,16 +53,16 @@ class GraphChecks:
                 _check_reached(plan)
                 _check_nothing_around(plan)
             _check_whole_model(plan, stacklevel)
-            self._checked.update(self._new_tasks(call))
+            self.checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
             warnings.warn(warning, stacklevel=stacklevel)
 
     def _new_tasks(self, call: Call) -> list[str]:
-        if len(self._checked) == len(call.tasks):
+        if len(self.checked) == len(call.tasks):
             return []
         pairs = zip(call.tasks, call.losses, strict=True)
-        return [task for task, loss in pairs if loss is not None and task not in self._checked]
+        return [task for task, loss in pairs if loss is not None and task not in self.checked]
 
 
 def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:

@@ -25,13 +25,13 @@ class Reach:
 
 
 _NOTHING = Reach()
-_LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 """The type of the nodes that add to `.grad` of a leaf."""
 
 
 def leaf_of(node: Node) -> Tensor | None:
     """The leaf at which the graph ends here, if it does."""
-    return node.variable if type(node) is _LEAF_NODE else None  # type: ignore[attr-defined]
+    return node.variable if type(node) is LEAF_NODE else None  # type: ignore[attr-defined]
 
 
 def _merged(parts: list[Reach]) -> Reach:

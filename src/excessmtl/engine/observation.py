@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.plan import Call, Probe
-from excessmtl.engine.tensors import split_by_parameter, total
+from excessmtl.engine.tensors import filled, split_by_parameter, total
 
 if TYPE_CHECKING:
     from excessmtl.engine.task_gradients import TaskGradients
@@ -39,8 +39,10 @@ class Gradients(Protocol):
     def tensors(self) -> Tensor:
         """[m, ...]"""
 
-    def times(self, matrix: Tensor) -> Tensor:
-        """[m, ..., columns]: every gradient times a matrix, in fp32."""
+    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """For gradients [m, samples, features], times the matrix, and z [samples, k], in fp32.
+
+        Both are sums over samples: [m, k, columns] of z' g, and [m, k] of z^2 |g|^2."""
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """[m, ...]: what the function makes of every gradient."""
@@ -68,7 +70,7 @@ class Samples:
     def counts(self, size: int) -> Tensor:
         """[m]: how many of the `size` samples of the batch carry a label."""
         if all(self.there) and all(mask is None for mask in self.labelled):
-            return self.z.new_full((len(self.there),), size, dtype=torch.float32)
+            return filled(size, len(self.there), self.z.device)
         every, none = (self.z.new_full((), count, dtype=torch.float32) for count in (size, 0))
         counts = []
         for there, mask in zip(self.there, self.labelled, strict=True):
@@ -182,7 +184,8 @@ def observe(
     if probe is Probe.LAYER:
         wanted = {id(parameter) for parameter in call.shared.layer}
         rows = tuple(row for row, p in zip(rows, latest.parameters, strict=True) if id(p) in wanted)
-    losses = total([torch.where(batch.ok, batch.values, 0) for batch in batches])
+    zero = filled(0, len(latest.values), latest.values.device)
+    losses = total([torch.where(batch.ok, batch.values, zero) for batch in batches])
     ok = latest.ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)
     metrics = call.metrics
     if reduction is not no_reduction:

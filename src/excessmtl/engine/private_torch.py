@@ -25,6 +25,9 @@ NAMES = {
     # Autograd calls a tensor's hooks when its gradient is computed and again when it is delivered.
     # https://github.com/pytorch/pytorch/issues/61519
     "Tensor._backward_hooks": "without it: hooks act twice",
+    # Hooks that run when a gradient has been added to a leaf's.
+    # https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_post_accumulate_grad_hook.html
+    "Tensor._post_accumulate_grad_hooks": "without it: gradients of heads take a backward pass",
     # Values that were overwritten in place. https://docs.pytorch.org/docs/stable/notes/autograd.html
     "Tensor._version": "without it: a representation that was overwritten is not noticed",
     # torch.vmap warns of operators that it loops over, which is still faster than one backward pass per task.
@@ -97,6 +100,7 @@ _queue_callback: Callable[..., None] | None = getattr(
     getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None
 )
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
+_HOOKS = attrgetter("_backward_hooks"), attrgetter("_post_accumulate_grad_hooks")
 _SIZES = "_input_metadata"
 _disable: Callable[..., Any] = getattr(torch, "_disable_dynamo", None) or torch.compiler.disable
 
@@ -146,6 +150,14 @@ def hooks_disabled(tensors: Iterable[Tensor | None]) -> Iterator[None]:
             hooks.update(items)
         for tensor, gradient in kept:
             tensor.grad = gradient
+
+
+def are_unwatched(leaves: Sequence[Tensor]) -> bool:
+    """Whether no hook of one of these leaves waits for its gradient; False where torch does not tell."""
+    try:
+        return not any(any(map(hooks, leaves)) for hooks in _HOOKS)
+    except AttributeError:
+        return False
 
 
 def version(tensor: Tensor) -> int | None:
@@ -198,6 +210,19 @@ def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     except AttributeError:
         return None
     return int(name == "AddmmBackward0"), left, right
+
+
+def applied_weights(nodes: Sequence[Node]) -> list[Tensor | None] | None:
+    """The right matrices of nodes that are known to be of `torch.addmm` or `torch.mm`; None where something differs.
+
+    Autograd's own error where one of them has been overwritten since.
+    """
+    try:
+        if any(getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1 for node in nodes):
+            return None
+        return [node._saved_mat2 for node in nodes]  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
 
 
 def has_hooks(tensor: Tensor | None) -> bool:

@@ -24,6 +24,12 @@ SECOND_BACKWARD = (
 _SAY_WHERE = "pass the representation as at=z, or mark it in the model by z = excessmtl.representation(z)"
 
 
+def explain_second_backward(error: RuntimeError) -> None:
+    """A ValueError where the graph was freed: autograd's advice, `retain_graph=True`, is of no use to a balancer."""
+    if "backward through the graph a second time" in str(error):
+        raise ValueError(SECOND_BACKWARD) from error
+
+
 def no_shared_parameter(call: "Call") -> str:
     """Why no loss reaches a shared parameter that wants a gradient."""
     shared = call.shared

@@ -10,6 +10,8 @@ from excessmtl.engine.task_gradients import TaskGradients
 T = TypeVar("T")
 Evaluate = Callable[[TaskGradients], T]
 """From the gradients of a batch to whatever is made of them; changes nothing else."""
+Key = Callable[[], Hashable]
+"""Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
 
 
 class Engine(Protocol):
@@ -21,8 +23,8 @@ class Engine(Protocol):
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""
 
-    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Hashable) -> Any:
-        """`function(gradients)`. `key`: equal for steps in which the function does the same operations."""
+    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
+        """`function(gradients)`."""
 
     def forget(self) -> None:
         """Drop whatever depends on where the balancer's state is in memory."""
@@ -39,7 +41,7 @@ class ReferenceEngine:
         """The gradients of every task."""
         return per_task_gradients(plan)
 
-    def evaluate(self, function: Evaluate[T], gradients: TaskGradients, plan: Plan, key: Hashable) -> T:
+    def evaluate(self, function: Evaluate[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
         """`function(gradients)`."""
         return function(gradients)
 

@@ -216,11 +216,16 @@ class TaskGradients:
             return torch.stack([loss if loss.ndim == 0 else loss.reshape(()) for loss in given]).float()
 
     @cached_property
+    def all_labelled(self) -> bool:
+        """Whether a loss was given for every task, without a mask."""
+        return all(self.there) and all(mask is None for mask in self.masks)
+
+    @cached_property
     def labelled(self) -> Tensor:
         """[m] bool: a loss was given and, where there is a mask, it lets a sample through."""
         device = self.values.device
         there = flags(self.there, device)
-        if all(mask is None for mask in self.masks):
+        if self.all_labelled or all(mask is None for mask in self.masks):
             return there
         true = torch.ones((), dtype=torch.bool, device=device)
         return there & torch.stack([true if mask is None else mask.to(device).any() for mask in self.masks])
@@ -248,13 +253,13 @@ class TaskGradients:
     @cached_property
     def ok(self) -> Tensor:
         """[m] bool: the task takes part in this step."""
-        ok = self.labelled & self.finite
+        ok = self.finite if self.all_labelled else self.labelled & self.finite
         return ok if self.overflow is None else ok & ~self.overflow
 
     @cached_property
     def left_out(self) -> Tensor:
         """[m] bool: labelled, and yet without a part in this step because something about the task is not finite."""
-        left_out = self.labelled ^ self.ok  # who is ok is labelled
+        left_out = ~self.ok if self.all_labelled else self.labelled ^ self.ok  # who is ok is labelled
         if self.overflow is None:
             return left_out
         return left_out & (~self.overflow | ~is_finite(self.values))  # not the task's fault, unless its loss is bad

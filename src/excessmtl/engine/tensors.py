@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 P = ParamSpec("P")
+_LARGEST = 2.0**64
+"""The square of all fp32 numbers below it is finite."""
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _users: dict[int, list[Tensor]] = {}
 """Lists that collect the constants in use, by id. For all threads: those of autograd use constants too."""
@@ -20,11 +22,11 @@ def is_finite(values: Tensor) -> Tensor:
 
 
 def usable(magnitudes: Tensor) -> Tensor:
-    """Bool: neither inf nor NaN, and not so large that its square is.
+    """Bool, for fp32 numbers that are not negative: not NaN, nor so large that the square is infinite.
 
     A loss or gradient beyond 1e19 is as useless as an infinite one: methods multiply gradients with each other.
     """
-    return is_finite(magnitudes * magnitudes)
+    return magnitudes < _LARGEST
 
 
 def magnitude(values: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
@@ -112,6 +114,12 @@ def constants_in_use() -> Iterator[list[Tensor]]:
 def index_of(places: tuple[int, ...], device: torch.device) -> Tensor:
     """An index tensor for these places."""
     return torch.tensor(places, device="cpu").to(device)
+
+
+@cached_constant
+def filled(value: float, size: int, device: torch.device) -> Tensor:
+    """[size] fp32: the value everywhere."""
+    return torch.full((size,), value, dtype=torch.float32, device=device)
 
 
 @cached_constant

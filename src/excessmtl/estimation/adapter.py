@@ -109,8 +109,8 @@ class Adapter:
         # One product projects z and puts the 1 beside it. What is not finite is a sample without a label, see below.
         z = torch.addmm(_last(self.width, device), batch.z.float(), _beside_one(features, self.width, seed, device))
         z = z.nan_to_num(0, 0, 0)
-        dz = batch.gradients.times(_narrowed(features, self.width, seed + _STREAM, device))
-        return z.T @ dz, dz.square().sum(-1) @ z.square(), batch.counts(_enough(size))
+        first, second = batch.gradients.times_samples(z, _narrowed(features, self.width, seed + _STREAM, device))
+        return first, second, batch.counts(_enough(size))
 
     def _little(self, z: Tensor) -> bool:
         """Whether products of [samples, positions, features], and their sketches, can be had for all tasks at once."""

@@ -66,8 +66,7 @@ def moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:
 
 def pair_signal(moments: Moments) -> Tensor:
     """U summed over k: [m, width + 1]. Needs two samples; without them the value means nothing."""
-    count = moments.count.unsqueeze(1).clamp(min=2)
-    return (moments.power - moments.second) * (count / (count - 1))
+    return (moments.power - moments.second) / (1 - moments.count.reciprocal()).unsqueeze(1)
 
 
 def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
@@ -75,7 +74,7 @@ def reducible_share(signal: Tensor, noise: Tensor, damping: float) -> Tensor:
 
     `damping`: share of the mean of F added to each coordinate. Coordinates that were never used do not count.
     """
-    used = (noise > 0).sum(1, keepdim=True, dtype=noise.dtype).clamp(min=1)
+    used: Tensor = torch.linalg.vector_norm(noise, 0, dim=1, keepdim=True)  # how many are not zero
     damped = torch.addcdiv(noise, noise.sum(1, keepdim=True), used, value=damping)
-    # Where nothing was used there is no signal either: zero over something.
-    return (signal / damped.clamp(min=torch.finfo(damped.dtype).tiny)).sum(1).clamp(0, 1)
+    # Where nothing was used there is no signal either: zero over zero.
+    return (signal / damped).sum(1).nan_to_num(0).clamp(0, 1)

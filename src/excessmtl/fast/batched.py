@@ -60,6 +60,14 @@ class AtRepresentation(ABC):
         found: Tensor = self.tensors.float() @ matrix
         return found
 
+    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """For gradients [m, samples, features], times the matrix, and z [samples, k], in fp32.
+
+        Both are sums over samples: [m, k, columns] of z' g, and [m, k] of z^2 |g|^2.
+        """
+        projected = self.times(matrix)
+        return z.T @ projected, projected.square().sum(-1) @ z.square()
+
     def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """[m, ...]: what the function makes of every gradient."""
         return torch.stack([function(one) for one in self.one_by_one()])
@@ -72,6 +80,10 @@ class AtRepresentation(ABC):
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for leaves whose gradients are known from those at z, times `own` [m] (None: 1)."""
         return []
+
+    def own_gradients(self) -> list[tuple[int, Tensor, Tensor]]:
+        """(task, leaf, gradient) for these leaves, where several tasks may share one."""
+        return self.leaf_gradients(None)
 
     def statistics(self) -> "AtRepresentation":
         """What rules look at, in memory that nobody else overwrites."""
@@ -252,7 +264,8 @@ class BatchedHeads:
     def own(self) -> Pairs:
         """Per task: (leaf, gradient) for the leaves outside `shared`."""
         pairs: Pairs = [[] for _ in self.there]
-        for task, leaf, gradient in self._leaf_gradients(None):
+        found = [*self.at_z.own_gradients(), *(one for group in self.groups for one in group.weighted(None))]
+        for task, leaf, gradient in found:
             pairs[task].append((leaf, gradient))
         return pairs
 

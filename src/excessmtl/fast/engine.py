@@ -1,7 +1,7 @@
 """The fast engine: the first way that applies to a step's graph is taken, and the reference where none does."""
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,22 +12,27 @@ from excessmtl.engine import fsdp
 from excessmtl.engine.per_task import ParameterRows, per_task_gradients
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.plan import plan as reference_plan
+from excessmtl.engine.reference import Key
+from excessmtl.engine.representation import FindRepresentation, given
 from excessmtl.engine.task_gradients import HeadGradients, TaskGradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
+from excessmtl.fast.find_linear import find_linear_layers
+from excessmtl.fast.kinds import Kinds, has_node_hooks
 from excessmtl.fast.large_maps import LargeMaps, is_large
-from excessmtl.fast.linear_heads import backward_to_outputs, find_linear_layers, has_node_hooks, release_linear_layers
+from excessmtl.fast.linear_heads import release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
+from excessmtl.fast.one_head import find_one_head
 from excessmtl.fast.selection import Selected, through_selection
 from excessmtl.fast.separate_heads import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
 
-WAYS = frozenset({"linear heads", "large maps", "separate heads", "selection", "losses only"})
+WAYS = frozenset({"linear heads", "one head", "large maps", "separate heads", "selection", "losses only"})
+_Found = tuple[SeparateHeads, Any]
+"""The heads, and `LinearHeads`, `OneHead` or None."""
 _SELECTION_TRIES = 3
 """Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
-_HOOK_CHECKS = 2
-"""Steps in which hooks on the nodes of linear heads are looked for: whoever has them has them from the beginning."""
 
 
 class FastEngine:
@@ -47,25 +52,20 @@ class FastEngine:
     ) -> None:
         self.thresholds, self.ways = thresholds or Thresholds(), ways
         self.trunk = Trunk(tasks_at_once, self.thresholds)
-        self._hook_checks = _HOOK_CHECKS
+        self._kinds = Kinds()
         self._selections_tried = 0
         """In how many steps selected positions were looked for in vain since they were last found."""
         self._last_losses: list[weakref.ref[Tensor]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last_losses": []}
+        return {**self.__dict__, "_last_losses": [], "_kinds": Kinds()}
 
     def plan(self, call: Call) -> Plan:
         """Separate heads where the graph has them, else the plan of the reference."""
-        heads = None
         if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
-            heads = self._find_heads(call)
-        if heads is not None and call.probe is not Probe.SHARED:
-            return SeparatePlan(call, overlap=False, second_backward=fsdp.in_use(), heads=heads)
-        if heads is not None:
-            trunk = graph_below(heads.representation, call.shared.ids)
-            if trunk is not None:
-                return SeparatePlan(call, at_parameters=call.parameters, heads=heads, trunk=trunk)
+            separate = self._separate_plan(call)
+            if separate is not None:
+                return separate
         if call.must_stream:
             raise ValueError(
                 "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
@@ -73,13 +73,44 @@ class FastEngine:
             )
         return reference_plan(call)
 
-    def _find_heads(self, call: Call) -> SeparateHeads | None:
-        find, shared = call.find_representation, call.shared.ids
+    def _separate_plan(self, call: Call) -> SeparatePlan | None:
+        """The plan where the graph has separate heads: of a kind that is known, or searched."""
+        find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
         if find is None:
             return None
+        sharded = fsdp.in_use()
+        found: _Found | None = None if sharded else self._kinds.find(call.losses, shared, find)
+        known = found is not None and self._can_deliver(found[0], call)
+        if not known:
+            found = self._search(call, shared, find, sharded)
+        if found is None:
+            return None
+        heads, linear = found
+        if call.probe is not Probe.SHARED:
+            return SeparatePlan(call, (), False, (), sharded, known, heads, linear)
+        trunk = graph_below(heads.representation, shared)
+        if trunk is None:
+            return None
+        return SeparatePlan(call, (), True, call.parameters, False, known, heads, linear, trunk)
+
+    def _search(self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool) -> _Found | None:
+        heads = self._find_heads(call, shared, find, sharded)
+        if heads is None:
+            one = find_one_head(call.losses, shared, find) if "one head" in self.ways and not sharded else None
+            return None if one is None or has_node_hooks(one[1].nodes) else one
+        linear = find_linear_layers(heads) if "linear heads" in self.ways and not sharded else None
+        if linear is not None and has_node_hooks(linear.nodes):
+            self.ways, linear = self.ways - {"linear heads"}, None
+        if not sharded:
+            self._kinds.note(call.losses, (heads, linear), shared, find)
+        return heads, linear
+
+    def _find_heads(
+        self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool
+    ) -> SeparateHeads | None:
         if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and call.takes_vectors:
             self._selections_tried += 1
-            heads = None if fsdp.in_use() else find_separate_heads(call.losses, shared, through_selection(find))
+            heads = None if sharded else find_separate_heads(call.losses, shared, through_selection(find))
             if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, call):
                 self._selections_tried = 0
                 return heads
@@ -87,8 +118,9 @@ class FastEngine:
 
     def _can_deliver(self, heads: SeparateHeads, call: Call) -> bool:
         """Whether one selection serves all tasks, or each has its own and the trunk is passed once."""
-        once = len(heads.representation.edges) == 1
-        return once or (call.probe is not Probe.SHARED and heads.own_edges is not None)
+        if not isinstance(heads.representation, Selected) or len(heads.representation.edges) == 1:
+            return True
+        return call.probe is not Probe.SHARED and heads.own_edges is not None
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""
@@ -100,7 +132,7 @@ class FastEngine:
         heads, at_z = self._backward_heads(plan)
         return self._backward_trunk(plan, heads, at_z) if plan.at_parameters else _task_gradients(plan, heads)
 
-    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Hashable) -> Any:
+    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
         """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
         outcome = function(gradients)
         return function(per_task_gradients(replace(plan, overlap=True))) if outcome.parts is None else outcome
@@ -114,16 +146,9 @@ class FastEngine:
         z = heads.representation.stored
         at_z: AtRepresentation
         self._release_last_losses()
-        layers = None
-        if "linear heads" in self.ways and not plan.second_backward:
-            layers = find_linear_layers(heads)
-        if layers is not None and self._hook_checks:
-            self._hook_checks -= 1
-            if has_node_hooks(layers):
-                self.ways, layers = self.ways - {"linear heads"}, None
-        if layers is not None:
+        if plan.linear is not None:
             self._last_losses = [weakref.ref(loss) for loss in call.losses if loss is not None]
-            at_z, leaves = backward_to_outputs(call.losses, heads, layers)
+            at_z, leaves = plan.linear.backward(call.losses, z)
         else:
             rows_wanted = call.probe is Probe.SHARED or (call.probe is Probe.REPRESENTATION and not call.per_sample)
             may_be_large = "large maps" in self.ways and not plan.second_backward and not rows_wanted

@@ -6,23 +6,24 @@ is never multiplied out. One product of matrices gives the weighted sum over all
 weights. Autograd would take two products per layer. Autocast may change the types of z, weight and bias on the way.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
-from excessmtl.engine.tensors import index_of, zero_unless
+from excessmtl.engine.private_torch import (
+    applied_weights,
+    hooks_disabled,
+    release_saved,
+)
+from excessmtl.engine.tensors import filled, index_of
 from excessmtl.fast.batched import AtRepresentation
-from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, by_task, gradients_from
-
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16)
-"""Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
+from excessmtl.fast.separate_heads import Losses, Pairs, by_task, gradients_from
 
 
 class Linear(NamedTuple):
@@ -33,87 +34,77 @@ class Linear(NamedTuple):
     """[outputs, features]"""
     bias: Tensor | None
     applied: Tensor
-    """[features, outputs]: the weight as it was applied."""
-
-    @property
-    def outputs(self) -> int:
-        """How many it has."""
-        return self.applied.shape[1]
+    """[outputs, features]: the weight as it was applied. The weight itself, unless it was cast on the way."""
 
 
-def find_linear_layers(heads: SeparateHeads) -> list[Linear | None] | None:
-    """The layer by which each task (None: a missing one) takes z; None where some task takes it in another way."""
-    z = heads.representation.stored
-    if z.ndim != 2:
-        return None
-    found = [_layer(above, heads) for above in heads.entries]
-    if any(above and layer is None for above, layer in zip(heads.entries, found, strict=True)):
-        return None
-    layers = [layer for layer in found if layer is not None]
-    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
-    if any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
-        return None
-    samples, features = z.shape
-    few = sum(layer.outputs for layer in layers) * (samples + features) <= len(layers) * samples * features
-    return found if few and len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) == 1 else None
+@dataclass(frozen=True)
+class LinearHeads:
+    """The layers by which tasks take z."""
 
+    nodes: list[Node]
+    """Of the layers there are, in the order of the tasks."""
+    applied: list[Tensor]
+    """Their weights as they were applied: [outputs, features]."""
+    pairs: Sequence[tuple[Tensor, Tensor | None] | None]
+    """Per task: weight and bias; None where the task is missing."""
+    others: list[list[Tensor]]
+    """Per task: its leaves that are not of the layer."""
+    sizes: tuple[int, ...]
+    """Per task: the outputs of its layer; 0 where the task is missing."""
+    dtype: torch.dtype
+    """In which everything is computed: the wider of that of the weights and that in which they were applied."""
+    cast: bool
+    """Whether the weights were cast before they were applied."""
 
-def _layer(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
-    if len(above) != 1:
-        return None
-    ((node, positions),) = above.items()
-    repeated = heads.repeated
-    if node not in repeated and is_cast(node) and node in heads.users:
-        node, position = heads.users[node]
-        positions = [position]
-    if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
-        return None
-    place, taken, applied = found
-    if taken is None or applied is None:  # not saved: the other one wants no gradient
-        return None
-    # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
-    own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
-    if has_hooks(applied) or has_hooks(applied._base) or (not own and has_hooks(taken)):
-        return None
-    inputs = [child for child, _ in node.next_functions]
-    transposed = inputs[place + 1]
-    if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
-        return None
-    weight = _parameter(transposed.next_functions[0][0], repeated)
-    if weight is None or weight.shape != applied.shape[::-1]:
-        return None
-    if place == 0 or inputs[0] is None:
-        return Linear(node, weight, None, applied)
-    bias = _parameter(inputs[0], repeated)
-    fits = bias is not None and bias.shape == (applied.shape[1],) and bias.dtype == weight.dtype
-    return Linear(node, weight, bias, applied) if fits else None
+    @classmethod
+    def of(cls, found: Sequence[Linear | None], leaves: Sequence[Sequence[Tensor]]) -> "LinearHeads":
+        """`found`, `leaves`: per task, the layer and all leaves."""
+        layers = [layer for layer in found if layer is not None]
+        known = {id(leaf) for layer in layers for leaf in (layer.weight, layer.bias)}
+        return cls(
+            [layer.node for layer in layers],
+            [layer.applied for layer in layers],
+            [None if layer is None else (layer.weight, layer.bias) for layer in found],
+            [[leaf for leaf in own if id(leaf) not in known] for own in leaves],
+            tuple([0 if layer is None else layer.applied.shape[0] for layer in found]),
+            torch.promote_types(layers[0].weight.dtype, layers[0].applied.dtype),
+            any(layer.applied is not layer.weight for layer in layers),
+        )
 
+    def copy(self) -> "LinearHeads":
+        """The same with a list of nodes of its own, and the weights in place of what they were cast to."""
+        weights = [pair[0] for pair in self.pairs if pair is not None]
+        return replace(self, nodes=[*self.nodes], applied=weights)
 
-def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
-    """The leaf at which the graph ends here, if it is an ordinary one that serves nothing else."""
-    if node is not None and node not in repeated and is_cast(node):
-        node = node.next_functions[0][0]
-    leaf = None if node is None or node in repeated else leaf_of(node)
-    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) else None
+    def at(self, nodes: list[Node]) -> "LinearHeads | None":
+        """The same in another step, where the layers have these nodes; None where they do something else there.
 
+        Autograd's own error where a weight has been overwritten since.
+        """
+        found = applied_weights(nodes)
+        if found is None:
+            return None
+        applied = self.applied
+        if self.cast:
+            applied = [one.t() for one in found if one is not None]
+        return LinearHeads(nodes, applied, self.pairs, self.others, self.sizes, self.dtype, self.cast)
 
-def has_node_hooks(layers: Sequence[Linear | None]) -> bool:
-    """Whether a user has put a hook on the node of one of the layers, which this way would not call.
+    def worth_it(self, z: Tensor) -> bool:
+        """Whether the factors have fewer entries than the gradients at z."""
+        samples, features = z.shape
+        return sum(self.sizes) * (samples + features) <= len(self.applied) * samples * features
 
-    Autograd has no list of them, but the handle of a new hook refers to all hooks of its node.
-    """
-    for layer in layers:
-        for register in () if layer is None else (layer.node.register_hook, layer.node.register_prehook):
-            handle = register(_nothing)
-            hooks = handle.hooks_dict_ref()
-            handle.remove()
-            if hooks:
-                return True
-    return False
-
-
-def _nothing(*gradients: Any) -> None:
-    return None
+    def backward(self, losses: Losses, z: Tensor) -> tuple["Factored", Pairs]:
+        """The gradients at z as factors, and those at leaves that the factors do not know."""
+        others = [leaf for own in self.others for leaf in own]
+        with hooks_disabled(others) if others else nullcontext():
+            # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
+            found = gradients_from(losses, [*[GradientEdge(node, 0) for node in self.nodes], *others])
+        remaining = iter(found)
+        arrived = [None if pair is None else next(remaining) for pair in self.pairs]
+        leaves = [None if one is None else pair for pair, one in zip(self.pairs, arrived, strict=True)]
+        factored = Factored(z, arrived, self.applied, self.sizes, leaves, self.dtype)
+        return factored, by_task(self.others, found[len(self.nodes) :])
 
 
 def release_linear_layers(losses: Sequence[Tensor]) -> None:
@@ -130,22 +121,6 @@ def release_linear_layers(losses: Sequence[Tensor]) -> None:
                 stack.append(child)
 
 
-def backward_to_outputs(
-    losses: Losses, heads: SeparateHeads, layers: Sequence[Linear | None]
-) -> tuple["Factored", Pairs]:
-    """The gradients at z as factors, and those at leaves that the factors do not know."""
-    present = [layer for layer in layers if layer is not None]
-    known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
-    leaves = [[leaf for leaf in own if id(leaf) not in known] for own in heads.leaves]
-    above = [leaf for own in leaves for leaf in own]
-    with hooks_disabled(above):
-        # Autograd does not pass the layers themselves, so what is found includes the hooks on their outputs.
-        found = gradients_from(losses, [*(GradientEdge(layer.node, 0) for layer in present), *above])
-    remaining = iter(found)
-    arrived = [None if layer is None else next(remaining) for layer in layers]
-    return Factored.of(heads.representation.stored, layers, arrived), by_task(leaves, found[len(present) :])
-
-
 @dataclass
 class Factored(AtRepresentation):
     """Gradients at z through linear layers, and at the layers' weights and biases."""
@@ -155,26 +130,15 @@ class Factored(AtRepresentation):
     arrived: Sequence[Tensor | None]
     """Per task: [samples, outputs], what arrived at the output of its layer; None where nothing did."""
     applied: Sequence[Tensor]
-    """Of the layers there are: [features, outputs], the weight as it was applied."""
+    """Of the layers there are: [outputs, features], the weight as it was applied."""
     sizes: tuple[int, ...]
     """Outputs of each task's layer; 0 where the task is missing."""
     leaves: Sequence[tuple[Tensor, Tensor | None] | None]
     """Weight and bias of each task's layer; None where there is none, or no gradient arrived."""
     dtype: torch.dtype
     """In which everything is computed: the wider of that of the weights and that in which they were applied."""
-    ok: Tensor | None = None
-    """[m] bool: which tasks count, once that is known."""
-
-    @classmethod
-    def of(cls, z: Tensor, layers: Sequence[Linear | None], arrived: Sequence[Tensor | None]) -> "Factored":
-        """The factors of these layers."""
-        pairs = list(zip(layers, arrived, strict=True))
-        leaves = [None if layer is None or one is None else (layer.weight, layer.bias) for layer, one in pairs]
-        present = [layer for layer in layers if layer is not None]
-        applied = [layer.applied for layer in present]
-        dtype = torch.promote_types(present[0].weight.dtype, applied[0].dtype)
-        sizes = tuple([0 if layer is None else layer.outputs for layer in layers])
-        return cls(z, arrived, applied, sizes, leaves, dtype)
+    _rows: Tensor | None = field(default=None, init=False)
+    """[outputs of all layers, 1] bool: which of them count, once that is known."""
 
     @cached_property
     def left(self) -> Tensor:
@@ -187,7 +151,7 @@ class Factored(AtRepresentation):
     def right(self) -> Tensor:
         """[outputs of all layers, features]: the weights as they were applied."""
         with torch.no_grad():
-            return torch.cat([one.t() for one in self.applied]).to(self.dtype)
+            return torch.cat([*self.applied]).to(self.dtype)
 
     @property
     def stored(self) -> list[Tensor]:
@@ -211,25 +175,34 @@ class Factored(AtRepresentation):
         owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
         return index_of(owners, self.left.device)
 
+    @property
+    def _zero(self) -> Tensor:
+        return filled(0, 1, self.z.device).to(self.dtype)
+
+    @cached_property
+    def _single(self) -> bool:
+        """Whether every task has one output."""
+        return set(self.sizes) == {1}
+
     def _per_output(self, values: Tensor) -> Tensor:
         """[m] -> [outputs of all layers]"""
-        return values if set(self.sizes) == {1} else values[self._owners]
+        return values if self._single else values[self._owners]
 
     def magnitudes(self) -> Tensor:
         """[m]; a bound on the norms of all that is multiplied here: factors that are finite may still overflow."""
         norm: Callable[..., Tensor] = torch.linalg.vector_norm
         # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
         each = (norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self.z))).float()
-        if set(self.sizes) == {1}:
+        if self._single:
             return each
         return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
 
     def zero_unless(self, ok: Tensor) -> None:
         """Set both factors to zero for the tasks that are not `ok`: zero times NaN is NaN."""
         mine = self._per_output(ok)
-        zero_unless(mine, self.left)
-        zero_unless(mine.unsqueeze(1), self.right)
-        self.ok = ok
+        self._rows = mine.unsqueeze(1)
+        self.left = torch.where(mine, self.left, self._zero)
+        self.right = torch.where(self._rows, self.right, self._zero)
 
     def combined(self, weights: Tensor) -> Tensor:
         """The weighted sum: one product, of the size of one layer, however many tasks there are."""
@@ -244,25 +217,42 @@ class Factored(AtRepresentation):
         """[m, samples, columns]: every gradient times a matrix, in fp32."""
         return _multiplied(self.left.float(), self.right.float() @ matrix, self.sizes)
 
+    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """The sums over samples. Where tasks have one output each, no gradient of a sample is multiplied out."""
+        if not self._single:
+            return super().times_samples(z, matrix)
+        left, right = self.left.float().t(), self.right.float() @ matrix
+        first = (left @ z).unsqueeze(2) * right.unsqueeze(1)
+        return first, (left.square() @ z.square()) * right.square().sum(1, keepdim=True)
+
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for the layers' weights and biases, times `own` [m] (None: 1)."""
-        left = self.left if own is None else self.left * self._per_output(own.to(self.dtype))
-        at_weights, at_biases = left.t() @ self.z.to(self.dtype), left.sum(0)
-        if self.ok is not None:  # it may be z that is not finite
-            zero_unless(self._per_output(self.ok).unsqueeze(1), at_weights)
+        at_weights, at_biases = self.at_layers(own)
+        dtype = next((pair[0].dtype for pair in self.leaves if pair is not None), self.dtype)
+        if dtype != self.dtype:
+            at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
         found: list[tuple[int, Tensor, Tensor]] = []
-        split = [gradients.split_with_sizes(self.sizes) for gradients in (at_weights, at_biases)]
+        split = at_weights.split_with_sizes(self.sizes), at_biases.split_with_sizes(self.sizes)
         for task, (pair, at_weight, at_bias) in enumerate(zip(self.leaves, *split, strict=True)):
             if pair is not None:
-                found.append((task, pair[0], at_weight.to(pair[0].dtype)))
-                if pair[1] is not None:
-                    found.append((task, pair[1], at_bias.to(pair[1].dtype)))
+                weight, bias = pair
+                found.append((task, weight, at_weight))
+                if bias is not None:
+                    found.append((task, bias, at_bias))
         return found
+
+    def at_layers(self, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[outputs of all layers, features] and [outputs of all layers]: the gradients of weights and biases."""
+        left = self.left if own is None else self.left * self._per_output(own.to(self.dtype))
+        at_weights = left.t() @ self.z.to(self.dtype)
+        if self._rows is not None:  # it may be z that is not finite
+            at_weights = torch.where(self._rows, at_weights, self._zero)
+        return at_weights, left.sum(0)
 
     def statistics(self) -> "Factored":
         """The two factors, which are copies, and nothing that holds the graph or the weights."""
         nothing = [None] * len(self.sizes)
-        kept = replace(self, arrived=nothing, applied=(), leaves=nothing)
+        kept = Factored(self.z, nothing, (), self.sizes, nothing, self.dtype)
         kept.left, kept.right = self.left, self.right
         return kept
 

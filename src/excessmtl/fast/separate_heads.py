@@ -38,6 +38,8 @@ class SeparateHeads:
     """Nodes to which several edges lead."""
     users: dict[Node, tuple[Node, int]]
     """The node above each node, and which of its inputs it is; of several, the one found first."""
+    unhooked: Set[int] = frozenset()
+    """The ids of leaves whose nodes have no hooks, as far as that is known."""
 
     @cached_property
     def own_edges(self) -> dict[Node | None, int] | None:
@@ -56,6 +58,8 @@ class SeparatePlan(Plan):
     """A plan for separate heads; `at_parameters` are all shared parameters, or none."""
 
     heads: SeparateHeads | None = None
+    linear: Any = None
+    """The `LinearHeads` or the `OneHead`, where all tasks take z by a linear layer."""
     trunk: Any = None
     """The `TrunkGraph`, where its gradients are computed for every task."""
     separate_heads: ClassVar[bool] = True
@@ -79,7 +83,13 @@ class SeparatePlan(Plan):
     def own_leaves(self) -> list[Tensor]:
         """All leaves outside `shared` that a loss reaches."""
         assert self.heads is not None
-        return [leaf for own in self.heads.leaves for leaf in own]
+        return list({id(leaf): leaf for own in self.heads.leaves for leaf in own}.values())
+
+    @property
+    def unhooked(self) -> Set[int]:
+        """The ids of the heads' leaves, where hooks on their nodes were looked for and not found."""
+        assert self.heads is not None
+        return self.heads.unhooked
 
     @property
     def noted(self) -> list[Representation]:
@@ -208,6 +218,8 @@ def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
 
 def by_task(leaves: Sequence[Sequence[Tensor]], gradients: Sequence[Tensor | None]) -> Pairs:
     """Leaves with their gradients, without those that no gradient reached."""
+    if not gradients:
+        return [[] for _ in leaves]
     remaining = iter(gradients)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in leaves]
     return [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import arriving_shape
+from excessmtl.engine.private_torch import arriving_shape, linear_layer
 from excessmtl.losses.missing_labels import masked_mean
 
 
@@ -60,6 +60,8 @@ def _drop_nan_gradients(node: Node, labelled: Tensor) -> None:
         parts = entries.unbind(1) if stacked else [entries] * len(children)
         for child, part in zip(children, parts, strict=True):
             if child is None or child in seen or leaf_of(child) is not None or arriving_shape(child) != part.shape:
+                continue
+            if linear_layer(child) is not None:  # not entry by entry
                 continue
             seen.add(child)
             stack.append((child, part))

@@ -1,0 +1,171 @@
+"""One linear layer for all tasks, with an output for each: `nn.Linear(features, tasks)`.
+
+Applies where every loss reaches z through that layer alone, and each output serves one task. Either a task takes its
+column, `outputs[:, task]`, as `losses.by_task` does. Or the losses are the columns of a matrix that was computed entry
+by entry. One backward pass from all losses to the outputs then has the gradient of each task in its column.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node
+
+from excessmtl.engine.graph import leaf_of
+from excessmtl.engine.private_torch import arriving_shape, is_cast, linear_layer, selection
+from excessmtl.engine.representation import FindRepresentation
+from excessmtl.fast.find_linear import fits, layer_above
+from excessmtl.fast.linear_heads import Factored, Linear
+from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, gradients_from
+
+_ENTRY_BY_ENTRY = frozenset(
+    f"{name}Backward0"
+    for name in (
+        *("Abs", "Add", "Div", "Exp", "Log", "Log1P", "MaskedFill", "Mul", "Neg", "Pow", "Sigmoid", "Softplus", "Sub"),
+        *("Tanh", "ToCopy", "Where", "MseLoss", "HuberLoss", "SmoothL1Loss"),
+        *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
+    )
+)
+"""Nodes whose gradient at an entry depends on the same entry of what arrives, where the shapes are equal."""
+_Columns = tuple[Node, list[int | None]]
+"""The layer's node, and the column of each task (None: a missing one)."""
+
+
+@dataclass(frozen=True)
+class OneHead:
+    """The layer. Its outputs are those of the tasks, in their order."""
+
+    layer: Linear
+    tasks: int
+
+    @property
+    def nodes(self) -> list[Node]:
+        """That of the layer."""
+        return [self.layer.node]
+
+    def backward(self, losses: Losses, z: Tensor) -> tuple["OneHeadGradients", Pairs]:
+        """The gradients at z as factors; there are no leaves that the factors do not know."""
+        (arrived,) = gradients_from(losses, [GradientEdge(self.layer.node, 0)])
+        _, weight, bias, applied = self.layer
+        dtype = torch.promote_types(weight.dtype, applied.dtype)
+        found = OneHeadGradients(z, [arrived], [applied], (1,) * self.tasks, [(weight, bias)], dtype)
+        return found, [[] for _ in losses]
+
+
+@dataclass
+class OneHeadGradients(Factored):
+    """The same factors as of one layer per task. `arrived`, `applied` and `leaves` are those of the one layer."""
+
+    def __post_init__(self) -> None:
+        (arrived,), (applied,) = self.arrived, self.applied
+        found = self.z.new_zeros(len(self.z), len(applied)) if arrived is None else arrived
+        self.left, self.right = found.to(self.dtype), applied.detach().to(self.dtype)
+
+    def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
+        """The gradient of the whole layer, as of the first task."""
+        ((weight, bias),) = self.leaves  # type: ignore[misc]
+        at_weight, at_bias = self.at_layers(own)
+        found = [(0, weight, at_weight.to(weight.dtype))]
+        return found if bias is None else [*found, (0, bias, at_bias.to(bias.dtype))]
+
+    def own_gradients(self) -> list[tuple[int, Tensor, Tensor]]:
+        """(task, leaf, gradient): zero but for the task's own row."""
+        each = torch.eye(len(self.sizes), device=self.z.device)
+        found = [(leaf, gradient) for _, leaf, gradient in self.leaf_gradients(None)]
+        return [
+            (task, leaf, gradient * row.view(-1, *(1 for _ in gradient.shape[1:])).to(gradient.dtype))
+            for task, row in enumerate(each)
+            for leaf, gradient in found
+        ]
+
+
+def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> tuple[SeparateHeads, OneHead] | None:
+    """The layer, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
+    found = _columns_of_matrix(losses) or _columns_taken(losses, find)
+    if found is None:
+        return None
+    node, columns = found
+    if any(column not in (None, task) for task, column in enumerate(columns)):
+        return None
+    for place, (child, output) in enumerate(node.next_functions):
+        taker, position, users = node, place, {}
+        if child is not None and is_cast(child):
+            taker, position, users = child, 0, {child: (node, place)}
+            child, output = child.next_functions[0]
+        z = None if child is None else find(child, output)
+        if z is None:
+            continue
+        entries: list[dict[Node, list[int]]] = [{} if loss is None else {taker: [position]} for loss in losses]
+        heads = SeparateHeads(z, entries, [], set(), users)
+        layer = layer_above({taker: [position]}, heads)
+        if layer is None or len(layer.applied) != len(losses) or not fits(z.stored, [layer]):
+            return None
+        leaves = [leaf for leaf in (layer.weight, layer.bias) if leaf is not None]
+        if any(id(leaf) in shared for leaf in leaves):
+            return None
+        heads.leaves = [[] if loss is None else leaves for loss in losses]
+        return heads, OneHead(layer, len(losses))
+    return None
+
+
+def _columns_taken(losses: Losses, find: FindRepresentation) -> _Columns | None:
+    """Where every task selects one column of a linear layer's output, and tasks meet nowhere above it."""
+    owner: dict[Node, int] = {}
+    layer: Node | None = None
+    columns: list[int | None] = []
+    for task, loss in enumerate(losses):
+        columns.append(None)
+        if loss is None:
+            continue
+        if loss.grad_fn is None or loss.grad_fn in owner:
+            return None
+        owner[loss.grad_fn], stack = task, [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            where, below = selection(node), node.next_functions[0][0] if node.next_functions else None
+            if where is not None and below is not None and linear_layer(below) is not None:
+                if where[0] != 1 or layer not in (None, below) or columns[task] not in (None, where[1]):
+                    return None
+                layer, columns[task] = below, where[1]
+                continue
+            for child, output in node.next_functions:
+                if child is None or owner.get(child) == task:
+                    continue
+                if child in owner or leaf_of(child) is not None or find(child, output) is not None:
+                    return None
+                owner[child] = task
+                stack.append(child)
+        if columns[task] is None:
+            return None
+    return None if layer is None else (layer, columns)
+
+
+def _columns_of_matrix(losses: Losses) -> _Columns | None:
+    """Where the losses are the means over the columns of a matrix, which a layer's outputs gave entry by entry."""
+    top = losses[0].grad_fn if losses[0] is not None else None
+    if top is None or type(top).__name__ != "UnbindBackward0":
+        return None
+    if any(loss is None or loss.grad_fn is not top or loss.output_nr != task for task, loss in enumerate(losses)):
+        return None
+    layer: Node | None = None
+    stack: list[Any] = [top.next_functions[0][0]]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        shape = None if node is None else arriving_shape(node)
+        if shape is None or not 1 <= len(shape) <= 2 or shape[-1] != len(losses):
+            return None
+        if len(shape) == 2 and linear_layer(node) is not None:
+            if layer not in (None, node):
+                return None
+            layer = node
+            continue
+        over_samples = type(node).__name__ == "SumBackward1" and tuple(getattr(node, "_saved_dim", ())) == (0,)
+        if not over_samples and type(node).__name__ not in _ENTRY_BY_ENTRY:
+            return None
+        below = [child for child, _ in node.next_functions if child is not None and child not in seen]
+        seen.update(below)
+        stack.extend(below)
+    return None if layer is None else (layer, list(range(len(losses))))

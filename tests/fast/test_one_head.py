@@ -1,0 +1,153 @@
+"""One linear layer for all tasks: recognised, and the same as one backward pass per task."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    l1_loss,
+    log_softmax,
+    mse_loss,
+)
+
+import excessmtl
+from excessmtl.engine.reference import ReferenceEngine
+from excessmtl.fast.engine import WAYS, FastEngine
+from models import DEVICE, PAPER, ROBUST, UNIFORM, Method
+
+FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]
+METHODS = [ROBUST, UNIFORM, PAPER, Method("mgda", {"probe": "representation"}), Method("graddrop")]
+
+
+def matrix_of(loss):
+    return lambda outputs, targets: (loss(outputs, targets, reduction="none"), {})
+
+
+def by_task(outputs, targets):
+    losses, mask = excessmtl.losses.by_task(outputs, targets, TASKS)
+    return losses, {"mask": mask}
+
+
+def columns(outputs, targets):
+    return {task: mse_loss(outputs[:, i], targets[:, i].nan_to_num(0)) for i, task in enumerate(TASKS)}, {}
+
+
+def one_missing(outputs, targets):
+    losses, options = columns(outputs, targets)
+    return {**losses, "b": None}, options
+
+
+def own_formula(outputs, targets):
+    return (outputs.sigmoid() - targets.nan_to_num(0)).square() * 2 + outputs.abs() / 3, {}
+
+
+def infinite(outputs, targets):
+    losses, options = columns(outputs, targets)
+    return {**losses, "c": losses["c"] * torch.inf}, options
+
+
+RECOGNISED = {
+    "mse": matrix_of(mse_loss),
+    "l1": matrix_of(l1_loss),
+    "huber": matrix_of(huber_loss),
+    "bce": matrix_of(
+        lambda outputs, targets, reduction: binary_cross_entropy_with_logits(
+            outputs, targets.sigmoid(), reduction=reduction
+        )
+    ),
+    "own formula": own_formula,
+    "by_task": by_task,
+    "columns": columns,
+    "one missing": one_missing,
+    "infinite": infinite,
+}
+
+
+def across(outputs, targets):
+    return -log_softmax(outputs, 1) * targets.nan_to_num(0), {}
+
+
+def centred(outputs, targets):
+    return mse_loss(outputs - outputs.mean(1, keepdim=True), targets, reduction="none"), {}
+
+
+def turned(outputs, targets):
+    losses, options = columns(outputs.flip(1), targets)
+    return losses, options
+
+
+def one_column_for_two(outputs, targets):
+    losses, options = columns(outputs, targets)
+    return {**losses, "b": losses["b"] + outputs[:, 0].square().mean()}, options
+
+
+OTHERS = {"across": across, "centred": centred, "turned": turned, "one column for two": one_column_for_two}
+
+
+class Looking(FastEngine):
+    """Remembers whether the tasks were taken for separate ones."""
+
+    def plan(self, call):
+        plan = super().plan(call)
+        self.separate = plan.separate_heads
+        return plan
+
+
+def run(method, engine, make, holes=False, bias=True, steps=4, accumulate=False, **options):
+    torch.manual_seed(0)
+    trunk, head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS), bias=bias)
+    model = nn.ModuleList([trunk, head]).to(DEVICE)
+    balancer = method.create(trunk, tasks=TASKS, engine=engine, **options)
+    found = []
+    for step in range(steps):
+        x, targets = torch.randn(BATCH, FEATURES, device=DEVICE), torch.randn(BATCH, len(TASKS), device=DEVICE)
+        if holes:
+            targets = targets.masked_fill(torch.rand_like(targets) < 0.3, torch.nan)
+        losses, arguments = make(head(trunk(x)), targets)
+        if step % 2 == 0:
+            model.zero_grad()
+        balancer.backward(losses, accumulate=accumulate and step % 2 == 0, **arguments)
+        found += [[one.grad.clone() for one in model.parameters() if one.grad is not None], balancer.last_step.numbers]
+    return found
+
+
+def assert_same(method, make, **options):
+    engine = Looking()
+    found = run(method, engine, make, **options)
+    wanted = run(method, ReferenceEngine(), make, **options)
+    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=1e-6, equal_nan=True)
+    return engine.separate
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_one_backward_pass_gives_what_one_per_task_gives(method, name):
+    assert assert_same(method, RECOGNISED[name], holes=name in ("mse", "by_task"), bias=name != "l1")
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_micro_batches(method):
+    assert assert_same(method, RECOGNISED["by_task"], holes=True, accumulate=True)
+
+
+@pytest.mark.parametrize("heads", ["weighted", "unweighted"])
+def test_either_weighting_of_the_layer(heads):
+    assert assert_same(ROBUST, RECOGNISED["mse"], heads=heads)
+
+
+@pytest.mark.filterwarnings("ignore:2 parameters outside shared")
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_mixes_columns_is_not_taken_for_it(name):
+    assert not assert_same(ROBUST, OTHERS[name])
+
+
+def test_it_is_one_of_the_ways():
+    assert not run_separate(WAYS - {"one head"})
+    assert run_separate(WAYS)
+
+
+def run_separate(ways):
+    engine = Looking(ways=ways)
+    run(UNIFORM, engine, columns, steps=1)
+    return engine.separate

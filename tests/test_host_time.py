@@ -1,0 +1,54 @@
+"""What a default step takes on the host: how many files it enters, and that nothing grows with the trunk's depth."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from models import DEVICE
+
+SOURCE = str(Path(excessmtl.__file__).parent)
+TASKS = list("abcdefg")
+
+
+def entered(layers):
+    """The calls of our functions in one step after a few, by file; calls of functions without a file do not count."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(layers)]
+    trunk = nn.Sequential(*blocks).to(DEVICE)
+    heads = {task: nn.Linear(32, 1, device=DEVICE) for task in TASKS}
+    balancer = excessmtl.create("excess", tasks=TASKS, shared=trunk)
+    x = torch.randn(64, 32, device=DEVICE)
+
+    def losses():
+        z = trunk(x)
+        return {task: mse_loss(head(z), x[:, :1]) for task, head in heads.items()}
+
+    for _ in range(5):  # kinds of graphs become known, and recordings are made
+        balancer.backward(losses())
+    calls, last = Counter(), losses()
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(SOURCE):
+            calls[frame.f_code.co_filename] += 1
+
+    sys.setprofile(note)
+    try:
+        balancer.backward(last)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_default_step_enters_few_files():
+    found = entered(layers=2)
+    assert len(found) <= 22, sorted(found)
+    assert found.total() <= 300
+
+
+def test_no_call_grows_with_the_depth_of_the_trunk():
+    assert entered(layers=3) == entered(layers=30)
