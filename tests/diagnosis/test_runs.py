@@ -65,9 +65,11 @@ def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
     assert all(float(row["label"]) == labels[int(row["sample"])] for row in found)
 
 
-def test_the_table_of_a_run(finished):
-    result = invoke(finished)
+def test_the_table_of_a_run_and_the_file_for_the_report(finished):
+    result = invoke(finished, "--save")
     assert result.exit_code == 0
+    kept = json.loads((finished / "diagnosis.json").read_text())["tasks"]
+    assert [(task["task"], len(task["suspects"])) for task in kept] == [(name, 20) for name in TARGETS]
     assert [line.split()[0] for line in result.stdout.splitlines()[:4]] == ["task", *TARGETS]
 
 

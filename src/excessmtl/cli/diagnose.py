@@ -18,8 +18,9 @@ def diagnose(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
     suspects: Annotated[
-        Path | None, typer.Option(help="CSV file for the labels that are most likely to be wrong, task by task.")
+        Path | None, typer.Option(help="CSV file for all labels, those most likely to be wrong first, task by task.")
     ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
 ) -> None:
     """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
 
@@ -33,6 +34,10 @@ def diagnose(
     report = diagnose_run(run)
     if suspects is not None:
         write_whole(suspects, _as_csv(report).encode())
+    if save:
+        from excessmtl.reports.diagnoses import save as keep
+
+        keep(report, run)
     if json:
         print(json_format.dumps(report.to_dict()["tasks"], indent=2, allow_nan=False))
         return
