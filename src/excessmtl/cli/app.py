@@ -7,6 +7,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.bench import bench
+from excessmtl.cli.crossval import crossval
 from excessmtl.cli.diagnose import diagnose
 from excessmtl.cli.errors import errors, plain_errors
 from excessmtl.cli.report import report
@@ -25,6 +26,7 @@ data_app = typer.Typer(help="Data sets: which there are, fetching one, where it 
 app.add_typer(data_app, name="data")
 app.command()(plain_errors(train))
 app.command()(plain_errors(reproduce))
+app.command()(plain_errors(crossval, interrupted="finished folds are kept, the same command goes on"))
 app.command()(plain_errors(diagnose, interrupted="nothing was written"))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))

@@ -26,18 +26,29 @@ def diagnose(
 
     The validation labels are disturbed like the training labels, with draws of their own.
     """
-    from excessmtl.files import write_whole
     from excessmtl.training.held_out import diagnose_run
 
-    if suspects is not None and suspects.is_dir():
-        raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    check_file(suspects)
     report = diagnose_run(run)
-    if suspects is not None:
-        write_whole(suspects, _as_csv(report).encode())
     if save:
         from excessmtl.reports.diagnoses import save as keep
 
         keep(report, run)
+    show(report, json, suspects)
+
+
+def check_file(suspects: Path | None) -> None:
+    """Before anything takes its time."""
+    if suspects is not None and suspects.is_dir():
+        raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+
+
+def show(report: "Report", json: bool, suspects: Path | None) -> None:
+    """Print a report as a table or as JSON, and write the ranked labels."""
+    from excessmtl.files import write_whole
+
+    if suspects is not None:
+        write_whole(suspects, _as_csv(report).encode())
     if json:
         print(json_format.dumps(report.to_dict()["tasks"], indent=2, allow_nan=False))
         return
