@@ -26,12 +26,13 @@ class World:
 
     name: str
     benchmark: str
-    epochs: int
+    epochs: int | None = None
+    """None: the benchmark's own."""
     kinds: tuple[str, ...] = ("symmetric",)
+    levels: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     options: Mapping[str, Any] = field(default_factory=dict)
     data: str | None = None
-    hard: bool = False
-    """Whether it is trained without noise only, to see that hard tasks are not called noisy."""
+    title: str = ""
 
 
 @dataclass(frozen=True)

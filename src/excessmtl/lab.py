@@ -26,6 +26,7 @@ from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.sweeps.phases import run_study
 from excessmtl.sweeps.study import expand
 from excessmtl.training.config import RunConfig
+from excessmtl.training.crossval import cross_validate
 from excessmtl.training.held_out import diagnose_run, trained
 from excessmtl.training.loop import Run
 from excessmtl.training.progress import Watcher
@@ -51,6 +52,7 @@ __all__ = [
     "binary",
     "classification",
     "collect",
+    "crossval",
     "depth",
     "diagnose",
     "load",
@@ -164,6 +166,27 @@ def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
     name, needs the object again.
     """
     return trained(Path(run), benchmark)[0]
+
+
+def crossval(
+    benchmark: Benchmark | str,
+    method: str = "excess",
+    *,
+    out: Path | str,
+    folds: int = 5,
+    watcher: Watcher | None = None,
+    **settings: Any,
+) -> Report:
+    """Which labels of the *training* data are bad: every sample is predicted by a network that has not seen it.
+
+    Trains `folds` networks, each on all tasks, and keeps their runs and `predictions.npz` in `out`; what is finished is
+    not trained again. Samples in the report are numbered as in `benchmark.train`. `settings` are those of `train`.
+    """
+    made = benchmark if isinstance(benchmark, Benchmark) else None
+    if made is not None:
+        check_benchmark(made)
+    name = benchmark if isinstance(benchmark, str) else benchmark.name
+    return cross_validate(RunConfig(name, method, **settings), Path(out), folds, made, watcher)
 
 
 def diagnose(run: Path | str, benchmark: Benchmark | None = None) -> Report:

@@ -110,6 +110,16 @@ def test_thin_evidence_is_said():
     assert str(found).count("\n") == 14
 
 
+def test_labels_and_probabilities_for_other_tools():
+    logits, labels = classes(0.3)
+    report = of({"a": (logits, np.where(labels == 3, -1, labels)), "b": numbers(0.0)})
+    found, probabilities = report.out_of_sample("a")
+    assert found.tolist() == labels[labels != 3].tolist()
+    assert probabilities == pytest.approx(torch.tensor(logits[labels != 3]).softmax(1).numpy())
+    with pytest.raises(ValueError, match="is a regression"):
+        report.out_of_sample("b")
+
+
 def test_tensors_probabilities_and_missing_labels_change_nothing():
     logits, labels = classes(0.3)
     missing = np.arange(1000) % 4 == 0

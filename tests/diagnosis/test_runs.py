@@ -65,9 +65,11 @@ def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
     assert all(float(row["label"]) == labels[int(row["sample"])] for row in found)
 
 
-def test_the_table_of_a_run(finished):
-    result = invoke(finished)
+def test_the_table_of_a_run_and_the_file_for_the_report(finished):
+    result = invoke(finished, "--save")
     assert result.exit_code == 0
+    kept = json.loads((finished / "diagnosis.json").read_text())["tasks"]
+    assert [(task["task"], len(task["suspects"])) for task in kept] == [(name, 20) for name in TARGETS]
     assert [line.split()[0] for line in result.stdout.splitlines()[:4]] == ["task", *TARGETS]
 
 
@@ -111,3 +113,39 @@ def test_what_cannot_be_diagnosed_is_one_sentence(finished, tmp_path):
         result = invoke(*words)
         assert result.exit_code == 2
         assert sentence in result.stderr
+
+
+def test_crossval_predicts_every_training_sample_by_a_network_that_has_not_seen_it(tmp_path):
+    path = table(tmp_path / "table.csv", 1200)
+    words = ["crossval", path, "--targets", "churn,group", "--noise", "0.4", "--noisy-tasks", "group", "--epochs", "6"]
+    words += ["--folds", "2", "--device", "cpu", "--json", "--out", tmp_path / "out", "--suspects", tmp_path / "s.csv"]
+    result = runner.invoke(app, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+    config = RunConfig(path, "excess", benchmark_options={"targets": ["churn", "group"]})
+    clean = load_benchmark(config).train.targets
+    with np.load(tmp_path / "out" / "predictions.npz") as kept:
+        assert kept["group/predictions"].shape == (len(clean["group"]), 5)
+        noisy = kept["group/targets"]
+        assert kept["churn/targets"].ravel().tolist() == clean["churn"].ravel().tolist()
+        # In the order of the training samples: the noise is on a share of them, and the network sees through it.
+        assert (noisy != clean["group"].numpy()).mean() == pytest.approx(0.4 * 4 / 5, abs=0.05)
+        assert (kept["group/predictions"].argmax(1) == clean["group"].numpy()).mean() > 0.7
+    tasks = {task["task"]: task for task in json.loads(result.stdout)}
+    low, high = tasks["group"]["noise_rate_interval"]
+    assert low <= 0.4 <= high
+    assert tasks["churn"]["verdict"] == "clean"
+    with (tmp_path / "s.csv").open() as file:
+        worst = [int(row["sample"]) for row in csv.DictReader(file) if row["task"] == "group"][:60]
+    assert (noisy[worst] != clean["group"].numpy()[worst]).mean() > 0.8
+    other = runner.invoke(app, [*map(str, words), "--noise", "0.2"])
+    assert other.exit_code == 2
+    assert "was started with" in other.stderr
+
+
+@pytest.mark.parametrize(("folds", "sentence"), [(1, "at least 2, found 1"), (90, "take fewer folds")])
+def test_folds_that_do_not_fit(tmp_path, folds, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        lab.crossval(
+            table(tmp_path / "t.csv", 100), out=tmp_path / "o", folds=folds, benchmark_options={"targets": ["churn"]}
+        )
+    assert not (tmp_path / "o").exists()

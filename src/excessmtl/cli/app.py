@@ -7,6 +7,7 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.cli.bench import bench
+from excessmtl.cli.crossval import crossval
 from excessmtl.cli.diagnose import diagnose
 from excessmtl.cli.errors import errors, plain_errors
 from excessmtl.cli.methods import methods
@@ -29,6 +30,7 @@ app.command()(
     plain_errors(train, interrupted="the last finished epoch is kept, the same command with --resume goes on")
 )
 app.command()(plain_errors(reproduce, interrupted="finished runs are kept, the same command goes on with the rest"))
+app.command()(plain_errors(crossval, interrupted="finished folds are kept, the same command goes on"))
 app.command()(plain_errors(diagnose, interrupted="nothing was written"))
 app.command()(plain_errors(report, interrupted="nothing was written"))
 app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))

@@ -18,19 +18,35 @@ def diagnose(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
     suspects: Annotated[
-        Path | None, typer.Option(help="CSV file for the labels that are most likely to be wrong, task by task.")
+        Path | None, typer.Option(help="CSV file for all labels, those most likely to be wrong first, task by task.")
     ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
 ) -> None:
     """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
 
     The validation labels are disturbed like the training labels, with draws of their own.
     """
-    from excessmtl.files import write_whole
     from excessmtl.training.held_out import diagnose_run
 
+    check_file(suspects)
+    report = diagnose_run(run)
+    if save:
+        from excessmtl.reports.diagnoses import save as keep
+
+        keep(report, run)
+    show(report, json, suspects)
+
+
+def check_file(suspects: Path | None) -> None:
+    """Before anything takes its time."""
     if suspects is not None and suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
-    report = diagnose_run(run)
+
+
+def show(report: "Report", json: bool, suspects: Path | None) -> None:
+    """Print a report as a table or as JSON, and write the ranked labels."""
+    from excessmtl.files import write_whole
+
     if suspects is not None:
         write_whole(suspects, _as_csv(report).encode())
     if json:

@@ -105,9 +105,9 @@ def train(
     values = {field.name: context.params[field.name] for field in fields(RunConfig) if field.name in context.params}
     values |= {
         "noisy_tasks": None if noisy_tasks is None else tuple(names_in(noisy_tasks)),
-        "optimiser_options": _pairs("--optimiser-option", optimiser_option) or None,
-        "options": _pairs("--option", option),
-        "benchmark_options": _pairs("--benchmark-option", benchmark_option) | _of_a_table(targets, kind),
+        "optimiser_options": pairs("--optimiser-option", optimiser_option) or None,
+        "options": pairs("--option", option),
+        "benchmark_options": pairs("--benchmark-option", benchmark_option) | of_a_table(targets, kind),
     }
     config = RunConfig(**values)
     place = _default_folder(config, resume) if out is None else out
@@ -126,7 +126,7 @@ def train(
     console.print(f"run folder: {place}", soft_wrap=True)
 
 
-def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
+def pairs(argument: str, values: list[str]) -> dict[str, Any]:
     """`k=v` options, values read as YAML (numbers, booleans, lists)."""
     pairs = {}
     for value in values:
@@ -140,7 +140,7 @@ def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
     return pairs
 
 
-def _of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
+def of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
     """The options of a CSV file; a column may be called anything."""
     kinds = {}
     for value in kind:

@@ -5,28 +5,59 @@ import math
 import numpy as np
 
 from excessmtl.diagnosis import confidence_curve, temperature
-from excessmtl.diagnosis.inputs import HeldOut
+from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import Level, level_of, weights_of
 
 
-def noise_level(task: HeldOut) -> Level:
-    """The noise rate of a task.
+class Readings:
+    """Both readings of a task.
 
-    Both readings predict in how many samples of a confidence label and prediction differ. They are averaged with
-    Akaike's weights of these predictions: where calibrated probabilities explain the disagreements (hard tasks,
-    symmetric noise), they count; where they do not (pair flips), the curve does.
+    Both predict in how many samples of a confidence label and prediction differ. They are averaged with Akaike's
+    weights of these predictions: where calibrated probabilities explain the disagreements (hard tasks, symmetric
+    noise), they count; where they do not (pair flips), the curve does.
     """
-    classes = task.predictions.shape[1]
-    bins = confidence_curve.Bins(task)
-    curve = confidence_curve.likelihood(bins, classes)
-    fitted = temperature.fit(task)
-    sure = temperature.calibrated(task, fitted.sharpness).max(1)
-    differs = bins.sums(1 - fitted.rate / classes - (1 - fitted.rate) * sure) / bins.total
-    lead = (float(curve.max()) - confidence_curve.PARAMETERS) - (
-        float(bins.likelihood(differs)) - temperature.PARAMETERS
-    )
-    share = 1 / (1 + math.exp(min(max(lead, -50.0), 50.0)))
-    return level_of(share * weights_of(fitted.likelihood) + (1 - share) * weights_of(curve))
+
+    def __init__(self, task: HeldOut) -> None:
+        self.task, self.classes = task, task.predictions.shape[1]
+        self.bins = confidence_curve.Bins(task)
+        self.curve = confidence_curve.fit(self.bins, self.classes)
+        self.fitted = temperature.fit(task)
+        self.probabilities = temperature.calibrated(task, self.fitted.sharpness)
+        rate = self.fitted.rate
+        differs = 1 - rate / self.classes - (1 - rate) * self.probabilities.max(1)
+        explained = self.bins.likelihood(self.bins.sums(differs) / self.bins.total)
+        lead = float(self.curve.likelihood.max() - explained) - confidence_curve.PARAMETERS + temperature.PARAMETERS
+        self.share = 1 / (1 + math.exp(min(max(lead, -50.0), 50.0)))
+        """Weight of the calibrated probabilities."""
+
+    @property
+    def level(self) -> Level:
+        """The noise rate."""
+        likely = weights_of(self.fitted.likelihood)
+        return level_of(self.share * likely + (1 - self.share) * weights_of(self.curve.likelihood))
+
+    @property
+    def own(self) -> Array:
+        """[n] the calibrated probability of each label."""
+        found: Array = self.probabilities[np.arange(self.task.samples), self.task.targets.astype(np.int64)]
+        return found
+
+    @property
+    def bad(self) -> Array:
+        """[n] the probability that a label is bad."""
+        random = self.fitted.rate / self.classes
+        likely = random / np.maximum(random + (1 - self.fitted.rate) * self.own, 1e-12)
+        differs = self.task.predictions.argmax(1) != self.task.targets
+        wrong = self.curve.rate * (1 - 1 / self.classes)
+        error = self.curve.error(self.bins, self.classes)
+        by_confidence = differs * wrong / np.maximum(wrong + (1 - self.curve.rate) * error, 1e-12)
+        found: Array = self.share * likely + (1 - self.share) * by_confidence
+        return found
+
+
+def noise_level(task: HeldOut) -> Level:
+    """The noise rate of a task."""
+    return Readings(task).level
 
 
 def floor(task: HeldOut, rate: float) -> float:

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from excessmtl.aligned import aligned
-from excessmtl.diagnosis.inputs import HeldOut
+from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.suspects import Suspect, suspects
 from excessmtl.diagnosis.verdicts import Verdict
 
@@ -62,17 +65,28 @@ class Report:
         raise KeyError(f"unknown task {task!r}; the tasks are {[found.task for found in self.tasks]}")
 
     def suspects(self, task: str, most: int | None = 20) -> list[Suspect]:
-        """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all of them.
+        """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all labels."""
+        rate = self[task].noise_rate
+        return suspects(self._held_out(task), rate or 0.0)[:most]
 
-        A label of a class that the network predicts as well is not among them.
+    def out_of_sample(self, task: str) -> tuple[NDArray[np.int64], Array]:
+        """Labels [n] and class probabilities [n, classes] of a task, as cleanlab and its like take them.
+
+        Samples without a label are left out.
         """
-        found = self[task]
+        found = self._held_out(task)
+        if found.kind == "regression":
+            raise ValueError(f"task {task!r} is a regression and has no class probabilities; name another task")
+        return found.targets.astype(np.int64), np.exp(found.predictions)
+
+    def _held_out(self, task: str) -> HeldOut:
+        _ = self[task]  # says so where there is no such task
         if task not in self.held_out:
             raise ValueError(
                 f"there are no predictions of task {task!r} in this report; make one with excessmtl.diagnose("
                 "predictions, targets)"
             )
-        return suspects(self.held_out[task], found.noise_rate or 0.0)[:most]
+        return self.held_out[task]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON knows."""
@@ -83,10 +97,10 @@ class Report:
         table: dict[str, list[str]] = {
             "task": [task.task for task in self.tasks],
             "verdict": [str(task.verdict) for task in self.tasks],
-            "noise rate": [_shown(task.noise_rate) for task in self.tasks],
+            "noise rate": ["-" if task.noise_rate is None else f"{task.noise_rate:.2f}" for task in self.tasks],
             "interval": [_shown_interval(task.noise_rate_interval) for task in self.tasks],
             "loss": [_shown(task.loss) for task in self.tasks],
-            "floor": [_shown(task.floor) for task in self.tasks],
+            "floor": [_shown(task.floor, task.loss) for task in self.tasks],
             "excess risk": [_shown(task.excess_risk) for task in self.tasks],
             "samples": [str(task.samples) for task in self.tasks],
         }
@@ -94,10 +108,11 @@ class Report:
         return "\n".join([aligned(table, ("task", "verdict")), *reasons])
 
 
-def _shown(number: float | None) -> str:
+def _shown(number: float | None, unit: float | None = None) -> str:
+    """Three digits; what is next to nothing beside `unit` is 0."""
     if number is None or not math.isfinite(number):
         return "-"
-    return f"{number:.2f}" if number == 0 or 0.01 <= abs(number) < 1e4 else f"{number:.1e}"
+    return "0" if unit is not None and abs(number) < 1e-3 * abs(unit) else f"{number:.3g}"
 
 
 def _shown_interval(interval: Interval | None) -> str:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from excessmtl.diagnosis.classes import Readings
 from excessmtl.diagnosis.inputs import HeldOut
 from excessmtl.diagnosis.residuals import bad_probability, distances
-from excessmtl.diagnosis.temperature import calibrated, fit
 
 
 @dataclass(frozen=True)
@@ -25,31 +25,25 @@ class Suspect:
 
 
 def suspects(task: HeldOut, rate: float) -> list[Suspect]:
-    """All labels that differ from the prediction, the most suspicious first."""
-    return _numbers(task, rate) if task.kind == "regression" else _classes(task, rate)
-
-
-def _classes(task: HeldOut, rate: float) -> list[Suspect]:
-    if not task.samples:
+    """All labels, the most suspicious first. `rate`: the noise rate of a regression task."""
+    if task.samples < 2:
         return []
+    return _numbers(task, rate) if task.kind == "regression" else _classes(task)
+
+
+def _classes(task: HeldOut) -> list[Suspect]:
+    readings = Readings(task)
     predicted, labels = task.predictions.argmax(1), task.targets.astype(np.int64)
-    rows = np.arange(task.samples)
-    own = calibrated(task, fit(task, np.array([rate])).sharpness)[rows, labels]
+    rows, bad = np.arange(task.samples), readings.bad
     margins = task.predictions[rows, predicted] - task.predictions[rows, labels]
-    random = rate / task.predictions.shape[1]
-    bad = random / np.maximum(random + (1 - rate) * own, 1e-12)
-    # Equal probabilities, which a saturated softmax has many of, are ordered by the margin.
-    order = np.lexsort((-margins, own))
+    # Where no noise was found all probabilities are zero; the labels are still more or less likely.
+    order = np.lexsort((-margins, readings.own, -bad))
     return [
-        Suspect(int(task.rows[i]), int(labels[i]), int(predicted[i]), float(margins[i]), float(bad[i]))
-        for i in order
-        if predicted[i] != labels[i]
+        Suspect(int(task.rows[i]), int(labels[i]), int(predicted[i]), float(margins[i]), float(bad[i])) for i in order
     ]
 
 
 def _numbers(task: HeldOut, rate: float) -> list[Suspect]:
-    if task.samples < 2:
-        return []
     squares, outputs = distances(task)
     if not outputs:
         return []

@@ -38,13 +38,13 @@ def calibrated(task: HeldOut, sharpness: float) -> Array:
     return found
 
 
-def fit(task: HeldOut, rates: Array = RATES) -> Fit:
+def fit(task: HeldOut) -> Fit:
     """Over a grid."""
     labels, classes = task.targets.astype(np.int64), task.predictions.shape[1]
-    rows, rate = np.arange(task.samples), rates[:, None]
-    table = np.empty((len(_SHARPNESS), len(rates)))
+    rows, rate = np.arange(task.samples), RATES[:, None]
+    table = np.empty((len(_SHARPNESS), len(RATES)))
     for number, sharpness in enumerate(_SHARPNESS):
         own = calibrated(task, float(sharpness))[rows, labels]
         table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12).sum(1)
     best, chosen = np.unravel_index(int(table.argmax()), table.shape)
-    return Fit(table.max(0), float(_SHARPNESS[best]), float(rates[chosen]))
+    return Fit(table.max(0), float(_SHARPNESS[best]), float(RATES[chosen]))

@@ -23,6 +23,7 @@ from excessmtl.files import atomic_write
 from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.paper.subjects import has_the_papers_data
 from excessmtl.reports.curves import figures_of
+from excessmtl.reports.diagnoses import diagnoses_in
 from excessmtl.reports.explorer import explorable
 from excessmtl.reports.packing import packed, packed_json
 from excessmtl.reports.palette import looks_of
@@ -100,6 +101,7 @@ def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: 
         noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
         explorer=runs,
         pictures=pictures_in(folder),
+        diagnoses=diagnoses_in(folder),
         regrets=regrets,
         regret_table=None if regrets is None else every_regret(regrets.table),
         regret_sentence="" if regrets is None or regrets.table.empty else verdict(regrets.table, regrets.method),

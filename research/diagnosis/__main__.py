@@ -1,0 +1,53 @@
+"""`python -m research.diagnosis`: train what has not been trained, and write the measured part of docs/diagnosis.md."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from excessmtl.cli.errors import plain_errors
+from excessmtl.files import atomic_write
+from research.diagnosis import page
+from research.diagnosis.cells import record
+from research.diagnosis.measure import measured
+from research.diagnosis.study import CHOSEN_ON, HARD, HARD_SEEDS, REPORTED, SEEDS, cells
+
+console = Console(highlight=False, markup=False)
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Folder of the recorded predictions.")] = Path("runs/diagnosis"),
+    data_sarcos: Annotated[Path | None, typer.Option(help="The SARCOS file or folder; else it is left out.")] = None,
+    document: Annotated[Path, typer.Option(help="The page.")] = Path("docs/diagnosis.md"),
+    csv: Annotated[Path, typer.Option(help="File for the numbers.")] = Path("docs/data/diagnosis.csv"),
+    recorded: Annotated[bool, typer.Option("--recorded", help="Train nothing: measure what is there.")] = False,
+) -> None:
+    """About two hours on one core from nothing; a stopped study goes on where it was."""
+    text = document.read_text(encoding="utf-8")
+    os.environ["EXCESSMTL_DATA"] = str(folder / "no-data")  # the bundled digits, also where MNIST is in the cache
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    main_cells, hard_cells = list(cells(REPORTED, SEEDS, data_sarcos)), list(cells(HARD, HARD_SEEDS, None))
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in [] if recorded else [*main_cells, *hard_cells]:
+        console.print(str(record(cell, folder)), soft_wrap=True)
+    titles = {world.name: world.title for world in (*REPORTED, *HARD)}
+    frame = measured(main_cells, folder, {"test": None})
+    hard = measured(hard_cells, folder, {"test": None})
+    if frame.empty or hard.empty:
+        raise ValueError(f"{folder} holds no recorded predictions; leave --recorded out")
+    smaller = {f"{most}": measured(main_cells, folder, {"test": most}) for most in (100, 200, 400)}
+    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON)
+    with atomic_write(csv) as file:
+        file.write(frame.to_csv(index=False, float_format="%.4g").encode())
+    with atomic_write(document) as file:
+        file.write(page.filled(text, tables).encode())
+    console.print(f"written: {document}, {csv}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    typer.run(plain_errors(main, "what is recorded is kept, the same command goes on"))

@@ -1,0 +1,105 @@
+"""Estimates against the truth, one row per task of every cell."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import excessmtl
+from excessmtl.diagnosis import Report
+from excessmtl.diagnosis.inputs import Array
+from research.diagnosis.cells import Cell, HeldOut, read
+
+
+def measured(cells: Iterable[Cell], folder: Path, splits: Mapping[str, int | None]) -> pd.DataFrame:
+    """All recorded cells. `splits`: split -> at most so many samples of it; None: all."""
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        if not (folder / f"{cell.name}.npz").exists():
+            continue
+        for split, most in splits.items():
+            tasks = read(cell, folder, split)
+            report = excessmtl.diagnose(
+                {task.task: task.predictions[:most] for task in tasks},
+                {task.task: task.targets[:most] for task in tasks},
+                {task.task: task.kind for task in tasks},
+            )
+            rows += [_row(cell, task, report, most) for task in tasks]
+    return pd.DataFrame(rows)
+
+
+def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[str, Any]:
+    found = report[task.task]
+    low, high = found.noise_rate_interval or (0.0, 1.0)
+    truth = _truth(task)
+    row: dict[str, Any] = {
+        "world": cell.world.name,
+        "kind": cell.kind,
+        "level": cell.level,
+        "seed": cell.seed,
+        "task": task.task,
+        "type": task.kind,
+        "samples": found.samples,
+        "truth": truth,
+        "estimate": found.noise_rate,
+        "low": low,
+        "high": high,
+        "verdict": found.verdict,
+        "quarter": np.nan,
+        "precision": np.nan,
+        "own_probability": np.nan,
+        "own_margin": np.nan,
+    }
+    if task.kind == "classification":
+        logits, labels = task.predictions[:most].astype(np.float64), task.targets[:most].astype(np.int64)
+        row["quarter"] = confident_quarter(logits, labels)
+        wrong = labels != task.clean[:most]
+        if wrong.any():
+            ranking = np.zeros(len(labels))
+            every = report.suspects(task.task, None)
+            ranking[[one.sample for one in every]] = np.arange(len(every), 0, -1)
+            row["precision"] = average_precision(ranking, wrong)
+            # The scores that cleanlab ranks by: the label's probability, and its distance to the best other one.
+            shares = np.exp(logits - logits.max(1, keepdims=True))
+            shares /= shares.sum(1, keepdims=True)
+            own = shares[np.arange(len(labels)), labels]
+            others = np.where(np.arange(shares.shape[1]) == labels[:, None], -1, shares).max(1)
+            row["own_probability"] = average_precision(-own, wrong)
+            row["own_margin"] = average_precision(others - own, wrong)
+    return row
+
+
+def _truth(task: HeldOut) -> float:
+    """In the convention of the estimate: classes drawn anew, or targets with an error of their own spread."""
+    if task.kind == "regression":
+        return task.cell.level if task.noisy else 0.0
+    classes = task.predictions.shape[1]
+    return float((task.targets != task.clean).mean() * classes / (classes - 1))
+
+
+def confident_quarter(logits: Array, labels: NDArray[np.int64]) -> float:
+    """The baseline: the error, above chance, of the most confident quarter of the samples."""
+    ordered = np.sort(logits, axis=1)
+    chosen = np.argsort(ordered[:, -2] - ordered[:, -1], kind="stable")[: max(1, len(labels) // 4)]
+    chance: float = 1 / logits.shape[1]
+    agree = float((logits.argmax(1) == labels)[chosen].mean())
+    return 1 - (agree - chance) / float(1 - chance)
+
+
+def average_precision(scores: Array, wrong: Array) -> float:
+    """Of a ranking by falling scores; equal ones count in the order they stand in, from the back."""
+    order = np.argsort(scores, kind="stable")[::-1]
+    hits = wrong[order].astype(np.float64)
+    return float((hits.cumsum() / np.arange(1, len(hits) + 1) * hits).sum() / hits.sum())
+
+
+def separation(frame: pd.DataFrame) -> float:
+    """AUROC of the estimate: tasks with a noise rate of at least 0.15 against clean ones."""
+    noisy, clean = frame[frame["truth"] >= 0.15]["estimate"], frame[frame["truth"] == 0]["estimate"]
+    if noisy.empty or clean.empty:
+        return float("nan")
+    pairs = noisy.to_numpy()[:, None] - clean.to_numpy()[None]
+    return float((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
