@@ -33,7 +33,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 docs: $(VENV)/.docs  ## the documentation site in site/; every warning is an error
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict  # not --quiet: it hides warnings from --strict, which then passes
 
 demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
 	$(BIN)/excessmtl sweep studies/demo.yaml
