@@ -1,6 +1,5 @@
 """The Python in the documents runs, and what they say exists does."""
 
-import csv
 import importlib.util
 import re
 import subprocess
