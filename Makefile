@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test test-all lint types perf-check demo dist clean
+.PHONY: test test-all lint types perf-check docs demo dist clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,13 @@ types: $(READY)
 perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a step has become much slower
 	$(BIN)/python perf/check.py
 
+$(VENV)/.docs: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation site in site/; every warning is an error
+	$(BIN)/mkdocs build --strict --quiet
+
 demo: $(READY)  ## two digits per picture, bad labels in one task, six methods; a table and report.html in a few minutes
 	$(BIN)/excessmtl sweep studies/demo.yaml
 	$(BIN)/excessmtl report runs/demo -o runs/demo/report.html
@@ -49,4 +56,4 @@ dist:  ## wheel and sdist in dist/, checked; then the wheel in an empty environm
 	rm -rf $(VENV)-dist
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,10 +2,9 @@
 
 import csv
 
-from tiny_data import write_nyuv2
-
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import train
+from tiny_data import write_nyuv2
 
 
 def test_nyuv2_on_all_of_its_scenes(tmp_path):
