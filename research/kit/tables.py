@@ -26,7 +26,9 @@ _MOST = 10.0
 
 def disturbed(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the runs of noise that did nothing: kind "pair" leaves numbers as they are."""
-    return frame[(frame["kind"] != "pair") | (frame["noisy"] > 0)]
+    # Errors are stored as negative numbers: a problem whose noisy tasks are all numbers has nothing above zero.
+    with_classes = frame.groupby("problem")["noisy"].transform("max") > 0
+    return frame[(frame["kind"] != "pair") | with_classes]
 
 
 def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
@@ -45,7 +47,6 @@ def in_tolerances(means: pd.DataFrame) -> pd.DataFrame:
     both = means.merge(uniform, on=_SETTING, suffixes=("", "_uniform"))
     for score in SCORES:
         base = both[f"{score}_uniform"]
-        # Errors are stored as negative numbers.
         unit = (base.abs() * _SHARE).where(base < 0, _POINTS)
         both[score] = ((both[score] - base) / unit).clip(-_MOST, _MOST)
     return both.assign(classes=both["clean_uniform"] > 0)
