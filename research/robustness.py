@@ -32,7 +32,7 @@ from excessmtl.analysis.table import Table
 from excessmtl.files import atomic_write, write_whole
 from research.rank_picture import draw_ranks
 
-_COMMAND = "excessmtl sweep studies/robust.yaml\npython -m research.robustness runs/robust"
+_COMMAND = "excessmtl sweep STUDY.yaml\npython -m research.robustness RUNS_DIR..."
 _TITLES = {
     "clean": "clean tasks",
     "noisy": "noisy tasks",
@@ -41,10 +41,15 @@ _TITLES = {
 }
 _WORDS = {LAST: "last epoch", CHOSEN: "epoch chosen by noisy validation labels"}
 _DATA = Path("data", "robustness")
+_NOTE = _DATA / "note.md"
+"""What a person has to say about the runs, beside them."""
 
 
-def page(frame: pd.DataFrame, method: str | None, tuned: bool) -> str:
-    """The page as Markdown. `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite."""
+def page(frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "") -> str:
+    """The page as Markdown.
+
+    `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite; `note`: what comes first.
+    """
     scores = scores_by_run(frame)
     blocks = scores.drop_duplicates(["setting", "noise"])
     parts = [
@@ -53,6 +58,7 @@ def page(frame: pd.DataFrame, method: str | None, tuned: bool) -> str:
         f"Mean rank of every method (1 is the best) over {len(blocks)} comparisons: settings times noise levels. A bar "
         f"joins methods that {CONFIDENCE:.0%} confidence does not tell apart (Nemenyi).",
     ]
+    parts += [note] if note else []
     if method is not None:
         parts += _goals(frame, scores, method)
     for epoch in EPOCHS:
@@ -166,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen is not None:
         write_whole(out / _DATA / "chosen.csv", chosen.to_csv(index=False).encode())
     write_regrets(lost, out / _DATA / "regret.csv")
-    write_whole(wanted.out, page(frame, method, chosen is not None).encode())
+    note = (out / _NOTE).read_text(encoding="utf-8").strip() if (out / _NOTE).is_file() else ""
+    write_whole(wanted.out, page(frame, method, chosen is not None, note).encode())
     print(f"{wanted.out}: {len(frame)} runs")
 
 

@@ -1,6 +1,5 @@
 """The Python in the documents runs, and what they say exists does."""
 
-import csv
 import importlib.util
 import re
 import subprocess
@@ -159,14 +158,6 @@ def test_the_theory_study_gives_its_published_numbers_again():
             assert again[column] == pytest.approx(row[column], rel=1e-4, abs=1e-6), (row["problem"], column)
 
 
-def test_the_numbers_in_the_readme_are_those_of_the_results():
-    results = (ROOT / "docs/results.md").read_text().splitlines()
-    bought = (ROOT / "README.md").read_text().split("## What it buys")[1].split("## Install")[0]
-    shown = [line for line in bought.splitlines() if line.startswith("|")]
-    assert len(shown) == 22
-    assert all(line in results for line in shown)
-
-
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch warns itself where it goes on after an interruption
 def test_the_guide_runs_from_top_to_bottom(capsys):
     source = "\n".join(blocks("docs/guide.md"))
@@ -201,16 +192,6 @@ def test_the_studies_page_shows_a_study_that_works(capsys):
     (example,) = blocks("docs/studies.md")
     exec(compile(example, "docs/studies.md", "exec"), {})
     assert "simulated-arm/uniform/noise-0/seed-1" in capsys.readouterr().out
-
-
-def test_the_readme_counts_regrets_as_the_study_does():
-    with (ROOT / "docs/data/study/regret.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    clear = sum(row["within"] == "False" for row in rows)
-    by_the_mean = sum(float(row["regret"]) > float(row["tolerance"]) for row in rows)
-    readme = (ROOT / "README.md").read_text()
-    assert f"in {clear} of {len(rows)} comparisons the default is clearly worse" in readme
-    assert f"By the mean alone it is beyond them in {by_the_mean}," in readme
 
 
 def test_the_page_on_the_default_names_its_options_and_their_defaults():

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import torch
 import typer
 from rich.console import Console
@@ -41,9 +42,10 @@ def main(
     if frame.empty or hard.empty:
         raise ValueError(f"{folder} holds no recorded predictions; leave --recorded out")
     smaller = {f"{most}": measured(main_cells, folder, {"test": most}) for most in (100, 200, 400)}
-    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON)
     with atomic_write(csv) as file:
         file.write(frame.to_csv(index=False, float_format="%.4g").encode())
+    frame = pd.read_csv(csv)  # as published, so that the tables follow from the file
+    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, len(main_cells))
     with atomic_write(document) as file:
         file.write(page.filled(text, tables).encode())
     console.print(f"written: {document}, {csv}", soft_wrap=True)

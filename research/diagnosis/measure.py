@@ -77,7 +77,7 @@ def _truth(task: HeldOut) -> float:
     if task.kind == "regression":
         return task.cell.level if task.noisy else 0.0
     classes = task.predictions.shape[1]
-    return float((task.targets != task.clean).mean() * classes / (classes - 1))
+    return min(float((task.targets != task.clean).mean() * classes / (classes - 1)), 1.0)
 
 
 def confident_quarter(logits: Array, labels: NDArray[np.int64]) -> float:

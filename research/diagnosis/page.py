@@ -18,7 +18,12 @@ def filled(page: str, tables: str) -> str:
 
 
 def tables(
-    frame: pd.DataFrame, hard: pd.DataFrame, sizes: Mapping[str, pd.DataFrame], titles: Mapping[str, str], chosen: str
+    frame: pd.DataFrame,
+    hard: pd.DataFrame,
+    sizes: Mapping[str, pd.DataFrame],
+    titles: Mapping[str, str],
+    chosen: str,
+    planned: int,
 ) -> str:
     """All of them.
 
@@ -28,20 +33,23 @@ def tables(
         sizes: the reported networks, by how many held-out samples were looked at.
         titles: of the worlds.
         chosen: what the constants were chosen on.
+        planned: how many networks the study has in all.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
     apart = {kind: separation(frame[frame["type"] == kind]) for kind in ("classification", "regression")}
     noisy, clean = frame[frame["truth"] > 0], frame[frame["truth"] == 0]
     return f"""
-{networks} networks, trained with the default method, with noise in the benchmark's own noisy tasks. Held-out samples
-are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples), disturbed like the
-training split. Constants were chosen on {chosen}; none of the networks below was among them, but SARCOS has the same
-rows at every seed.
+{networks} of the study's {planned} networks (up to three seeds each), trained with the default method, with noise in
+the benchmark's own noisy tasks. Held-out samples are the benchmark's test split ({frame["samples"].min():,} to
+{frame["samples"].max():,} samples), disturbed like the training split. Constants were chosen on {chosen}; none of the
+networks below was among them, but SARCOS has the same rows at every seed.
 
-- Tasks with noise told from clean ones: AUROC {separation(frame):.3f} (classes {apart["classification"]:.3f}, numbers
-  {apart["regression"]:.3f}).
+- Tasks with noise told from clean ones of the same networks: AUROC {separation(frame):.3f}
+  (classes {apart["classification"]:.3f}, numbers {apart["regression"]:.3f}).
 - Intervals that hold the truth: {covered(noisy):.0%} of the noisy tasks, {covered(clean):.0%} of the clean ones.
-- Mean absolute error: {_error(noisy):.3f} for the noisy tasks, {_error(clean):.3f} for the clean ones.
+- Mean absolute error: {_error(noisy):.3f} for the noisy tasks, {_error(clean):.3f} for the clean ones. Without
+  regressions in which *every* label has an error (rate 1), which the report calls `too little evidence`:
+  {_error(noisy[(noisy["type"] != "regression") | (noisy["truth"] < 1)]):.3f}.
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
 above chance, of the most confident quarter.
@@ -65,7 +73,7 @@ above chance, of the most confident quarter.
 {by_samples(sizes)}
 
 **Which labels.** Average precision of the ranking of wrong labels, beside the two scores that cleanlab ranks by, on the
-same predictions.
+same predictions. Unlike the noise rates, the ranking was chosen with some of these networks in view (seeds 0 and 1).
 
 {ranking(frame, titles)}
 """
@@ -74,7 +82,7 @@ same predictions.
 def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """One line per world and kind of noise; the noisy tasks only."""
     lines = [
-        "| | noise | networks | mean error | most confident quarter | covered | noisy | suspect | other verdict |",
+        "| | noise | noisy tasks | mean error | most confident quarter | covered | noisy | suspect | other verdict |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (world, kind), own in frame[frame["truth"] > 0].groupby(["world", "kind"], sort=False):
@@ -85,7 +93,7 @@ def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
 def by_level(frame: pd.DataFrame) -> str:
     """One line per type of task and level of symmetric noise."""
     lines = [
-        "| | true rate | networks | mean estimate | mean error | covered | noisy | suspect | other verdict |",
+        "| | true rate | noisy tasks | mean estimate | mean error | covered | noisy | suspect | other verdict |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     symmetric = frame[(frame["kind"] == "symmetric") & (frame["truth"] > 0)]

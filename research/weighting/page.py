@@ -1,9 +1,9 @@
-"""Tables of a document from the bench's CSV files: `python -m research.weighting.page docs/estimators.md`.
+"""Tables of a document from the bench's CSV files: `python -m research.weighting.page research/weighting/README.md`.
 
 A table stands between two comments; the first says what it shows, of which file and, if not of all, of which worlds,
 then names its rows, if not all:
 
-    <!-- by_noise data/estimators/trust.csv sarcos teacher-many
+    <!-- by_noise data/trust.csv sarcos teacher-many
     uniform
     1 / r0
     -->

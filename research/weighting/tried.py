@@ -1,4 +1,4 @@
-"""Every candidate that was tried, by the question it was to answer. docs/estimators.md has the answers."""
+"""Every candidate that was tried, by the question it was to answer. README.md has the answers."""
 
 from research.weighting.candidates import Candidate
 

@@ -347,8 +347,7 @@ class Balancer(nn.Module):
             losses = _sum_of_known(self._losses_so_far, losses)
         risks = nothing if risks is None else torch.where(gradients.ok, risks, nothing)
         zero = filled(0, len(self.tasks), values.device)
-        # Where all tasks are labelled, those that are not left out take part, and nothing is counted for them.
-        counts = in_a_row if gradients.all_labelled else torch.where(left_out, in_a_row, zero)
+        counts = torch.where(left_out, in_a_row, zero)
         return Step(self.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
 
     def _waiting(self, call: Call, gradients: TaskGradients) -> TaskGradients | None:

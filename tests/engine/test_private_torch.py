@@ -1,6 +1,7 @@
 """Private names of torch: all there today, and a step without any one of them still gives the same gradients."""
 
 import warnings
+from operator import attrgetter
 
 import pytest
 import torch
@@ -45,6 +46,7 @@ VANISHED = {
     "tables of a module": lambda monkeypatch: monkeypatch.setattr(private_torch, "tables", lambda module: None),
     "sizes of gradients": lambda monkeypatch: monkeypatch.setattr(private_torch, "_SIZES", "_no_such_name"),
     "callbacks": without("_queue_callback"),
+    "hooks of leaves": lambda monkeypatch: monkeypatch.setattr(private_torch, "_HOOKS", (attrgetter("_no_such"),)),
     "data parallel": lambda monkeypatch: monkeypatch.delattr(nn.parallel.DistributedDataParallel, "_active_ddp_module"),
 }
 

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from cases import each
 from excessmtl.cli.app import app
+from excessmtl.cli.terminal import console
 from excessmtl.methods import registry
 from excessmtl.methods.base import Rule
 from excessmtl.methods.documentation import options_of
@@ -25,13 +26,21 @@ def test_every_option_has_a_type_a_default_and_a_line(name):
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, ["methods", *arguments], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["methods", *arguments])
 
 
-def test_the_command_lists_methods_and_their_options():
-    assert all(name in invoke().stdout for name in registry())
+@each("width", [80, 200])
+def test_names_are_never_cut(monkeypatch, width):
+    monkeypatch.setattr(console, "width", width)
+    listed = invoke().stdout
+    assert [name for name in registry() if name not in listed] == []
     shown = invoke("excess").stdout
     assert all(option.name in shown for rule in rules().values() for option in options_of(rule))
+
+
+def test_the_command_lists_the_options_of_a_method(monkeypatch):
+    monkeypatch.setattr(console, "width", 200)
+    shown = invoke("excess").stdout
     assert "eta, how fast weights follow the excess risks." in shown
     assert "Literal['none', 'initial']" in shown
     assert "no options of its own" in invoke("uniform").stdout

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from excessmtl.cli.terminal import console
 
@@ -18,8 +18,8 @@ def methods(
     found = registry()
     if name is None:
         known = rows()
-        shown = ("method", "year", "needs", "good for")  # what fits a terminal; docs/choosing.md has the rest
-        table = Table(*shown)
+        shown = ("method", "paper", "needs", "good for")  # what fits a terminal; docs/choosing.md has the rest
+        table = Table(*(Column(heading, no_wrap=heading == "method") for heading in shown))
         for row in known:
             table.add_row(*(row[column] for column in shown))
         console.print(table)
@@ -41,7 +41,7 @@ def methods(
         if not options:
             console.print("no options of its own")
             continue
-        table = Table("option", "type", "default", "what it is for")
+        table = Table(Column("option", no_wrap=True), "type", "default", "what it is for")
         for option in options:
             table.add_row(option.name, option.kind, option.default, option.meaning)
         console.print(table)

@@ -52,7 +52,8 @@ def cross_validate(
     parts: list[tuple[Rows, HeldOutData]] = []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         # Folds of other data or noise in the same folder are then told apart.
-        source = f"{made.source}; fold {number} of {folds}, noise {noise.level:g} (seed {noise.seed}) in {noise.tasks}"
+        drawn = f"{noise.kind} noise {noise.level:g} (seed {noise.seed}) in {noise.tasks}"
+        source = f"{made.source}; fold {number} of {folds}, {drawn}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))
         place = out / f"fold-{number}"
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
@@ -85,7 +86,7 @@ def _noise(config: RunConfig, benchmark: Benchmark) -> Noise:
     if config.noise and not tasks:
         raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it")
     seed = config.seed if config.noise_seed is None else config.noise_seed
-    return Noise(config.noise, tasks, seed, config.exclude_true)
+    return Noise(config.noise, tasks, seed, config.exclude_true, kind=config.noise_kind)
 
 
 def _in_order(parts: list[tuple[Rows, HeldOutData]]) -> HeldOutData:

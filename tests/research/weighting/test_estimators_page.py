@@ -1,5 +1,6 @@
-"""docs/estimators.md shows what its files say, and its files hold what the bench can train."""
+"""research/weighting/README.md shows what its files say, and its files hold what the bench can train."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -11,14 +12,19 @@ from research.weighting.stacked import StackedTraining
 from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM
 from research.weighting.worlds import WORLDS, load
 
-DOCS = Path(__file__).parents[3] / "docs"
-PAGE = DOCS / "estimators.md"
+FOLDER = Path(__file__).parents[3] / "research/weighting"
+PAGE = FOLDER / "README.md"
 
 
 def test_every_table_is_what_its_file_says():
     page = PAGE.read_text()
     assert page.count("<!-- end -->") >= 10
-    assert filled(page, DOCS) == page
+    assert filled(page, FOLDER) == page
+
+
+def test_its_links_hold():
+    for target in re.findall(r"\]\((?!http)([^)#]+)", PAGE.read_text()):
+        assert (FOLDER / target).exists(), target
 
 
 def test_a_wrong_number_does_not_stand(tmp_path):
@@ -26,8 +32,8 @@ def test_a_wrong_number_does_not_stand(tmp_path):
     row = next(line for line in page.splitlines() if line.startswith("| exp(-2 r/r0) / sqrt(n r0) | teacher-narrow"))
     wrong = page.replace(row, row.replace("1", "2"))
     assert wrong != page
-    assert filled(wrong, DOCS) == page
-    (tmp_path / "data").symlink_to(DOCS / "data")
+    assert filled(wrong, FOLDER) == page
+    (tmp_path / "data").symlink_to(FOLDER / "data")
     (tmp_path / "page.md").write_text(wrong)
     main(tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text() == page
@@ -43,7 +49,7 @@ LATER = ("teacher-hard", "teacher-offset", "teacher-majority", "teacher-plenty")
 )
 def test_the_files_are_whole(group, seeds):
     worlds = [world for world in WORLDS if group not in CHOOSING or world not in LATER]
-    frame = pd.read_csv(DOCS / f"data/estimators/{group}.csv")
+    frame = pd.read_csv(FOLDER / f"data/{group}.csv")
     assert list(frame) == list(COLUMNS)
     assert list(dict.fromkeys(frame["candidate"])) == [candidate.name for candidate in GROUPS[group]]
     assert list(dict.fromkeys(frame["world"])) == worlds
@@ -61,9 +67,9 @@ def test_the_page_counts_the_rules_that_were_tried():
 
 
 def test_a_row_that_its_file_does_not_have_is_named():
-    page = "<!-- by_noise data/estimators/trust.csv\nmagic\n-->\n<!-- end -->\n"
+    page = "<!-- by_noise data/trust.csv\nmagic\n-->\n<!-- end -->\n"
     with pytest.raises(ValueError, match="has no row 'magic'"):
-        filled(page, DOCS)
+        filled(page, FOLDER)
 
 
 @pytest.mark.slow
@@ -72,7 +78,7 @@ def test_a_world_trained_again_gives_the_numbers_of_the_file():
     cases = load("teacher-narrow", [0.0, 0.5, 1.0], range(100, 106))
     again = table(cases, candidates, StackedTraining(cases, candidates, "cpu").run())
     key = ["world", "noise", "candidate", "seed"]
-    both = again.merge(pd.read_csv(DOCS / "data/estimators/trust.csv"), on=key, suffixes=("", "_then"))
+    both = again.merge(pd.read_csv(FOLDER / "data/trust.csv"), on=key, suffixes=("", "_then"))
     assert len(both) == len(again) == 3 * 3 * 6
     # The file was computed on another device: the same numbers but for what rounding grows to in 1,800 steps.
     for column in ("clean", "overall", "clean_weight", "smallest_weight"):

@@ -1,0 +1,108 @@
+"""What one network is trained with: a weighting rule and the variants of the losses."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from research.kit.problems import Case
+
+
+@dataclass(frozen=True)
+class Config:
+    """The rule is log-linear: its weights are the softmax of a sum of features (`research.kit.rules`), times m.
+
+    r is the running loss of a task, r0 that of its first 20 steps, e the part of r that training can still remove, n
+    the norm of the gradient at the representation, n0 that of the first 20 steps.
+    """
+
+    name: str
+    left: float = 0
+    """Coefficient of r / r0."""
+    left_irr: float = 0
+    """Of (r - e) / r0."""
+    log_n: float = 0
+    log_n0: float = 0
+    log_r0: float = 0
+    log_r: float = 0
+    log_need: float = 0
+    """Of log(e / r)."""
+    log_e: float = 0
+    """Of log(e / r0)."""
+    free: float = 0
+    """1: half the exponential in place of the softmax. With log_r = -1 this is uncertainty weighting at its optimum."""
+    imtl: float = 0
+    """1: the weights of IMTL-G in place of the features."""
+    fwd: float = 0
+    """1: forward correction in classification tasks."""
+    momax: float = 0
+    """The noise rate rises at once. 1: it falls by 0.05 % a step; -k: by a share k/t at step t; 0: at once too."""
+    cap: float = 0.8
+    """Largest noise rate that the correction reckons with."""
+    shift: float = 0
+    """Taken off the noise rate."""
+    ramp: float = 100
+    """Steps over which the robust losses take effect."""
+    normed: float = 0
+    """1: the correction's factors on gradients are divided by their mean."""
+    robreg: float = 0
+    """1: mixture weights in regression tasks."""
+    hill: float = 0.05
+    """Share of the targets' variance at which bad targets are distrusted half."""
+    slope: float = 1
+    """How much it counts that suspicious residuals grow with the prediction: those are not noise."""
+    wd: float = 0.01
+    """Weight decay, decoupled."""
+
+
+def read_configs(path: Path) -> list[Config]:
+    """The configurations of a JSON file: a list of objects, each with a name."""
+    known = [field.name for field in fields(Config)]
+    configs = []
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--configs {path} cannot be read as JSON ({error}); name a file like round4.json") from error
+    for entry in entries:
+        unknown = sorted(set(entry) - set(known))
+        if unknown or "name" not in entry:
+            found = f"holds {unknown[0]!r}" if unknown else "holds an entry without a name"
+            raise ValueError(f"--configs {path} {found}: entries are made of {', '.join(known)}")
+        configs.append(Config(**entry))
+    if not configs or len({config.name for config in configs}) < len(configs):
+        raise ValueError(f"--configs {path} is empty or has a name twice: give each configuration a name of its own")
+    return configs
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Every configuration at every learning rate in every case, in this order."""
+
+    configs: Sequence[Config]
+    rates: Sequence[float]
+    cases: Sequence[Case]
+    device: str
+
+    @property
+    def combinations(self) -> list[tuple[Config, float]]:
+        """Configurations and learning rates; each is trained once for every case."""
+        return [(config, rate) for config in self.configs for rate in self.rates]
+
+    @property
+    def count(self) -> int:
+        """Of all networks."""
+        return len(self.combinations) * len(self.cases)
+
+    def column(self, name: str) -> Tensor:
+        """[runs] an option of every run."""
+        return self._spread([getattr(config, name) for config, _ in self.combinations])
+
+    def learning_rates(self) -> Tensor:
+        """[runs]."""
+        return self._spread([rate for _, rate in self.combinations])
+
+    def _spread(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor([float(value) for value in values], device=self.device).repeat_interleave(len(self.cases))

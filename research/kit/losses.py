@@ -1,0 +1,130 @@
+"""The losses of one task in all runs: factors on the gradients of samples, and the values that the rules see.
+
+These are the losses as they were when they were chosen; `excessmtl.losses` has changed since (README.md).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from research.kit.configs import Runs
+
+_MEMORY = 0.02
+_FIRST = 20
+"""The mixture is fitted from this step on."""
+_SIGNAL = 0.25
+"""Where suspicious residuals grow with the prediction at this slope, they are signal."""
+_SUMS = ("bad", "bad_x", "bad_xx", "bad_r", "bad_rx", "good", "good_squares", "bad_squares")
+
+
+class Losses(NamedTuple):
+    """Of one batch."""
+
+    plain: Tensor
+    """[runs, batch], differentiable."""
+    factors: Tensor
+    """[runs, batch] on the gradients."""
+    values: Tensor
+    """[runs] mean losses, as the rule sees them."""
+
+
+class Classification:
+    """Cross-entropy, or its forward correction: the label has probability (1 - e) p + e / C at a noise rate e."""
+
+    def __init__(self, runs: Runs, classes: int) -> None:
+        self.classes = classes
+        self.noise = torch.zeros(runs.count, device=runs.device)
+        """Running error of the most confident quarter, above chance."""
+        self._rate = torch.zeros_like(self.noise)
+        self._options = {name: runs.column(name) for name in ("fwd", "momax", "cap", "shift", "ramp", "normed")}
+
+    def __call__(self, outputs: Tensor, labels: Tensor, step: int) -> Losses:
+        """Outputs [runs, batch, classes], labels [runs, batch]."""
+        logs = F.log_softmax(outputs, -1)
+        plain = -logs.gather(-1, labels[..., None])[..., 0]
+        with torch.no_grad():
+            self._observe(logs, labels, step)
+            corrected, options = self._options["fwd"] > 0, self._options
+            rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
+            rate = (torch.minimum((self._rate - options["shift"]).clamp(min=0), options["cap"]) * rise)[:, None]
+            right = (-plain).exp()
+            factors = (1 - rate) * right / ((1 - rate) * right + rate / self.classes + 1e-8)
+            normed = factors / factors.mean(-1, keepdim=True).clamp(min=1e-3)
+            factors = torch.where(options["normed"][:, None] > 0, normed, factors)
+            values = -torch.log((1 - rate) * right + rate / self.classes + 1e-8).mean(-1)
+            return Losses(
+                plain,
+                torch.where(corrected[:, None], factors, torch.ones_like(factors)),
+                torch.where(corrected, values, plain.mean(-1)),
+            )
+
+    def _observe(self, logs: Tensor, labels: Tensor, step: int) -> None:
+        confidence, predicted = logs.max(-1)
+        surest = confidence.topk(max(1, labels.shape[-1] // 4), -1).indices
+        errors = (predicted != labels).float().gather(-1, surest).mean(-1)
+        self.noise += _MEMORY * ((errors * self.classes / (self.classes - 1)).clamp(max=1) - self.noise)
+        present = self.noise / (1 - (1 - _MEMORY) ** step)
+        memory, ramp = self._options["momax"], self._options["ramp"]
+        nearer = self._rate + (-memory / step).clamp(0, 1) * (present - self._rate)
+        fallen = torch.where(memory == 1, self._rate * (1 - 0.0005), nearer)
+        lasting = torch.where(ramp < step, torch.maximum(fallen, present), present)
+        self._rate = torch.where(memory != 0, lasting, present)
+
+
+class Regression:
+    """Squared error; with `robreg` a sample's gradient counts as far as its target seems good.
+
+    Residuals are a mixture of a narrow normal distribution, good targets, and a broad one, bad targets. Distrust is
+    as strong as the share of the targets' variance that the broad one explains, and weaker where suspicious residuals
+    grow with the prediction. The rule sees the plain loss.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        zeros = torch.zeros(runs.count, device=runs.device)
+        self.noise = zeros.clone()
+        """The share of the targets' variance that bad targets explain."""
+        self._bad_rate, self._narrow, self._broad, self._variance = zeros + 0.05, zeros, zeros, zeros + 1
+        self._sums = {name: zeros.clone() for name in _SUMS}
+        self._options = {name: runs.column(name) for name in ("robreg", "slope", "hill", "ramp")}
+
+    def __call__(self, outputs: Tensor, targets: Tensor, step: int) -> Losses:
+        """Outputs [runs, batch, 1], targets [runs, batch]."""
+        residuals = targets - outputs[..., 0]
+        squares = residuals * residuals
+        with torch.no_grad():
+            values = squares.mean(-1)
+            if step == 1:
+                self._narrow, self._broad = values * 0.5, values * 4
+            self._variance = self._variance + _MEMORY * (targets.var(-1) - self._variance)
+            good_odds = torch.log(1 - self._bad_rate) - 0.5 * torch.log(self._narrow)
+            bad_odds = torch.log(self._bad_rate) - 0.5 * torch.log(self._broad)
+            spread = 0.5 * squares / self._broad[:, None] - 0.5 * squares / self._narrow[:, None]
+            good = torch.sigmoid((good_odds - bad_odds)[:, None] + spread)
+            self._observe(outputs[..., 0], residuals, squares, good, step)
+            share = self._bad_rate * self._broad / self._variance.clamp(min=1e-6)
+            self.noise = share.clamp(0, 1)
+            distrust = self._distrust(share, step)
+            factors = 1 - distrust[:, None] * (1 - good) * (1 - self._narrow / self._broad)[:, None]
+            return Losses(squares, factors, values)
+
+    def _observe(self, outputs: Tensor, residuals: Tensor, squares: Tensor, good: Tensor, step: int) -> None:
+        bad = 1 - good
+        with_outputs = (bad, bad * outputs, bad * outputs * outputs, bad * residuals, bad * residuals * outputs)
+        for name, value in zip(_SUMS, (*with_outputs, good, good * squares, bad * squares), strict=True):
+            self._sums[name] += _MEMORY * (value.mean(-1) - self._sums[name])
+        if step > _FIRST:
+            all_bad, all_good = self._sums["bad"], self._sums["good"]
+            self._bad_rate = all_bad.clamp(0.005, 0.95) / (all_bad + all_good).clamp(min=1e-6)
+            self._narrow = (self._sums["good_squares"] / all_good.clamp(min=1e-6)).clamp(min=1e-6)
+            self._broad = torch.maximum(self._sums["bad_squares"] / all_bad.clamp(min=1e-6), 4 * self._narrow)
+
+    def _distrust(self, share: Tensor, step: int) -> Tensor:
+        sums, options = self._sums, self._options
+        bad = sums["bad"].clamp(min=1e-8)
+        covariance = sums["bad_rx"] / bad - sums["bad_r"] * sums["bad_x"] / bad**2
+        variance = (sums["bad_xx"] / bad - (sums["bad_x"] / bad) ** 2).clamp(min=1e-6)
+        signal = (covariance / variance / _SIGNAL).clamp(0, 1) * options["slope"]
+        rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
+        return share**2 / (share**2 + options["hill"] ** 2) * (1 - signal) * rise * options["robreg"]

