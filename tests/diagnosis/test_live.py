@@ -26,7 +26,7 @@ def trained(method, steps):
 
 
 def test_a_task_that_stays_behind_is_suspect():
-    balancer = trained("excess", 200)
+    balancer = trained("excess", 400)
     before = {name: value.clone() for name, value in balancer.state.items()}
     report = balancer.diagnose()
     assert [task.verdict for task in report.tasks] == ["clean", "suspect"]

@@ -117,7 +117,7 @@ def test_what_cannot_be_diagnosed_is_one_sentence(finished, tmp_path):
 
 def test_crossval_predicts_every_training_sample_by_a_network_that_has_not_seen_it(tmp_path):
     path = table(tmp_path / "table.csv", 1200)
-    words = ["crossval", path, "--targets", "churn,group", "--noise", "0.4", "--noisy-tasks", "group", "--epochs", "6"]
+    words = ["crossval", path, "--targets", "churn,group", "--noise", "0.4", "--noisy-tasks", "group", "--epochs", "8"]
     words += ["--folds", "2", "--device", "cpu", "--json", "--out", tmp_path / "out", "--suspects", tmp_path / "s.csv"]
     result = runner.invoke(app, [*map(str, words)])
     assert result.exit_code == 0, result.output
