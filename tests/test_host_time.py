@@ -1,5 +1,6 @@
 """What a default step takes on the host: how many files it enters, and that nothing grows with the trunk's depth."""
 
+import gc
 import sys
 from collections import Counter
 from pathlib import Path
@@ -36,11 +37,14 @@ def entered(layers):
         if event == "call" and frame.f_code.co_filename.startswith(SOURCE):
             calls[frame.f_code.co_filename] += 1
 
+    gc.collect()
+    gc.disable()  # what earlier tests left is not collected in the step
     sys.setprofile(note)
     try:
         balancer.backward(last)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 

@@ -118,8 +118,10 @@ SAME_AS_PLAIN = {
 """Field -> (fields of the run, arguments of the plain loop)."""
 ELSEWHERE = {
     *("benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay", "noisy_validation", "loss"),
+    "architecture",
 }
-"""Fields with a test of their own below; `devices` and `strategy` in test_several_processes.py."""
+"""Fields with a test of their own below; elsewhere: `devices` and `strategy` in test_several_processes.py, `loss` in
+test_task_losses.py, `architecture` in test_architecture_option.py."""
 
 
 def test_every_field_of_a_configuration_has_a_test():
