@@ -7,7 +7,6 @@ import torch
 
 from excessmtl.estimation.adapter import Moments
 from excessmtl.estimation.robust import pair_signal
-from excessmtl.methods.robust import RobustExcess
 from research.weighting.candidates import SYMBOLS, Candidate, Weighing
 from research.weighting.statistics import Seen, Statistics, look
 from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM, choose
@@ -60,16 +59,14 @@ def test_weights_against_numbers_worked_by_hand(candidate, known, odds):
     assert first / second == pytest.approx(odds, rel=1e-5)
 
 
-def test_the_shipped_candidate_is_the_rule_of_the_library():
+def test_the_candidate_that_was_shipped_is_its_formula():
     torch.manual_seed(3)
     first, norms = torch.rand(8, 5) * 4 + 0.1, torch.rand(8, 5) + 0.1
     risks = first * torch.rand(8, 5) * 1.5
     known = {**{symbol: torch.ones(8, 5) for symbol in SYMBOLS}, "r": risks, "r0": first, "n": norms}
     bench = Weighing([SHIPPED], 8, "cpu")(known, seen(torch.eye(5).repeat(8, 1, 1)))
-    everyone = torch.ones(5, dtype=torch.bool)
-    for run in range(8):
-        library = RobustExcess()._weights(risks[run], first[run], norms[run], everyone)
-        torch.testing.assert_close(bench[run], library)
+    raw = (-2 * risks / first).exp() / (norms * first).sqrt()
+    torch.testing.assert_close(bench, raw / raw.sum(1, keepdim=True))
 
 
 def test_each_candidate_weighs_its_own_runs():

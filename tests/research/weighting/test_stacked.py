@@ -29,7 +29,7 @@ def cases():
     return replace(loaded, recipe=replace(loaded.recipe, weight_decay=1e-2))
 
 
-@pytest.mark.parametrize(("place", "method"), [(0, "uniform"), (1, "excess")])
+@pytest.mark.parametrize(("place", "method"), [(0, "uniform"), (2, "imtl")])
 def test_a_stacked_run_is_the_run_that_a_balancer_trains(cases, place, method):
     # The trunk is narrower than the adapter, so that neither the bench nor the library projects the representation.
     training = StackedTraining(cases, [UNIFORM, SHIPPED, IMTL], "cpu")
@@ -39,7 +39,8 @@ def test_a_stacked_run_is_the_run_that_a_balancer_trains(cases, place, method):
     heads = nn.ModuleDict({task: linear(head, run) for task, head in zip(tasks, training.networks.heads, strict=True)})
     optimizer = torch.optim.Adam([*trunk.parameters(), *heads.parameters()], cases.recipe.learning_rate)
     optimizer.param_groups[0]["weight_decay"] = cases.recipe.weight_decay
-    balancer = excessmtl.create(method, tasks=tasks, shared=trunk, heads="unweighted")
+    options = {"probe": "representation"} if method == "imtl" else {}
+    balancer = excessmtl.create(method, tasks=tasks, shared=trunk, heads="unweighted", **options)
     seen = []
     for rows in itertools.chain(*(training.batches() for _ in range(EPOCHS))):
         losses, weights = training.step(rows)
