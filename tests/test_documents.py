@@ -208,6 +208,7 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     }
 
 
+@pytest.mark.slow
 def test_the_transformer_example():
     command = [sys.executable, ROOT / "examples/transformer.py", "--quick"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

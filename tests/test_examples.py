@@ -1,4 +1,4 @@
-"""Every example runs, and prints its table. Two run always, the others in the slow tests."""
+"""Every example runs, and prints its table. One runs always, the others in the slow tests."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
-QUICK = ("plain_loop.py", "noisy_task.py")
+QUICK = ("plain_loop.py",)
 HELPERS = ("digits.py",)
 ELSEWHERE = ("transformer.py",)
 """Run by `test_documents.py`."""

@@ -163,6 +163,7 @@ def test_an_unknown_size_is_refused() -> None:
         load(None, 0, size="huge")
 
 
+@pytest.mark.slow
 def test_a_network_beats_the_trivial_guess_on_every_task(rooms: Benchmark) -> None:
     outputs = learned_outputs(rooms, epochs=5, learning_rate=3e-3)
     learned: dict[str, float] = {}

@@ -110,6 +110,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
     assert result.stderr.startswith(f"error: cannot read or write {tmp_path / 'none.yaml'}")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_exit_code_1_and_the_others_are_shown(tiny, tmp_path, monkeypatch):
     out = tmp_path / "out"
     from excessmtl.sweeps.study import folder_of, read_study

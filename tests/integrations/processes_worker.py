@@ -18,9 +18,9 @@ from transformers import TrainingArguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from excessmtl.integrations import accelerate, fabric
+from integrations.integration_worlds import BATCH, Model, balancer_of, by_hand, dataset, flat, loader, optimizer_of
 from integrations.test_huggingface import InOrder
 from integrations.test_lightning import Module, trainer
-from integrations.worlds import BATCH, Model, balancer_of, by_hand, dataset, flat, loader, optimizer_of
 
 HALF = BATCH // 2
 

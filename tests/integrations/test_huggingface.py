@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from cases import each
 from excessmtl.integrations import accelerate
 from excessmtl.integrations.huggingface import FILE, BalancedTrainer
-from integrations.worlds import (
+from integrations.integration_worlds import (
     BATCH,
     STEPS,
     TASKS,

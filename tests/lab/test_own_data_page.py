@@ -26,6 +26,7 @@ def run(line):
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_everything_on_the_page_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -66,6 +66,7 @@ def test_nothing_on_the_page_sends_a_chart_away(shown):
     assert {title.split(" ")[0] for title in titles} <= {"Download", "Reset"}
 
 
+@pytest.mark.slow
 def test_a_click_on_a_method_takes_its_curve_away_and_back(shown):
     traces = shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer path.js-line:not([d=''])")
     before = traces.count()
@@ -77,6 +78,7 @@ def test_a_click_on_a_method_takes_its_curve_away_and_back(shown):
     assert traces.count() == before
 
 
+@pytest.mark.slow
 def test_all_methods_can_be_taken_away_and_brought_back_at_once(shown):
     traces = shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer .trace")
     before = traces.count()
@@ -86,6 +88,7 @@ def test_all_methods_can_be_taken_away_and_brought_back_at_once(shown):
     assert traces.count() == before
 
 
+@pytest.mark.slow
 def test_pointing_at_a_method_fades_the_others(shown):
     faded = shown.page.locator("#setting-0 .plot").first.locator(".trace[style*='opacity: 0.15']")
     shown.page.hover("#setting-0 .chip[data-label=uniform]")
@@ -107,6 +110,7 @@ def test_choosing_another_run_changes_the_curves(shown):
     assert "uniform" in shown.page.text_content("#run-facts")
 
 
+@pytest.mark.slow
 def test_a_second_run_adds_dashed_curves(shown):
     dashed = shown.page.locator(f"#{EXPLORED} .plot").nth(1).locator("path.js-line[style*='stroke-dasharray']")
     assert dashed.count() == 0
@@ -118,6 +122,7 @@ def test_a_second_run_adds_dashed_curves(shown):
     assert dashed.count() == 0
 
 
+@pytest.mark.slow
 def test_tasks_can_be_left_out(shown):
     losses = shown.page.locator(f"#{EXPLORED} .plot").nth(1).locator("path.js-line")
     assert losses.count() == 2
@@ -129,6 +134,7 @@ def test_tasks_can_be_left_out(shown):
     assert losses.count() == 2
 
 
+@pytest.mark.slow
 def test_a_quantity_that_a_method_does_not_have_is_explained(shown):
     shown.page.select_option("#run-label", "single")
     assert "No weights: single-task networks have none, or the run did not keep them." in shown.texts(
@@ -136,6 +142,7 @@ def test_a_quantity_that_a_method_does_not_have_is_explained(shown):
     )
 
 
+@pytest.mark.slow
 def test_the_logarithmic_scale_changes_the_losses(shown):
     before = shown.evaluate(LINES, EXPLORED)
     shown.page.check("#log-scale")
@@ -146,6 +153,7 @@ def orders(shown, column):
     return [float(value) for value in shown.evaluate(ORDERS, column)]
 
 
+@pytest.mark.slow
 def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round(shown):
     heading = shown.page.locator("#setting-0 thead th").nth(4)
     before = orders(shown, 4)
@@ -158,6 +166,7 @@ def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round(shown):
     assert heading.get_attribute("aria-sort") == "descending"
 
 
+@pytest.mark.slow
 def test_rows_without_a_value_sort_last_either_way(shown):
     column = shown.texts("#setting-0 thead th").index("rank ↓")
     for _ in range(2):
@@ -166,6 +175,7 @@ def test_rows_without_a_value_sort_last_either_way(shown):
         assert last.text_content() == "–"
 
 
+@pytest.mark.slow
 def test_noise_levels_can_be_chosen(shown):
     rows = shown.page.locator("#setting-0 tbody tr:visible")
     assert rows.count() == 6
@@ -174,6 +184,7 @@ def test_noise_levels_can_be_chosen(shown):
     assert set(shown.texts("#setting-0 tbody tr:visible td:nth-child(2)")) == {"0.8"}
 
 
+@pytest.mark.slow
 def test_the_regret_table_can_show_only_what_is_beyond_the_tolerance(browser, tmp_path):
     runs = [made_up("excess"), made_up("mgda", scores={"a": 0.99, "b": 0.5}), made_up("uniform")]
     write_table(table(*runs), tmp_path / "runs.csv")
@@ -187,6 +198,7 @@ def test_the_regret_table_can_show_only_what_is_beyond_the_tolerance(browser, tm
         assert found.complaints == []
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_with_the_keyboard(shown):
     reached = set()
     for _ in range(140):
@@ -208,6 +220,7 @@ def test_a_phone_scrolls_boxes_and_not_the_page(browser, report, scheme):
         assert found.complaints == []
 
 
+@pytest.mark.slow
 def test_the_colour_scheme_changes_page_and_plots_while_the_page_is_open(shown):
     light = shown.evaluate(COLOURS)
     shown.page.emulate_media(color_scheme="dark")
@@ -250,6 +263,7 @@ def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, run
         assert found.complaints == []
 
 
+@pytest.mark.slow
 def test_curves_that_a_run_did_not_keep_come_and_go_without_complaint(browser, tmp_path):
     rows = []
     for noise, kept in ((0.0, "losses"), (0.4, "weights"), (0.8, "losses")):

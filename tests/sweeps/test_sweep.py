@@ -94,6 +94,7 @@ def test_low_seeds_go_first_one_at_a_time(tmp_path, monkeypatch):
     assert [config.seed for config in witness.ended] == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_an_error_of_the_watcher_is_no_death_of_a_worker(tmp_path, monkeypatch):
     monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.finishes)
     witness = Witness()

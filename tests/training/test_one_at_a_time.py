@@ -20,6 +20,7 @@ CONFIG = RunConfig("teacher-narrow", "uniform", epochs=2, limit_batches=2, devic
 SMALL = ["--method", "uniform", "--epochs", "1", "--limit-batches", "1", "--device", "cpu"]
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     arguments = [
         "train",

@@ -96,6 +96,7 @@ for epoch in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_has_lost_one_epoch_and_the_next_goes_on(tmp_path):
     folder = tmp_path / "run"
     script = KILLED.format(path=[str(Path(__file__).parents[1]), *sys.path], folder=str(folder))

@@ -148,7 +148,10 @@ def test_resume_notices_other_data_and_other_defaults(tmp_path):
     refused([*ARGUMENTS, "--resume"], "is not the config.yaml of a run", tmp_path / "run")
 
 
-@pytest.mark.parametrize("method", ["excess", "gradnorm", "mgda", "moml", "single"])
+@pytest.mark.parametrize(
+    "method",
+    ["excess", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gradnorm", "mgda", "moml", "single"))],
+)
 def test_bf16_trains_and_resumes_exactly(tmp_path, monkeypatch, method):
     config = RunConfig("multimnist", method, noise=0.8, precision="bf16-mixed", **SMALL)
     whole = train(config, tmp_path / "whole")

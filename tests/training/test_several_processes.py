@@ -64,6 +64,7 @@ def test_a_share_without_labels_does_not_stop_the_others(together, case):
     assert all(np.isfinite(score) for score in summary["scores"].values())
 
 
+@pytest.mark.slow
 def test_the_command_starts_its_processes_itself(tmp_path, together):
     arguments = ["train", "process_world:load", "--noise", "0.4", "--epochs", "2", "--seed", "3", "--device", "cpu"]
     arguments += ["--devices", "2", "--out", str(tmp_path / "run")]

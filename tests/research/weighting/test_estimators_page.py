@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parents[3] / "research/weighting"
 PAGE = FOLDER / "README.md"
 
 
+@pytest.mark.slow
 def test_every_table_is_what_its_file_says():
     page = PAGE.read_text()
     assert page.count("<!-- end -->") >= 10
@@ -27,6 +28,7 @@ def test_its_links_hold():
         assert (FOLDER / target).exists(), target
 
 
+@pytest.mark.slow
 def test_a_wrong_number_does_not_stand(tmp_path):
     page = PAGE.read_text()
     row = next(line for line in page.splitlines() if line.startswith("| exp(-2 r/r0) / sqrt(n r0) | teacher-narrow"))
