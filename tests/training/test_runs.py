@@ -166,7 +166,7 @@ def test_ctrl_c_leaves_a_resumable_run(tmp_path):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "go on with --resume" in stderr
+    assert "the same command with --resume goes on" in stderr
     assert "Traceback" not in stderr
 
 
