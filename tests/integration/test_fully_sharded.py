@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 
+@pytest.mark.slow
 def test_two_processes_with_half_the_parameters_each_train_as_one():
     worker = Path(__file__).with_name("fully_sharded_worker.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(worker)]

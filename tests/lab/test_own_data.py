@@ -80,6 +80,7 @@ def excessmtl(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT)
 
 
+@pytest.mark.slow
 def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(package):
     rule = ["--method", "scales_of_mine:Fixed", "--option", "first=0.9", "--noise", "0.5", "--device", "cpu"]
     done = excessmtl("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")

@@ -175,6 +175,7 @@ def test_gradnorm_and_imtl_end_in_dominated_points():
     assert not ends["excess (paper)"]["dominated"]
 
 
+@pytest.mark.slow
 def test_theorem_3_3():
     rows, curve = stationarity.study([512, 2048], runs=4)
     assert all(row["smallest"] <= row["bound"] for row in rows)

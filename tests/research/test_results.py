@@ -121,6 +121,7 @@ def test_data_that_is_not_the_papers_has_a_section_too(tmp_path):
     assert "**Clean tasks: nmse ↓**" in page.split("## School")[1]
 
 
+@pytest.mark.slow
 def test_the_page_in_the_documents_is_what_the_published_runs_give_byte_for_byte(tmp_path):
     root = Path(__file__).parents[2]
     published = root / PUBLISHED

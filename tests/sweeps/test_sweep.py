@@ -71,6 +71,7 @@ def test_forty_runs_and_a_worker_killed_in_the_middle_end_complete_and_nothing_r
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")} == stamps
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_others_and_is_tried_again(tmp_path):
     runs = study(2)
     wrong = replace(runs[0], noisy_tasks=("elbow",))
@@ -87,6 +88,7 @@ def test_a_run_that_fails_leaves_the_others_and_is_tried_again(tmp_path):
     assert not (tmp_path / "failed.txt").exists()
 
 
+@pytest.mark.slow
 def test_low_seeds_go_first_one_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.finishes)
     witness = Witness()
@@ -116,6 +118,7 @@ def test_a_run_that_kills_its_worker_is_given_up_and_the_others_end(tmp_path, mo
     assert started(tmp_path)[str(folder_of(runs[1]))] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_death_is_no_fault_of_the_run(tmp_path, monkeypatch, jobs):
     monkeypatch.setattr("excessmtl.sweeps.sweep.run", stub_workers.dies_once_at_seed_1)
