@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 @pytest.mark.slow
 def test_two_processes_with_half_the_parameters_each_train_as_one():
