@@ -41,9 +41,9 @@ def per_task_gradients(plan: Plan) -> TaskGradients:
             rows.take([task], found)
     if plan.heads_compiled:
         _drop_zeros(heads)
-    made = TaskGradients(given, call.masks, call.scale, heads, rows.flat, plan.at_parameters, plan.complete)
-    made.headless = not plan.own_leaves
-    return made
+    headless = not plan.own_leaves
+    parts = (rows.flat, plan.at_parameters, plan.complete)
+    return TaskGradients(given, call.masks, call.scale, heads, *parts, headless=headless)
 
 
 def _drop_zeros(heads: PerTask) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from excessmtl.losses.classification import check_reduction, reduced
+from excessmtl.losses.reduction import check_reduction, reduced
 
 
 class _OfLogits(nn.Module):

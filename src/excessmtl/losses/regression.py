@@ -7,7 +7,7 @@ The gradient of a sample is weighted by the probability that its target is a goo
 import torch
 from torch import Tensor, nn
 
-from excessmtl.losses.classification import check_reduction, filled, reduced
+from excessmtl.losses.reduction import check_reduction, filled, reduced
 
 _MEMORY = 0.02
 """How fast the estimates follow a batch."""
