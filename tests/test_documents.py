@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -206,12 +205,3 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     assert {field.name: field.default for field in fields(rule)} == {
         name: None if default == "None" else float(default) for name, default in shown.items()
     }
-
-
-@pytest.mark.slow
-def test_the_transformer_example():
-    command = [sys.executable, ROOT / "examples/transformer.py", "--quick"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert found.returncode == 0, found.stderr
-    assert "epoch 1: weights/top_left" in found.stdout
-    assert "bottom_right:" in found.stdout
