@@ -25,12 +25,6 @@ def file_in(name, path):
     return found
 
 
-def test_the_readme_example_runs(capsys):
-    (example,) = blocks("README.md")
-    exec(compile(example, "README.md", "exec"), {})
-    assert "weights/clean" in capsys.readouterr().out
-
-
 def test_the_method_of_the_contributing_guide_works(monkeypatch):
     import torch
     from torch import nn
