@@ -38,7 +38,7 @@ def courses(epochs: int, seed: int = 0) -> dict[str, Tensor]:
     balancer = excessmtl.create("excess", tasks=TASKS, shared=encoder)
     steps = []
     for _ in range(epochs):
-        for rows in torch.randperm(len(x)).split(BATCH):
+        for rows in torch.split(torch.randperm(len(x)), BATCH):
             z = encoder(x[rows])
             losses = {task: loss(heads[task](z).squeeze(1), targets[task][rows]) for task in TASKS}
             optimizer.zero_grad()
