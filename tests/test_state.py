@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from inspect import signature
 
 import pytest
 import torch
@@ -102,6 +103,7 @@ def test_a_state_loaded_key_by_key(method):
         twin.balancer.memory.load_state_dict({"_extra_state": broken}, strict=False, assign=True)
 
 
+@pytest.mark.skipif("no_dist" not in signature(checkpoint.save).parameters, reason="torch 2.6 wants several processes")
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.distributed", "ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("method", [ROBUST, Method("rlw")], ids=str)
 def test_a_distributed_checkpoint_loads_into_a_fresh_state(method, tmp_path):
