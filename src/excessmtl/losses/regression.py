@@ -1,7 +1,9 @@
 """A squared error that trusts its targets as far as they deserve.
 
 Residuals are modelled as a mixture of a narrow normal distribution, the good targets, and a broad one, the bad targets.
-The gradient of a sample is weighted by the probability that its target is a good one.
+The gradient of a sample is weighted by the probability that its target is a good one. The gradient of the whole task
+is the smaller, the more of the targets' variance remains as error: under normal noise of an unknown variance, the
+likelihood divides the squared error by that variance.
 """
 
 import torch
@@ -21,13 +23,17 @@ _CORRELATED = 0.25
 """Where suspicious residuals correlate with the prediction this much, they are signal, not noise."""
 _ONE_SIDED = 0.5
 """The same where their mean is this large, over their root mean square."""
+_HALF = 0.3
+"""A task whose error is this share of the variance of its targets has half the gradient."""
 _SUMS = ("good", "good_squares", "bad", "bad_squares", "bad_x", "bad_xx", "bad_r", "bad_rx", "x", "xx")
 
 
 class RobustMSELoss(nn.Module):
     """`nn.MSELoss` with a gradient that gives way where targets look wrong.
 
-    Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes:
+    Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes. All
+    of it is multiplied by 0.3 / (0.3 + the share of the variance of the targets that remains as error). And it becomes
+    smaller where a target looks wrong:
 
     - A residual is suspicious when it belongs to the broad part of the mixture.
     - Suspicion counts only where the broad part explains a good share of the variance of the targets. Small residuals
@@ -43,7 +49,7 @@ class RobustMSELoss(nn.Module):
 
     Args:
         reduction: "mean" (over the elements that count), "sum" or "none".
-        strength: a fixed degree of distrust of suspicious targets, 0 (the plain loss) to 1. None: it follows the noise.
+        strength: how much of all this takes effect, 0 (the plain loss) to 1. None: distrust follows the noise.
     """
 
     steps: Tensor
@@ -74,6 +80,7 @@ class RobustMSELoss(nn.Module):
             odds = (rate / (1 - rate)).log() + 0.5 * (narrow / broad).log() + 0.5 * squares * (1 / narrow - 1 / broad)
             bad = odds.nan_to_num(0.0).sigmoid()
             weights = 1 - self._distrust() * bad * (1 - (narrow / broad).nan_to_num(1.0))
+            weights = weights * self._precision()
             if self.training:
                 self._observe(input, target, bad, counts)
         return reduced(weights * squares + ((1 - weights) * squares).detach(), counts, self.reduction)
@@ -94,6 +101,14 @@ class RobustMSELoss(nn.Module):
 
     def _variance(self) -> Tensor:
         return self.target_variance / (1 - torch.pow(1 - _MEMORY, self.steps))
+
+    def _precision(self) -> Tensor:
+        """The factor on the gradients of all samples."""
+        sums = dict(zip(_SUMS, self.sums.unbind(), strict=True))
+        # Both averages start at zero, and are short of the truth by the same factor.
+        error = (sums["good_squares"] + sums["bad_squares"]) / self.target_variance
+        factor = _HALF / (_HALF + error.nan_to_num(1.0))
+        return factor if self.strength is None else 1 - self.strength * (1 - factor)
 
     def _distrust(self) -> Tensor:
         """0 to 1."""
