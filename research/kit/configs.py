@@ -58,7 +58,7 @@ class Config:
     slope: float = 1
     """How much it counts that suspicious residuals grow with the prediction: those are not noise."""
     frequency: float = 0
-    """A wrong label is drawn with probability 1/C (0), its frequency in the batch (1), its running frequency (2), or its
+    """The probability of a wrong label is 1/C (0), its frequency in the batch (1), its running frequency (2), or its
     frequency among the other labels of the batch (3)."""
     shipped: float = 0
     """1: correlation in place of slope, one-sided residuals and the explained share count, as in `RobustMSELoss`."""
