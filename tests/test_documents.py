@@ -1,6 +1,5 @@
 """The Python in the documents runs, and what they say exists does."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -82,20 +81,14 @@ def test_the_measure_of_the_contributing_guide_is_in_the_table(monkeypatch):
     assert "worst task, % ↑" in summary_table(setting).columns
 
 
-def methods_page():
-    spec = importlib.util.spec_from_file_location("methods_page", ROOT / "perf" / "methods.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_to_choose_by_has_every_method():
     from excessmtl.methods.catalogue import CATALOGUE
+    from research.choosing import render
 
     page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
     assert list(CATALOGUE) == excessmtl.list_methods()
     assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == excessmtl.list_methods()
-    assert methods_page().render(page) == page, "run python perf/methods.py --page"
+    assert render(page) == page, "run python -m research.choosing"
 
 
 PAGES = [

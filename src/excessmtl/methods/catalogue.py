@@ -74,6 +74,8 @@ CATALOGUE: dict[str, Entry] = {
     "moco": Entry(2023, "Fernando et al.", _MOCO, PRESENT, False, "as `mgda`, from noisy gradients"),
     "db_mtl": Entry(2023, "Lin et al.", "2308.12029", PRESENT, True, "losses of different units; each task counts"),
     "trimmed_mean": Entry(2018, "Yin et al.", "1803.01498", PRESENT, False, "groups of one task, some of them bad"),
+    "ldc_mtl": Entry(2025, "Xiao et al.", "2502.08585", LATEST, False, "losses of one kind kept together, cheaply"),
+    "autoscale": Entry(2025, "Yang et al.", "2508.13979", KEEPS, False, "fixed weights that you do not know yet"),
 }  # fmt: skip
 
 _LOOKS_AT = {
