@@ -185,6 +185,15 @@ def test_bad_targets_lose_their_gradient_and_the_value_stays_plain():
     assert belief(loss, 1.5) == pytest.approx(0.2, abs=0.08)
 
 
+def test_autocast_does_not_round_what_it_remembers():
+    plain, cast = RobustMSELoss(), RobustMSELoss()
+    for prediction, target in outliers(0.3, 5):
+        plain(prediction, target)
+        with torch.autocast("cpu", torch.bfloat16):
+            cast(prediction, target)
+    torch.testing.assert_close(cast.moments, plain.moments, rtol=0, atol=0)
+
+
 def test_heavy_tails_are_noise():
     loss = RobustMSELoss(reduction="none")
     tails = torch.distributions.StudentT(1.5)
