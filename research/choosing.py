@@ -82,14 +82,14 @@ def methods_table(scores: pd.DataFrame) -> str:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
     networks = json.loads(COSTS.read_text(encoding="utf-8"))["networks"]
     header = ["method", "paper", "needs", *(f"cost, {name}" for name in networks)]
-    header += ["lost to noise", "missing task", "scale-free", "good for"]
+    header += ["memory", "lost to noise", "missing task", "scale-free", "good for"]
     lines = [header]
     for row in rows():
         name = row["method"]
         ratios = [networks[network]["ratio"].get(name) for network in networks]
         costs = [_UNKNOWN if ratio is None else f"x{ratio:.2f}" for ratio in ratios]
         paper = f"[{row['paper']}]({CATALOGUE[name].link})"
-        more = [lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
+        more = [row["memory"], lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
         lines.append([f"`{name}`", paper, row["needs"], *costs, *more])
     return _markdown(lines)
 
