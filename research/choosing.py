@@ -5,7 +5,8 @@
     python -m research.choosing                     # the tables alone, from the files that are there
 
 What a step costs is in `perf/results/methods_cpu.json` (`python perf/methods.py`), what is known of a method in
-`excessmtl.methods.catalogue`.
+`excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv` (`python examples/groups.py --out
+docs/data/groups.csv`).
 """
 
 import argparse
@@ -25,6 +26,7 @@ from excessmtl.methods.catalogue import CATALOGUE, rows
 
 ROOT = Path(__file__).parent.parent
 PAGE, SCORES = ROOT / "docs" / "choosing.md", ROOT / "docs" / "data" / "choosing.csv"
+GROUPS = ROOT / "docs" / "data" / "groups.csv"
 COSTS = ROOT / "perf" / "results" / "methods_cpu.json"
 _UNKNOWN = "not measured"
 
@@ -80,14 +82,14 @@ def methods_table(scores: pd.DataFrame) -> str:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
     networks = json.loads(COSTS.read_text(encoding="utf-8"))["networks"]
     header = ["method", "paper", "needs", *(f"cost, {name}" for name in networks)]
-    header += ["lost to noise", "missing task", "scale-free", "good for"]
+    header += ["memory", "lost to noise", "missing task", "scale-free", "good for"]
     lines = [header]
     for row in rows():
         name = row["method"]
         ratios = [networks[network]["ratio"].get(name) for network in networks]
         costs = [_UNKNOWN if ratio is None else f"x{ratio:.2f}" for ratio in ratios]
         paper = f"[{row['paper']}]({CATALOGUE[name].link})"
-        more = [lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
+        more = [row["memory"], lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
         lines.append([f"`{name}`", paper, row["needs"], *costs, *more])
     return _markdown(lines)
 
@@ -124,6 +126,19 @@ def _shown(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "–"
 
 
+def groups_table() -> str:
+    """The errors of both methods for each group with bad records, and the difference, paired by seed."""
+    errors = pd.read_csv(GROUPS).pivot_table(
+        index=["bad_records", "seed"], columns="method", values="error", sort=False
+    )
+    lines = [["bad records in", "`uniform`", "`excess`", "difference"]]
+    for noisy, own in errors.groupby(level="bad_records", sort=False):
+        change = own["excess"] - own["uniform"]
+        means = [f"{own[method].mean():.2f}" for method in ("uniform", "excess")]
+        lines.append([str(noisy), *means, f"{change.mean():+.2f} ± {change.std(ddof=1):.2f}"])
+    return _markdown(lines)
+
+
 def _markdown(lines: Sequence[Sequence[str]]) -> str:
     lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -132,7 +147,8 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 def render(page: str) -> str:
     """The page with its tables replaced by what the catalogue and the files say now."""
     scores = pd.read_csv(SCORES) if SCORES.exists() else pd.DataFrame()
-    for name, table in (("methods", methods_table(scores)), ("robustness", robustness_table(scores))):
+    tables = {"methods": methods_table(scores), "robustness": robustness_table(scores), "groups": groups_table()}
+    for name, table in tables.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
         page = pattern.sub(f"{start}\n\n{table}\n\n{end}".replace("\\", r"\\"), page)

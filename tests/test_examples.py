@@ -10,9 +10,13 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "examples"
 QUICK = ("plain_loop.py",)
 HELPERS = ("digits.py",)
+OTHER_DATA = ("groups.py",)
+"""It has groups of one task, and a test of its own."""
 ELSEWHERE = ("transformer.py",)
 """Run by `test_documents.py`."""
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in (*HELPERS, *ELSEWHERE))
+
+ON_DIGITS = [name for name in EXAMPLES if name not in OTHER_DATA]
 
 
 def run(*command):
@@ -34,7 +38,7 @@ def assert_learned(printed):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in EXAMPLES]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ON_DIGITS]
 )
 def test_it_runs(name):
     printed = run(FOLDER / name)
@@ -45,6 +49,14 @@ def test_it_runs(name):
         report = printed.split("\n\n")[0]
         verdicts = dict(re.findall(r"^(odd|loop) +(\w+)", report, flags=re.MULTILINE))
         assert verdicts == {"odd": "clean", "loop": "suspect"}
+
+
+@pytest.mark.slow
+def test_groups_without_heads(tmp_path):
+    printed = run(FOLDER / "groups.py", "--out", tmp_path / "errors.csv")
+    uniform, excess = map(float, re.findall(r"^Asia +([\d.]+) +([\d.]+)$", printed, flags=re.MULTILINE)[0])
+    assert 2 < excess < uniform < 12, "years"
+    assert len((tmp_path / "errors.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
 
 
 @pytest.mark.slow

@@ -13,9 +13,21 @@ CLEAN = {("excess", 0.0): 0.9, ("excess", 0.8): 0.89, ("uniform", 0.0): 0.92, ("
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     page = tmp_path / "choosing.md"
-    page.write_text("a\n<!-- methods -->\n<!-- /methods -->\nb\n<!-- robustness -->\nold\n<!-- /robustness -->\nc\n")
+    page.write_text(
+        "a\n<!-- methods -->\n<!-- /methods -->\nb\n<!-- robustness -->\nold\n<!-- /robustness -->\n"
+        "<!-- groups --><!-- /groups -->\nc\n"
+    )
     monkeypatch.setattr(choosing, "PAGE", page)
     monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
+    monkeypatch.setattr(choosing, "GROUPS", tmp_path / "groups.csv")
+    lines = [
+        "bad_records,method,seed,error",
+        "none,uniform,0,5",
+        "none,excess,0,5.5",
+        "none,uniform,1,7",
+        "none,excess,1,7",
+    ]
+    choosing.GROUPS.write_text("\n".join(lines))
     for (method, noise), score in CLEAN.items():
         for seed in range(3):
             folder = tmp_path / "runs" / method / str(noise) / str(seed)
@@ -35,6 +47,7 @@ def test_what_noise_costs_and_the_best_under_noise_first(runs):
     assert "| 7.0 points | keeps its weight |" in page
     assert "not measured" in page, "the other methods have no runs"
     assert "old" not in page
+    assert "| none | 6.00 | 6.25 | +0.25 ± 0.35 |" in page
     choosing.main([])
     assert choosing.PAGE.read_text() == page
 

@@ -7,8 +7,8 @@ Phase 1 explores: after each of `windows` windows of steps the weights that maxi
 lengths of the window come into force. Phase 2 trains on with the mean of all the weights found, which stay.
 
 The metric has its maximum, 1 for every pair, where w_i is proportional to 1 / |g_i|; that is taken here in place of an
-optimiser on the weights. The paper's other metrics (condition number, balance of the losses) are not here. The number
-and length of the windows are our choice: give them so that phase 1 is a small part of the training.
+optimiser on the weights. The paper's other metrics (condition number, balance of the losses) are not here. That phase 2
+takes the mean, and the number and length of the windows, are our choice: phase 1 should be a small part of training.
 """
 
 from collections.abc import Sequence
