@@ -10,8 +10,8 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "examples"
 QUICK = ("plain_loop.py",)
 HELPERS = ("digits.py",)
-ELSEWHERE = ("transformer.py",)
-"""Run by `test_documents.py`."""
+ELSEWHERE = ("annotators.py", "transformer.py")
+"""Run by a test of its own, and by `test_documents.py`."""
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in (*HELPERS, *ELSEWHERE))
 
 
@@ -45,6 +45,15 @@ def test_it_runs(name):
         report = printed.split("\n\n")[0]
         verdicts = dict(re.findall(r"^(odd|loop) +(\w+)", report, flags=re.MULTILINE))
         assert verdicts == {"odd": "clean", "loop": "suspect"}
+
+
+@pytest.mark.slow
+def test_raters_are_told_apart():
+    printed = run(FOLDER / "annotators.py")
+    found = re.findall(r"^(\w+) +([\d.]+) +([\d.]+)$", printed[printed.rindex("task ") :], flags=re.MULTILINE)
+    assert len(found) == 5
+    assert all(float(estimate) == pytest.approx(float(share), abs=0.06) for _, share, estimate in found)
+    assert re.search(r"^eve +suspect", printed, flags=re.MULTILINE)  # the spammer
 
 
 @pytest.mark.slow

@@ -31,7 +31,10 @@ class World:
     kinds: tuple[str, ...] = ("symmetric",)
     levels: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     options: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    """The name of data that is not bundled."""
     data: str | None = None
+    """Where it is."""
     title: str = ""
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from research.diagnosis.measure import separation
+from research.diagnosis.goals import covered, goals, mean_error
+from research.diagnosis.measure import TWICE, separation
 
 _START, _END = "<!-- measured by python -m research.diagnosis -->", "<!-- end -->"
 
@@ -23,7 +24,7 @@ def tables(
     sizes: Mapping[str, pd.DataFrame],
     titles: Mapping[str, str],
     chosen: str,
-    planned: int,
+    raters: str,
 ) -> str:
     """All of them.
 
@@ -33,30 +34,25 @@ def tables(
         sizes: the reported networks, by how many held-out samples were looked at.
         titles: of the worlds.
         chosen: what the constants were chosen on.
-        planned: how many networks the study has in all.
+        raters: the section on VADER, or nothing.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
-    apart = {kind: separation(frame[frame["type"] == kind]) for kind in ("classification", "regression")}
-    noisy, clean = frame[frame["truth"] > 0], frame[frame["truth"] == 0]
+    seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
+    left_out = [title for name, title in titles.items() if name not in {*frame["world"], *hard["world"]}]
     return f"""
-{networks} of the study's {planned} networks (up to three seeds each), trained with the default method, with noise in
-the benchmark's own noisy tasks. Held-out samples are the benchmark's test split ({frame["samples"].min():,} to
-{frame["samples"].max():,} samples), disturbed like the training split. Constants were chosen on {chosen}; none of the
-networks below was among them, but SARCOS has the same rows at every seed.
+{networks} networks (seeds {seeds}), trained with the default method, with noise in the benchmark's own noisy tasks.
+Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples),
+disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
+Not run here: {", ".join(left_out) or "nothing"}.
 
-- Tasks with noise told from clean ones of the same networks: AUROC {separation(frame):.3f}
-  (classes {apart["classification"]:.3f}, numbers {apart["regression"]:.3f}).
-- Intervals that hold the truth: {covered(noisy):.0%} of the noisy tasks, {covered(clean):.0%} of the clean ones.
-- Mean absolute error: {_error(noisy):.3f} for the noisy tasks, {_error(clean):.3f} for the clean ones. Without
-  regressions in which *every* label has an error (rate 1), which the report calls `too little evidence`:
-  {_error(noisy[(noisy["type"] != "regression") | (noisy["truth"] < 1)]):.3f}.
+{goals(frame, hard, titles)}
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
-above chance, of the most confident quarter.
+above chance, of the most confident quarter. Tasks without an estimate are not in the mean.
 
 {by_world(frame, titles)}
 
-**By level of symmetric noise.**
+**By level of symmetric noise.** Also where {TWICE} samples have a second label (`second_labels`).
 
 {by_level(frame)}
 
@@ -73,17 +69,18 @@ above chance, of the most confident quarter.
 {by_samples(sizes)}
 
 **Which labels.** Average precision of the ranking of wrong labels, beside the two scores that cleanlab ranks by, on the
-same predictions. Unlike the noise rates, the ranking was chosen with some of these networks in view (seeds 0 and 1).
+same predictions.
 
 {ranking(frame, titles)}
-"""
+{raters}"""
 
 
 def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """One line per world and kind of noise; the noisy tasks only."""
     lines = [
-        "| | noise | noisy tasks | mean error | most confident quarter | covered | noisy | suspect | other verdict |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| | noise | noisy tasks | no estimate | mean error | most confident quarter | covered | noisy | suspect "
+        "| other verdict |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (world, kind), own in frame[frame["truth"] > 0].groupby(["world", "kind"], sort=False):
         lines.append(f"| {titles[str(world)]} | {kind} | {_line(own)} |")
@@ -93,13 +90,18 @@ def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
 def by_level(frame: pd.DataFrame) -> str:
     """One line per type of task and level of symmetric noise."""
     lines = [
-        "| | true rate | noisy tasks | mean estimate | mean error | covered | noisy | suspect | other verdict |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| | true rate | noisy tasks | no estimate | mean estimate | mean error | covered | noisy | suspect "
+        "| other verdict | mean error, second labels |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     symmetric = frame[(frame["kind"] == "symmetric") & (frame["truth"] > 0)]
     for (kind, level), own in symmetric.groupby(["type", "level"], sort=True):
-        count, error, _, *rest = _line(own).split(" | ")
-        lines.append(f"| {kind} | {level:g} | {count} | {own['estimate'].mean():.2f} | {error} | {' | '.join(rest)} |")
+        count, unknown, error, _, *rest = _line(own).split(" | ")
+        estimate = _shown(own["estimate"].mean(), 2)
+        twice = _shown((own["twice"] - own["truth"]).abs().mean())
+        lines.append(
+            f"| {kind} | {level:g} | {count} | {unknown} | {estimate} | {error} | {' | '.join(rest)} | {twice} |"
+        )
     return "\n".join(lines)
 
 
@@ -141,27 +143,21 @@ def by_samples(frames: Mapping[str, pd.DataFrame]) -> str:
     for name, frame in frames.items():
         noisy, clean = frame[frame["truth"] >= 0.15], frame[frame["truth"] == 0]
         lines.append(
-            f"| {name} | {_error(noisy):.3f} | {clean['estimate'].mean():.3f} | {separation(frame):.3f} "
+            f"| {name} | {mean_error(noisy):.3f} | {clean['estimate'].mean():.3f} | {separation(frame):.3f} "
             f"| {covered(frame):.0%} | {(noisy['verdict'] == 'noisy').mean():.0%} |"
         )
     return "\n".join(lines)
-
-
-def covered(frame: pd.DataFrame) -> float:
-    """Share of the intervals that hold the truth."""
-    return float(((frame["low"] <= frame["truth"] + 1e-9) & (frame["truth"] <= frame["high"] + 1e-9)).mean())
 
 
 def _line(own: pd.DataFrame) -> str:
     verdicts = own["verdict"].value_counts()
     noisy, suspect = int(verdicts.get("noisy", 0)), int(verdicts.get("suspect", 0))
     quarter = (own["quarter"] - own["truth"]).abs().mean()
-    baseline = "" if pd.isna(quarter) else f"{quarter:.3f}"
     return (
-        f"{len(own)} | {_error(own):.3f} | {baseline} | {covered(own):.0%} | {noisy} | {suspect} "
-        f"| {len(own) - noisy - suspect}"
+        f"{len(own)} | {int(own['estimate'].isna().sum())} | {_shown(mean_error(own))} | {_shown(quarter)} "
+        f"| {covered(own):.0%} | {noisy} | {suspect} | {len(own) - noisy - suspect}"
     )
 
 
-def _error(own: pd.DataFrame) -> float:
-    return float((own["estimate"] - own["truth"]).abs().mean())
+def _shown(number: float, digits: int = 3) -> str:
+    return "" if pd.isna(number) else f"{number:.{digits}f}"

@@ -11,6 +11,7 @@ from excessmtl.benchmarks.kinds import classification, regression
 from excessmtl.benchmarks.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
+from research.diagnosis.goals import goals
 from research.diagnosis.measure import average_precision, confident_quarter, measured, separation
 from research.diagnosis.noises import disturbed
 from research.diagnosis.study import HARD, REPORTED, cells
@@ -39,7 +40,7 @@ def test_measures():
     assert average_precision(np.array([3.0, 2.0, 1.0]), np.array([True, False, True])) == pytest.approx((1 + 2 / 3) / 2)
     logits = np.array([[9.0, 0], [8.0, 0], [0.2, 0], [0.1, 0], [0, 7.0], [0, 0.1], [0, 0.1], [0, 0.1]])
     assert confident_quarter(logits, np.array([0, 1, 0, 0, 1, 0, 0, 0])) == pytest.approx(1)
-    frame = pd.DataFrame({"truth": [0.2, 0.4, 0.0, 0.0], "estimate": [0.1, 0.5, 0.0, 0.1]})
+    frame = pd.DataFrame({"truth": [0.2, 1.0, 0.0, 0.0], "estimate": [0.1, np.nan, 0.0, 0.1]})
     assert separation(frame) == pytest.approx(3.5 / 4)
 
 
@@ -53,9 +54,26 @@ def test_the_page_says_what_the_file_has():
     assert not (frame[frame["truth"] == 0]["verdict"] == "noisy").any()
 
 
+def test_missed_goals_come_first():
+    columns = {"precision": [0.5, None], "own_probability": [0.6, None], "own_margin": [0.4, None]}
+    frame = pd.DataFrame(
+        {"world": "w", "kind": "pair", "truth": [0.2, 0.0], "estimate": [0.2, 0.0], "low": 0.0, "high": 0.3, **columns}
+    ).assign(verdict=["noisy", "clean"])
+    lines = goals(frame, frame[frame["truth"] == 0], {"w": "World"}).splitlines()[2:]
+    met = [line.endswith("| yes |") for line in lines]
+    assert met == sorted(met)
+    assert "World, pair | 0.500 against 0.600 | **no** |" in lines[met.index(True) - 1]
+
+
+def test_worlds_need_their_data():
+    named = {cell.world.name for cell in cells(REPORTED, [0], {"pacs": Path("p")})}
+    assert "pacs" in named
+    assert not named & {"sarcos", "multimnist-60k"}
+
+
 def test_a_cell_is_recorded_and_measured(tmp_path):
     world = World("tiny", "teacher-memorise", 1, levels=(0.5,))
-    (cell,) = cells([world], [0], None)
+    (cell,) = cells([world], [0], {})
     assert cell == Cell(world, "symmetric", 0.5, 0)
     before = record(cell, tmp_path).stat().st_mtime_ns
     assert record(cell, tmp_path).stat().st_mtime_ns == before
