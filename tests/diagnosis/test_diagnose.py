@@ -8,6 +8,7 @@ import torch
 from made_up import classes, numbers
 
 import excessmtl
+from excessmtl.diagnosis import WarnOnce
 from excessmtl.diagnosis.verdicts import LEAST_SAMPLES
 
 
@@ -225,6 +226,14 @@ def test_pair_flips_are_ranked_above_rare_mistakes():
 def test_bad_input_is_one_sentence(predictions, targets, kinds, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         excessmtl.diagnose(predictions, targets, kinds)
+
+
+def test_a_task_that_turns_noisy_is_warned_of_once(recwarn):
+    warn = WarnOnce()
+    clean, noisy = of({"a": classes(0.0), "b": classes(0.0)}), of({"a": classes(0.0), "b": classes(0.5)})
+    for report in (clean, noisy, noisy):
+        warn(report)
+    assert [str(one.message).split(":")[0] for one in recwarn] == ["task 'b' has bad labels"]
 
 
 def test_unknown_tasks_are_named():

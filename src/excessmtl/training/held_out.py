@@ -15,7 +15,7 @@ from excessmtl.training import checkpoint
 from excessmtl.training.batches import make_batches, prepared
 from excessmtl.training.config import Resolved, read_config
 from excessmtl.training.data import noise_of
-from excessmtl.training.model import make_network
+from excessmtl.training.model import Network, make_network
 from excessmtl.training.resolve import load_benchmark
 
 _AT_ONCE = 256
@@ -63,7 +63,7 @@ def held_out_data(run: Path, benchmark: Benchmark | None = None) -> HeldOutData:
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[nn.Module, Benchmark, Resolved]:
+def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[Network, Benchmark, Resolved]:
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
