@@ -50,7 +50,7 @@ def main(
     with atomic_write(csv) as file:
         file.write(frame.to_csv(index=False, float_format="%.4g").encode())
     frame = pd.read_csv(csv)  # as published, so that the tables follow from the file
-    of_raters = raters_page.section(folder, None if recorded else vader)
+    of_raters = raters_page.frames(folder, None if recorded else vader)
     tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters)
     with atomic_write(document) as file:
         file.write(page.filled(text, tables).encode())

@@ -1,6 +1,6 @@
 """What the study was to show, and whether it did: the missed goals first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,9 +17,9 @@ class Goal:
     met: bool
 
 
-def goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str]) -> str:
-    """A table, those missed first. `frame`, `hard`: a row per task; `titles`: of the worlds."""
-    found = sorted(_goals(frame, hard, titles), key=lambda goal: goal.met)
+def goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str], more: Sequence[Goal] = ()) -> str:
+    """A table, those missed first. `frame`, `hard`: a row per task; `titles`: of the worlds; `more`: other goals."""
+    found = sorted([*_goals(frame, hard, titles), *more], key=lambda goal: goal.met)
     lines = [f"| {goal.text} | {goal.reached} | {'yes' if goal.met else '**no**'} |" for goal in found]
     return "\n".join(["| goal | reached | met |", "|---|---|---|", *lines])
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from research.diagnosis import raters_page
 from research.diagnosis.goals import covered, goals, mean_error
 from research.diagnosis.measure import TWICE, separation
 
@@ -24,7 +25,7 @@ def tables(
     sizes: Mapping[str, pd.DataFrame],
     titles: Mapping[str, str],
     chosen: str,
-    raters: str,
+    of_raters: Mapping[str, pd.DataFrame],
 ) -> str:
     """All of them.
 
@@ -34,7 +35,7 @@ def tables(
         sizes: the reported networks, by how many held-out samples were looked at.
         titles: of the worlds.
         chosen: what the constants were chosen on.
-        raters: the section on VADER, or nothing.
+        of_raters: what VADER gave, or nothing.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
     seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
@@ -45,7 +46,7 @@ Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {
 disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
 Not run here: {", ".join(left_out) or "nothing"}.
 
-{goals(frame, hard, titles)}
+{goals(frame, hard, titles, raters_page.goals_of(of_raters["domains"]) if of_raters else ())}
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
 above chance, of the most confident quarter. Tasks without an estimate are not in the mean.
@@ -72,7 +73,7 @@ above chance, of the most confident quarter. Tasks without an estimate are not i
 same predictions.
 
 {ranking(frame, titles)}
-{raters}"""
+{raters_page.section(of_raters["domains"], of_raters["raters"]) if of_raters else ""}"""
 
 
 def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:

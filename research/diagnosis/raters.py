@@ -35,7 +35,7 @@ def domains(path: Path, seed: int) -> pd.DataFrame:
     second rater, never the same person as the first, is known as well.
     """
     rng = np.random.default_rng(seed)
-    train, held_out, again, truth = {}, {}, {}, {}
+    train, held_out, again, truth, from_mean = {}, {}, {}, {}, {}
     for task, (counts, scores) in vader.read(path, path.stat().st_mtime_ns).items():
         signs = [np.sign(own).astype(np.int64) + 1 for own in scores]
         two = torch.from_numpy(np.stack([rng.choice(own, 2, replace=False) for own in signs]))
@@ -44,12 +44,12 @@ def domains(path: Path, seed: int) -> pd.DataFrame:
         train[task], held_out[task] = (counts[trained], two[trained, 0]), (counts[kept], two[kept, 0])
         again[task] = two[kept, 1]
         truth[task] = float(np.mean([1 - np.bincount(own).max() / len(own) for own in signs]))
+        from_mean[task] = float(np.mean([np.mean(np.sign(own) != np.sign(own.mean())) for own in scores]))
     found = _trained(train, held_out, 3, seed)
     alone = excessmtl.diagnose(found.predictions, found.targets, found.kinds)
     twice = excessmtl.diagnose(found.predictions, found.targets, found.kinds, second_labels=again)
-    return pd.DataFrame(
-        [{"seed": seed, "task": task, "truth": truth[task], **_pair(alone, twice, task)} for task in truth]
-    )
+    known = {task: {"task": task, "truth": truth[task], "from_mean": from_mean[task]} for task in truth}
+    return pd.DataFrame([{"seed": seed, **own, **_pair(alone, twice, task)} for task, own in known.items()])
 
 
 def annotators(path: Path, seed: int) -> pd.DataFrame:
