@@ -14,6 +14,8 @@ from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
 from research.diagnosis import page, raters, raters_page
 from research.diagnosis.cells import record
+from research.diagnosis.corrected import corrected
+from research.diagnosis.goals import goals
 from research.diagnosis.measure import measured
 from research.diagnosis.study import CHOSEN_ON, HARD, REPORTED, SEEDS, cells
 
@@ -51,9 +53,11 @@ def main(
         file.write(frame.to_csv(index=False, float_format="%.4g").encode())
     frame = pd.read_csv(csv)  # as published, so that the tables follow from the file
     of_raters = raters_page.frames(folder, None if recorded else vader)
-    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters)
+    more = raters_page.goals_of(of_raters["domains"]) if of_raters else ()
+    changed = corrected(folder, data, recorded)
+    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters, changed)
     with atomic_write(document) as file:
-        file.write(page.filled(text, tables).encode())
+        file.write(page.filled(text, goals(frame, hard, titles, more), tables).encode())
     console.print(f"written: {document}, {csv}", soft_wrap=True)
 
 

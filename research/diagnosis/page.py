@@ -6,17 +6,24 @@ from collections.abc import Mapping
 import pandas as pd
 
 from research.diagnosis import raters_page
-from research.diagnosis.goals import covered, goals, mean_error
+from research.diagnosis.goals import covered, mean_error
 from research.diagnosis.measure import TWICE, separation
 
-_START, _END = "<!-- measured by python -m research.diagnosis -->", "<!-- end -->"
+_GOALS, _TABLES = (
+    "<!-- goals, by python -m research.diagnosis -->",
+    "<!-- measured by python -m research.diagnosis -->",
+)
+_END = "<!-- end -->"
 
 
-def filled(page: str, tables: str) -> str:
-    """The page with new tables."""
-    if _START not in page or _END not in page:
-        raise ValueError(f"the page must hold the two lines {_START} and {_END}")
-    return re.sub(f"{re.escape(_START)}.*?{re.escape(_END)}", lambda _: f"{_START}\n{tables}\n{_END}", page, flags=re.S)
+def filled(page: str, goals: str, tables: str) -> str:
+    """The page with new goals and tables."""
+    for start, text in ((_GOALS, goals), (_TABLES, tables)):
+        if start not in page or _END not in page:
+            raise ValueError(f"the page must hold the lines {start} and {_END}")
+        pattern = f"{re.escape(start)}.*?{re.escape(_END)}"
+        page = re.sub(pattern, lambda _, new=f"{start}\n{text}\n{_END}": new, page, flags=re.S)  # type: ignore[misc]
+    return page
 
 
 def tables(
@@ -26,6 +33,7 @@ def tables(
     titles: Mapping[str, str],
     chosen: str,
     of_raters: Mapping[str, pd.DataFrame],
+    corrected: pd.DataFrame,
 ) -> str:
     """All of them.
 
@@ -36,6 +44,7 @@ def tables(
         titles: of the worlds.
         chosen: what the constants were chosen on.
         of_raters: what VADER gave, or nothing.
+        corrected: what training without the suspicious labels gave, or nothing.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
     seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
@@ -45,8 +54,6 @@ def tables(
 Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples),
 disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
 Not run here: {", ".join(left_out) or "nothing"}.
-
-{goals(frame, hard, titles, raters_page.goals_of(of_raters["domains"]) if of_raters else ())}
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
 above chance, of the most confident quarter. Tasks without an estimate are not in the mean.
@@ -73,7 +80,7 @@ above chance, of the most confident quarter. Tasks without an estimate are not i
 same predictions.
 
 {ranking(frame, titles)}
-{raters_page.section(of_raters["domains"], of_raters["raters"]) if of_raters else ""}"""
+{_corrected(corrected, titles)}{raters_page.section(of_raters["domains"], of_raters["raters"]) if of_raters else ""}"""
 
 
 def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
@@ -133,6 +140,30 @@ def ranking(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
         values = own[["precision", "own_probability", "own_margin"]].mean()
         lines.append(f"| {titles[str(world)]} | {kind} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     return "\n".join(lines)
+
+
+def _corrected(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """Nothing where nothing was trained."""
+    if frame.empty:
+        return ""
+    lines = [
+        f"| {titles[row['world']]} | {row['metric']} | {row['as they are']:.3f} | {row['corrected']:.3f} "
+        f"| {row['clean labels']:.3f} |"
+        for _, row in frame.iterrows()
+    ]
+    return "\n".join(
+        [
+            "",
+            "**Does it help to follow it?** Symmetric noise 0.4, one seed. Labels whose `noise_probability` in a "
+            "cross-validation (three folds) is above one half are changed: classes become the predicted one, numbers "
+            "are left out. Score of the noisy tasks on clean test data after training anew.",
+            "",
+            "| | score | labels as they are | labels changed | clean labels |",
+            "|---|---|---:|---:|---:|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def by_samples(frames: Mapping[str, pd.DataFrame]) -> str:

@@ -74,7 +74,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
         task.task,
         verdict,
         reason,
-        advice_for(verdict, task.samples, wrong),
+        advice_for(verdict, task.kind, task.samples, wrong),
         noise_rate=level.rate if known else None,
         noise_rate_interval=(level.low, level.high),
         wrong_labels=wrong if known else None,
@@ -100,7 +100,9 @@ def _without_estimate(task: HeldOut) -> TaskReport:
         reason = f"all {task.samples} held-out labels are {task.targets.flat[0]:g}"
     else:
         reason = f"all {task.samples} held-out labels are of class {task.targets[0]:g}"
-    return TaskReport(task.task, verdict, reason, advice_for(verdict, task.samples, None), samples=task.samples)
+    return TaskReport(
+        task.task, verdict, reason, advice_for(verdict, task.kind, task.samples, None), samples=task.samples
+    )
 
 
 def _loss(task: HeldOut) -> float:

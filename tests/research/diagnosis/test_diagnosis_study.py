@@ -7,10 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
+import excessmtl
+from excessmtl.benchmarks.base import Split
 from excessmtl.benchmarks.kinds import classification, regression
 from excessmtl.benchmarks.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
+from research.diagnosis.corrected import without_suspects
 from research.diagnosis.goals import goals
 from research.diagnosis.measure import average_precision, confident_quarter, measured, separation
 from research.diagnosis.noises import disturbed
@@ -63,6 +66,23 @@ def test_missed_goals_come_first():
     met = [line.endswith("| yes |") for line in lines]
     assert met == sorted(met)
     assert "World, pair | 0.500 against 0.600 | **no** |" in lines[met.index(True) - 1]
+
+
+def test_suspicious_labels_are_changed_in_the_noisy_tasks_only():
+    rng = np.random.default_rng(0)
+    truth, values = rng.integers(4, size=300), rng.normal(size=300)
+    logits = 3 * rng.normal(size=(300, 4)) + 12 * np.eye(4)[truth]
+    bad = np.arange(300) < 60
+    labels = {"classes": np.where(bad, (truth + 1) % 4, truth), "numbers": values + 4 * bad, "other": (truth + 1) % 4}
+    outputs = {"classes": logits, "numbers": values + 0.1 * rng.normal(size=300), "other": logits}
+    kinds = {"classes": "classification", "numbers": "regression", "other": "classification"}
+    report = excessmtl.diagnose(outputs, labels, kinds)
+    split = Split(torch.empty(300, 1), {task: torch.from_numpy(label) for task, label in labels.items()})
+    found = without_suspects(split, report, ("classes", "numbers")).targets
+    assert (found["classes"].numpy() == truth).mean() > 0.95
+    assert found["numbers"].isnan().numpy()[bad].mean() > 0.95
+    assert not found["numbers"].isnan().numpy()[~bad].any()
+    assert torch.equal(found["other"], split.targets["other"])
 
 
 def test_worlds_need_their_data():
