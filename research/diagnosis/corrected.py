@@ -19,19 +19,21 @@ from research.diagnosis.cells import Cell, World, noisy_split
 from research.diagnosis.study import REPORTED
 
 _LEVEL, _SEED, _FOLDS = 0.4, 0, 3
-_WORLDS = ("multimnist-8", "digit-domains", "sarcos")
-_FILE = "corrected.csv"
+_WORLDS = ("multimnist-8", "sarcos")
 
 
 def corrected(folder: Path, data: Mapping[str, Path | None], recorded: bool) -> pd.DataFrame:
     """Scores of the noisy tasks on clean test data, a row per benchmark; what is there is not trained again."""
-    path = folder / _FILE
-    if not path.exists() and not recorded:
-        worlds = [world for world in REPORTED if world.name in _WORLDS and (not world.needs or data.get(world.needs))]
-        rows = [_row(world, data.get(world.needs)) for world in worlds]
-        with atomic_write(path) as file:
-            file.write(pd.DataFrame(rows).to_csv(index=False, float_format="%.4g").encode())
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+    frames = []
+    for world in (world for world in REPORTED if world.name in _WORLDS):
+        path = folder / f"corrected-{world.name}.csv"
+        if not path.exists() and not recorded and (not world.needs or data.get(world.needs)):
+            with atomic_write(path) as file:
+                row = pd.DataFrame([_row(world, data.get(world.needs))])
+                file.write(row.to_csv(index=False, float_format="%.4g").encode())
+        if path.exists():
+            frames.append(pd.read_csv(path))
+    return pd.concat(frames) if frames else pd.DataFrame()
 
 
 def _row(world: World, data: Path | None) -> dict[str, Any]:

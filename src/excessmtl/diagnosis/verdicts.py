@@ -98,9 +98,9 @@ def advice_for(verdict: Verdict, kind: Kind, samples: int, wrong: float | None) 
         )
     if verdict == "noisy":
         count = "" if wrong is None else f" (about {round(wrong * samples)} of these {samples} are bad)"
-        # docs/robustness.md: 2 to 3 points on MultiMNIST; on rare binary labels it cost some.
-        loss = ", or train this task with excessmtl.losses.RobustCrossEntropy" if kind == "classification" else ""
-        return f"look at the most suspicious labels{count} with report.suspects(task), and relabel or drop them{loss}"
+        look = f"look at the most suspicious labels{count} with report.suspects(task), and relabel them"
+        # docs/robustness.md: 2 to 3 points on MultiMNIST. On rare binary labels it cost some.
+        return f"{look}, or train with excessmtl.losses.RobustCrossEntropy" if kind == "classification" else look
     if verdict == "not learned yet":
         return "train longer, or with a larger learning rate or network, and diagnose again"
     if samples < ENOUGH_SAMPLES:
