@@ -165,12 +165,14 @@ def test_the_page_on_integrations_runs_from_top_to_bottom(capsys):
     assert '"weights/price"' in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:task 'bottom' has bad labels")
 def test_the_diagnosis_page_runs_and_prints_what_it_shows(capsys):
     source = "\n".join(blocks("docs/diagnosis.md"))
     exec(compile(source, "docs/diagnosis.md", "exec"), {})
     shown = re.findall(r"```\n(task .*?)```", (ROOT / "docs/diagnosis.md").read_text(), flags=re.DOTALL)
     printed = capsys.readouterr().out
     assert shown[0] in printed
+    assert shown[1] in printed
     assert "random  suspect" in printed
 
 

@@ -10,13 +10,9 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "examples"
 QUICK = ("plain_loop.py",)
 HELPERS = ("digits.py",)
-OTHER_DATA = ("groups.py",)
-"""It has groups of one task, and a test of its own."""
-ELSEWHERE = ("transformer.py",)
-"""Run by `test_documents.py`."""
+ELSEWHERE = ("annotators.py", "transformer.py")
+"""Run by a test of its own, and by `test_documents.py`."""
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in (*HELPERS, *ELSEWHERE))
-
-ON_DIGITS = [name for name in EXAMPLES if name not in OTHER_DATA]
 
 
 def run(*command):
@@ -38,7 +34,7 @@ def assert_learned(printed):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ON_DIGITS]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in EXAMPLES]
 )
 def test_it_runs(name):
     printed = run(FOLDER / name)
@@ -52,11 +48,12 @@ def test_it_runs(name):
 
 
 @pytest.mark.slow
-def test_groups_without_heads(tmp_path):
-    printed = run(FOLDER / "groups.py", "--out", tmp_path / "errors.csv")
-    uniform, excess = map(float, re.findall(r"^Asia +([\d.]+) +([\d.]+)$", printed, flags=re.MULTILINE)[0])
-    assert 2 < excess < uniform < 12, "years"
-    assert len((tmp_path / "errors.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
+def test_raters_are_told_apart():
+    printed = run(FOLDER / "annotators.py")
+    found = re.findall(r"^(\w+) +([\d.]+) +([\d.]+)$", printed[printed.rindex("task ") :], flags=re.MULTILINE)
+    assert len(found) == 5
+    assert all(float(estimate) == pytest.approx(float(share), abs=0.06) for _, share, estimate in found)
+    assert re.search(r"^eve +suspect", printed, flags=re.MULTILINE)  # the spammer
 
 
 @pytest.mark.slow
