@@ -1,12 +1,14 @@
 """Hugging Face Trainer: a small BERT with random weights and two heads.
 
     python examples/hf_trainer.py
+    torchrun --nproc-per-node 2 examples/hf_trainer.py      # two processes that share every batch
 
 There is no text to download: a picture of a digit, 7 x 7 after pooling, is read as 49 tokens of 16 grey levels. Some
 labels of the second task are random.
 """
 
 import argparse
+import os
 import tempfile
 
 import torch
@@ -71,7 +73,7 @@ def main() -> None:
         settings = TrainingArguments(
             folder,
             num_train_epochs=1 if quick else 20,
-            per_device_train_batch_size=64,
+            per_device_train_batch_size=64 // int(os.environ.get("WORLD_SIZE", "1")),
             learning_rate=2e-3,
             logging_steps=5 if quick else 200,
             save_strategy="no",  # each checkpoint would hold the balancer too
@@ -81,7 +83,10 @@ def main() -> None:
             dataloader_pin_memory=False,
             label_names=TASKS,
         )
-        BalancedTrainer(model, settings, balancer=balancer, train_dataset=rows).train()
+        trainer = BalancedTrainer(model, settings, balancer=balancer, train_dataset=rows)
+        trainer.train()
+    if not trainer.is_world_process_zero():
+        return
     weights = dict(zip(TASKS, balancer.last_step.weights.tolist(), strict=True))
     right = accuracy(model, tokens(test_x), test_labels)
     print_table({"weight": weights, "accuracy": right})

@@ -11,6 +11,7 @@ trunk's output. Some labels of the second digit are replaced by random ones; the
 import argparse
 
 import torch
+from digits import print_table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,9 +82,8 @@ def main() -> None:
     trunk.eval()
     with torch.no_grad():
         z = encode(data.test.inputs.float().div(255).to(device))
-        for task in TASKS:
-            right = heads[task](z[:, 0]).argmax(1) == data.test.targets[task].to(device)
-            print(f"{task}: {100 * right.float().mean():.1f} % of the test digits")
+        right = {task: heads[task](z[:, 0]).argmax(1) == data.test.targets[task].to(device) for task in TASKS}
+    print_table({"accuracy": {task: found.float().mean().item() for task, found in right.items()}})
 
 
 if __name__ == "__main__":

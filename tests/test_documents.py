@@ -1,7 +1,6 @@
 """The Python in the documents runs, and what they say exists does."""
 
 import re
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -23,12 +22,6 @@ def file_in(name, path):
     """The Python that a page shows as the content of a file."""
     (found,) = [block for block in blocks(name) if block.startswith(f"# {path}\n")]
     return found
-
-
-def test_the_readme_example_runs(capsys):
-    (example,) = blocks("README.md")
-    exec(compile(example, "README.md", "exec"), {})
-    assert "weights/clean" in capsys.readouterr().out
 
 
 def test_the_method_of_the_contributing_guide_works(monkeypatch):
@@ -201,12 +194,3 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     assert {field.name: field.default for field in fields(rule)} == {
         name: None if default == "None" else float(default) for name, default in shown.items()
     }
-
-
-@pytest.mark.slow
-def test_the_transformer_example():
-    command = [sys.executable, ROOT / "examples/transformer.py", "--quick"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert found.returncode == 0, found.stderr
-    assert "epoch 1: weights/top_left" in found.stdout
-    assert "bottom_right:" in found.stdout

@@ -4,7 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from torch import nn
+
+import excessmtl
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,7 +26,41 @@ def test_the_navigation_has_every_page_once():
 
 
 @pytest.mark.parametrize("name", ["quickstart.md", "shared.md", "missing-labels.md"])
-def test_the_page_runs_from_top_to_bottom(name):
+def test_the_page_runs_from_top_to_bottom_and_prints_what_it_shows(name, capsys):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     source = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
     exec(compile(source, name, "exec"), {"__name__": "page"})
+    shown = "".join(re.findall(r"```\n(task .*?)```", text, flags=re.DOTALL)).split()
+    printed = capsys.readouterr().out.split()
+    assert len(printed) == len(shown)
+    for found, expected in zip(printed, shown, strict=True):  # the last digits depend on the machine
+        assert found == expected or float(found) == pytest.approx(float(expected), rel=0.02, abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_both_sides_of_the_diff_run(name):
+    (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for side in "+-":
+        source = "\n".join(line[2:] for line in diff.splitlines() if line[:1] in (side, " ", ""))
+        names = {**MODEL, "tasks": ["digit", "colour"]}
+        exec(compile(source, name, "exec"), names)
+        assert all(parameter.grad is not None for parameter in names["model"].parameters())
+        assert ("balancer" in names) == (side == "+")
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 8)
+        self.heads = nn.ModuleDict({"digit": nn.Linear(8, 1), "colour": nn.Linear(8, 1)})
+
+
+MODEL = {
+    "torch": torch,
+    "excessmtl": excessmtl,
+    "MultiTaskModel": TwoHeads,
+    "Model": TwoHeads,
+    "loss_fn": nn.functional.mse_loss,
+    "loader": [(torch.ones(3, 4), {"digit": torch.zeros(3, 1), "colour": torch.ones(3, 1)})],
+}
+"""What the diffs take for granted."""

@@ -12,6 +12,7 @@ from torch.nn.functional import (
 )
 
 import excessmtl
+from cases import finds_selections
 from excessmtl.engine.reference import ReferenceEngine
 from excessmtl.fast.engine import WAYS, FastEngine
 from models import DEVICE, PAPER, ROBUST, UNIFORM, Method
@@ -62,6 +63,7 @@ RECOGNISED = {
     "one missing": one_missing,
     "infinite": infinite,
 }
+BY_COLUMN = ("by_task", "columns", "one missing", "infinite")
 
 
 def across(outputs, targets):
@@ -120,12 +122,15 @@ def assert_same(method, make, **options):
     return engine.separate
 
 
-@pytest.mark.parametrize("name", RECOGNISED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=finds_selections if name in BY_COLUMN else ()) for name in RECOGNISED]
+)
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_one_backward_pass_gives_what_one_per_task_gives(method, name):
     assert assert_same(method, RECOGNISED[name], holes=name in ("mse", "by_task"), bias=name != "l1")
 
 
+@finds_selections
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_micro_batches(method):
     assert assert_same(method, RECOGNISED["by_task"], holes=True, accumulate=True)
@@ -142,6 +147,7 @@ def test_what_mixes_columns_is_not_taken_for_it(name):
     assert not assert_same(ROBUST, OTHERS[name])
 
 
+@finds_selections
 def test_it_is_one_of_the_ways():
     assert not run_separate(WAYS - {"one head"})
     assert run_separate(WAYS)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import excessmtl
-from cases import each
+from cases import each, finds_selections
 from engines import ENGINES
 from excessmtl.fast.engine import FastEngine
 from excessmtl.fast.selection import Selected
@@ -94,6 +94,7 @@ class Looking(FastEngine):
         return plan
 
 
+@finds_selections
 @pytest.mark.parametrize("name", SELECTIONS)
 @each("method", [ROBUST, PAPER, UNIFORM])
 def test_a_position_stands_for_z_where_all_heads_take_it(method, name):
@@ -189,6 +190,7 @@ def test_what_waits_at_the_selection_of_one_head_concerns_its_task_alone(method,
         assert all(gradient is not None for gradient in one[1])
 
 
+@finds_selections
 def test_a_micro_batch_that_waits_does_not_keep_the_other_positions():
     torch.manual_seed(1)
     model = Model().to(DEVICE)

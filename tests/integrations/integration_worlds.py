@@ -21,9 +21,9 @@ class Model(nn.Module):
 
     def forward(self, x, y):
         z = self.trunk(x)
-        outputs = torch.cat([self.heads[task](z) for task in TASKS], 1)
-        losses = {task: mse_loss(self.heads[task](z), y[:, [i]]) for i, task in enumerate(TASKS)}
-        return {"losses": losses, "logits": outputs}
+        outputs = [self.heads[task](z) for task in TASKS]
+        losses = {task: mse_loss(outputs[i], y[:, [i]]) for i, task in enumerate(TASKS)}
+        return {"losses": losses, "logits": torch.cat(outputs, 1)}
 
 
 def rows(steps=STEPS):

@@ -13,11 +13,13 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy
+from torch import nn
+from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import TrainingArguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from excessmtl.integrations import accelerate, fabric
+from excessmtl.integrations import MatrixLoss, accelerate, fabric
 from integrations.integration_worlds import BATCH, Model, balancer_of, by_hand, dataset, flat, loader, optimizer_of
 from integrations.test_huggingface import InOrder
 from integrations.test_lightning import Module, trainer
@@ -81,6 +83,23 @@ def with_huggingface(micro_batches):
     return model
 
 
+def with_matrix(per_task):
+    model = Model()
+    wrapped, optimizer = nn.parallel.DistributedDataParallel(model), optimizer_of(model)
+    criterion = MatrixLoss(balancer_of(model), mse_loss, columns=model.heads.values())
+    sampler = DistributedSampler(dataset(), 2, dist.get_rank(), shuffle=False)
+    for batch in DataLoader(dataset(), batch_size=HALF, sampler=sampler):
+        optimizer.zero_grad()
+        outputs = wrapped(**batch)["logits"]
+        if per_task:
+            loss = sum(one(outputs[:, i], batch["y"][:, i]) for i, one in enumerate(criterion.per_task()))
+        else:
+            loss = criterion(outputs, batch["y"])
+        loss.backward()
+        optimizer.step()
+    return model
+
+
 CASES = {
     "accelerate": (with_accelerate, (1,), 1),
     "accelerate, micro-batches": (with_accelerate, (2,), 2),
@@ -89,6 +108,8 @@ CASES = {
     "fabric": (with_fabric, ("32-true", False), 1),
     "fabric, find_unused_parameters": (with_fabric, ("32-true", True), 1),
     "fabric, bf16": (with_fabric, ("bf16-mixed", False), 1),
+    "matrix": (with_matrix, (False,), 1),
+    "matrix, column by column": (with_matrix, (True,), 1),
     "lightning": (with_lightning, (False, False), 1),
     "lightning, find_unused_parameters": (with_lightning, (False, True), 1),
     "lightning, micro-batches": (with_lightning, (False, False, 2), 2),

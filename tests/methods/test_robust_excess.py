@@ -65,8 +65,8 @@ def network(tasks, seed=0):
     return trunk, {task: nn.Linear(16, 1) for task in tasks}
 
 
-def train(units, batch, steps=60, seed=0, noise=0.0, learning_rate=1e-2):
-    """Two tasks made by one teacher, targets multiplied by `units`; the weights of every step."""
+def train(units, batch, steps=60, seed=0, noise=0.0, learning_rate=1e-2, second_from=0):
+    """Two tasks made by one teacher, targets multiplied by `units`; every step. The second may come later."""
     trunk, heads = network("ab", seed)
     balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
     optimiser = torch.optim.Adam([*trunk.parameters(), *(p for head in heads.values() for p in head.parameters())])
@@ -81,7 +81,7 @@ def train(units, batch, steps=60, seed=0, noise=0.0, learning_rate=1e-2):
         optimiser.zero_grad()
         z = trunk(x)
         losses = {t: (heads[t](z).squeeze(1) - y[:, i]).square().mean() * units[i] for i, t in enumerate("ab")}
-        history.append(balancer.backward(losses))
+        history.append(balancer.backward(losses if len(history) >= second_from else {"a": losses["a"]}))
         optimiser.step()
     return history
 
@@ -99,6 +99,15 @@ def test_tiny_batches_do_not_starve_a_clean_task(batch):
     for seed in range(10):
         smallest = torch.stack([step.weights for step in train((1.0, 1.0), batch, steps=10, seed=seed)]).min()
         assert smallest > 0.05
+
+
+def test_a_clean_task_that_comes_late_is_not_starved():
+    """Its progress is compared at its own age: it gets what a task has that was there from the start."""
+    late = train((1.0, 1.0), batch=32, steps=120, second_from=60)
+    throughout = train((1.0, 1.0), batch=32, steps=120)
+    after = [torch.stack([step.weights[1] for step in history[60:]]).mean() for history in (late, throughout)]
+    assert after[0] > 0.8 * after[1]
+    assert late[-1].losses[1] < 3 * throughout[-1].losses[1] + 0.01
 
 
 def test_noise_lowers_a_weight_within_bounds():

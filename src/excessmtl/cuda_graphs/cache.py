@@ -18,7 +18,8 @@ MOST = 4
 def settings() -> Hashable:
     """Settings of torch that decide which kernels an operation launches."""
     autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-    precision = torch.backends.cuda.matmul.fp32_precision
+    # torch 2.8 and older have one setting for all backends.
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None) or torch.get_float32_matmul_precision()
     return autocast, precision, torch.are_deterministic_algorithms_enabled()
 
 

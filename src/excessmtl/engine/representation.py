@@ -24,6 +24,8 @@ _MARKED = 0
 """Stands in a note for `representation`, where otherwise the id of a module stands."""
 _NEARBY = 50
 """Nodes below a marked tensor in which notes of a module are looked for."""
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+"""torch 2.6 does not tell exporting from compiling; compiled code is not here, see `outside_compiled_code`."""
 _any_marked = False
 """Whether `representation` has been called at all."""
 _noted: set[str] = set()
@@ -159,7 +161,7 @@ def _note_marked(z: Any) -> None:
 
 def _note(owner: int, outputs: Any) -> None:
     # Metadata cannot be traced or exported.
-    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore
+    if torch.jit.is_tracing() or _is_exporting():  # type: ignore[no-untyped-call]
         return
     for tensor in tensors_in(outputs):
         if tensor.grad_fn is not None:

@@ -1,8 +1,10 @@
 """Balancers inside of training frameworks. Each framework has a module of its own, which imports it: ask for that one.
 
-`as_loss` needs no framework: it suits every trainer that takes a scalar and calls `.backward()` on it.
+Two need no framework. `as_loss` suits every trainer that takes a scalar and calls `.backward()` on it, `MatrixLoss`
+every trainer that takes a loss of predictions and labels, both [batch, tasks].
 """
 
+from excessmtl.integrations.matrix import MatrixLoss
 from excessmtl.integrations.scalar import as_loss
 
-__all__ = ["as_loss"]
+__all__ = ["MatrixLoss", "as_loss"]

@@ -1,0 +1,129 @@
+"""For trainers with one matrix of predictions and one of labels, both [batch, tasks], as recommenders have them."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy
+
+from excessmtl.balancer import Balancer
+from excessmtl.integrations.scalar import as_loss
+from excessmtl.losses.missing_labels import Loss, by_task
+
+
+class MatrixLoss:
+    """A loss `criterion(y_pred, y)` of two matrices [batch, tasks], whose `.backward()` is the balancer's step.
+
+    It takes the place of the loss function of a trainer: `loss = criterion(model(x), y)` in a loop of your own,
+    `model.compile(optimizer, loss=criterion)` in DeepCTR-Torch, `trainer.loss_fns = criterion.per_task()` in
+    torch-rechub. NaN in `y` marks a missing label. `balancer.last_step` has the step; the trainer does not save the
+    balancer, so keep `balancer.state_dict()` beside the model.
+
+    Args:
+        balancer: whose tasks are the columns, in order.
+        loss: of one column: a loss of `torch.nn.functional` or a function that does not reduce. Or one per task, as a
+            list in order or a dict. The default takes probabilities.
+        columns: the modules whose outputs the model concatenates to `y_pred`, in order. In autograd's graph every
+            column of a concatenation leads to every head; with `columns` each task leads to its own head alone. Not
+            needed where one layer computes all columns.
+    """
+
+    def __init__(
+        self,
+        balancer: Balancer,
+        loss: Loss | Sequence[Loss] | Mapping[str, Loss] = binary_cross_entropy,
+        columns: Iterable[nn.Module] | None = None,
+    ) -> None:
+        tasks = balancer.tasks
+        modules = None if columns is None else list(columns)
+        for argument, given in (("loss", loss), ("columns", modules)):
+            if isinstance(given, Sequence) and len(given) != len(tasks):
+                raise ValueError(f"{argument} must have one entry per task, {len(tasks)}, found {len(given)}")
+        self.balancer = balancer
+        self.loss = dict(zip(tasks, loss, strict=True)) if isinstance(loss, Sequence) else loss
+        self._columns: dict[str, Tensor] | None = None if modules is None else {}
+        for task, module in zip(tasks, modules or [], strict=False):
+            module.register_forward_hook(partial(self._keep, task))
+
+    def __call__(self, outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """The sum over the tasks of the mean loss of a sample; with `reduction="sum"`, times the samples."""
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f'reduction must be "mean" or "sum", found {reduction!r}')
+        shape = (len(targets), len(self.balancer.tasks))
+        for argument, found in (("y_pred", outputs.shape), ("y", targets.shape)):
+            if found != shape:
+                raise ValueError(f"{argument} must be [batch, tasks], here {list(shape)}, found {list(found)}")
+        scalar = self._step(outputs.unbind(1), targets.unbind(1))
+        return scalar * len(outputs) if reduction == "sum" else scalar
+
+    def per_task(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        """A loss function per task, for a trainer that calls one after the other and adds up what they return.
+
+        Each returns the loss of its task. The backward of the last one is the step of all of them.
+        """
+        seen: list[tuple[Tensor, Tensor]] = []
+        return [partial(self._one, seen, position) for position in range(len(self.balancer.tasks))]
+
+    def _one(self, seen: list[tuple[Tensor, Tensor]], position: int, output: Tensor, target: Tensor) -> Tensor:
+        tasks = self.balancer.tasks
+        if position == 0:
+            seen.clear()
+        if len(seen) != position:
+            raise ValueError(f"call the losses in the order of tasks {list(tasks)}, all of them for every batch")
+        seen.append((output, target))
+        with torch.no_grad():
+            value = self._losses([tasks[position]], [output], [target])[0][tasks[position]]
+        if len(seen) < len(tasks):
+            return value
+        outputs, targets = zip(*seen, strict=True)
+        seen.clear()
+        step = self._step(outputs, targets)
+        return value + (step - step.detach())  # the value of this task, the gradient of all
+
+    def _step(self, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        tasks = self.balancer.tasks
+        if self._columns is not None and torch.is_grad_enabled():
+            outputs = self._own_columns(outputs)
+        losses, mask = self._losses(tasks, outputs, targets)
+        return as_loss(self.balancer, losses, mask=mask)
+
+    def _losses(
+        self, tasks: Sequence[str], outputs: Sequence[Tensor], targets: Sequence[Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        labels = {task: target.to(output.dtype) for task, output, target in zip(tasks, outputs, targets, strict=True)}
+        return by_task(dict(zip(tasks, outputs, strict=True)), labels, self.balancer.tasks, self.loss)
+
+    def _keep(self, task: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        """A forward hook: what a module of `columns` has returned."""
+        assert self._columns is not None
+        self._columns[task] = output
+
+    def _own_columns(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """What `columns` returned in the forward that these outputs come from."""
+        assert self._columns is not None
+        kept, tasks = dict(self._columns), self.balancer.tasks
+        self._columns.clear()
+        found = [kept[task].reshape(output.shape) for task, output in zip(tasks, outputs, strict=True) if task in kept]
+        if len(found) < len(tasks) or not _lead_to(outputs, list(kept.values())):
+            raise ValueError(
+                "y_pred is not made of what the modules in columns returned last; pass the modules whose outputs are "
+                "concatenated, and compute the loss before the next forward"
+            )
+        return found
+
+
+def _lead_to(outputs: Sequence[Tensor], columns: Sequence[Tensor]) -> bool:
+    """Whether the graph of the outputs leads to all columns. Nearest nodes first: few are visited."""
+    missing = {column.grad_fn for column in columns}
+    waiting = deque(output.grad_fn for output in outputs)
+    seen = set(waiting)
+    while waiting and missing:
+        node = waiting.popleft()
+        missing.discard(node)
+        children = {child for child, _ in node.next_functions} - seen if node is not None else set()
+        seen |= children
+        waiting += children
+    return not missing
