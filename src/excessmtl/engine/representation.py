@@ -161,7 +161,7 @@ def _note_marked(z: Any) -> None:
 
 def _note(owner: int, outputs: Any) -> None:
     # Metadata cannot be traced or exported.
-    if torch.jit.is_tracing() or _is_exporting():  # type: ignore[no-untyped-call]
+    if torch.jit.is_tracing() or _is_exporting():  # type: ignore
         return
     for tensor in tensors_in(outputs):
         if tensor.grad_fn is not None:
