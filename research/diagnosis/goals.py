@@ -46,7 +46,11 @@ def _goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str]) -
             f"intervals hold the truth in 85 to 95 % of the cases, {name} tasks", f"{share:.0%}", 0.85 <= share <= 0.95
         )
     apart = separation(frame)
-    yield Goal("noise of at least 0.2 told from none: AUROC at least 0.99", f"{apart:.3f}", apart >= 0.99)
+    yield Goal(
+        "noise of at least 0.2 told from none: AUROC at least 0.99; a missing estimate counts as 0.5",
+        f"{apart:.3f}",
+        apart >= 0.99,
+    )
     alarms = int((clean["verdict"] == "noisy").sum() + (hard["verdict"] == "noisy").sum())
     yield Goal(
         "no clean task is called `noisy`, hard ones included", f"{alarms} of {len(clean) + len(hard)}", not alarms
