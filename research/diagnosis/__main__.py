@@ -54,8 +54,10 @@ def main(
     frame = pd.read_csv(csv)  # as published, so that the tables follow from the file
     of_raters = raters_page.frames(folder, None if recorded else vader)
     more = raters_page.goals_of(of_raters["domains"]) if of_raters else ()
+    every = {name: Path() for name in data}
+    planned = len(list(cells(REPORTED, range(seeds), every)))
     changed = corrected(folder, data, recorded)
-    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters, changed)
+    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters, changed, planned)
     with atomic_write(document) as file:
         file.write(page.filled(text, goals(frame, hard, titles, more), tables).encode())
     console.print(f"written: {document}, {csv}", soft_wrap=True)

@@ -36,19 +36,21 @@ def _goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str]) -
         else f"{len(noisy) - len(unknown)} of {len(noisy)}",
         unknown.empty,
     )
-    yield Goal(
-        "mean absolute error of the noise rate at most 0.04",
-        f"{error:.3f} where there is an estimate, {guessed:.3f} if a missing one counts as 0.5; clean tasks "
-        f"{mean_error(clean):.3f}",
-        error <= 0.04,
-    )
+    text = "mean absolute error of the noise rate at most 0.04"
+    yield Goal(f"{text}, all noisy tasks; a missing estimate counts as 0.5", f"{guessed:.3f}", guessed <= 0.04)
+    yield Goal(f"{text}, noisy tasks that have an estimate", f"{error:.3f}", error <= 0.04)
+    yield Goal(f"{text}, clean tasks", f"{mean_error(clean):.3f}", mean_error(clean) <= 0.04)
     for name, own in (("noisy", noisy), ("clean", clean), ("all", frame)):
         share = covered(own)
         yield Goal(
             f"intervals hold the truth in 85 to 95 % of the cases, {name} tasks", f"{share:.0%}", 0.85 <= share <= 0.95
         )
     apart = separation(frame)
-    yield Goal("noise of at least 0.2 told from none: AUROC at least 0.99", f"{apart:.3f}", apart >= 0.99)
+    yield Goal(
+        "noise of at least 0.2 told from none: AUROC at least 0.99; a missing estimate counts as 0.5",
+        f"{apart:.3f}",
+        apart >= 0.99,
+    )
     alarms = int((clean["verdict"] == "noisy").sum() + (hard["verdict"] == "noisy").sum())
     yield Goal(
         "no clean task is called `noisy`, hard ones included", f"{alarms} of {len(clean) + len(hard)}", not alarms
@@ -58,7 +60,7 @@ def _goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str]) -
         yield Goal(
             f"wrong labels ranked at least as well as by cleanlab's better score: {titles[str(world)]}, {kind}",
             f"{values['precision']:.3f} against {values.iloc[1:].max():.3f}",
-            bool(values["precision"] >= values.iloc[1:].max() - 5e-4),
+            bool(values["precision"] >= values.iloc[1:].max()),
         )
 
 

@@ -34,6 +34,7 @@ def tables(
     chosen: str,
     of_raters: Mapping[str, pd.DataFrame],
     corrected: pd.DataFrame,
+    planned: int,
 ) -> str:
     """All of them.
 
@@ -45,12 +46,14 @@ def tables(
         chosen: what the constants were chosen on.
         of_raters: what VADER gave, or nothing.
         corrected: what training without the suspicious labels gave, or nothing.
+        planned: how many networks the study has at these seeds.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
     seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
     left_out = [title for name, title in titles.items() if name not in {*frame["world"], *hard["world"]}]
     return f"""
-{networks} networks (seeds {seeds}), trained with the default method, with noise in the benchmark's own noisy tasks.
+{networks} of the study's {planned} networks at seeds {seeds}, trained with the default method, with noise in the
+benchmark's own noisy tasks.
 Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples),
 disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
 Not run here: {", ".join(left_out) or "nothing"}.

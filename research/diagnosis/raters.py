@@ -31,8 +31,8 @@ def path_of_data() -> Path | None:
 def domains(path: Path, seed: int) -> pd.DataFrame:
     """A row per domain: is a text negative, neutral or positive, in the words of one rater per text.
 
-    The truth is how often a score has not the most common sign among the scores of its text. Of the held-out texts a
-    second rater, never the same person as the first, is known as well.
+    `truth`: how often a score has not the most common sign among those of its text; `from_mean`: not the sign of the
+    mean. Of the held-out texts a second rater, never the same person as the first, is known as well.
     """
     rng = np.random.default_rng(seed)
     train, held_out, again, truth, from_mean = {}, {}, {}, {}, {}

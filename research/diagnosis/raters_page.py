@@ -30,14 +30,16 @@ def frames(folder: Path, data: Path | None) -> dict[str, pd.DataFrame]:
 def goals_of(domains: pd.DataFrame) -> list[Goal]:
     """Ordered, and near enough: from predictions alone, and with a second rater."""
     found = []
-    for how, column in (("from predictions alone", "alone"), ("with a second rater per held-out text", "twice")):
-        known = domains[column].notna().all()
-        ordered = bool(known and domains.sort_values("truth")[column].is_monotonic_increasing)
-        worst = (domains[column] - domains["truth"]).abs().max()
-        shown = f"{'ordered' if ordered else 'not ordered'}, {domains[column].notna().sum()} of {len(domains)} have an "
-        shown += f"estimate, off by at most {worst:.3f}"
-        text = f"VADER's domains ordered as their raters disagree, rates within {_WITHIN}, {how}"
-        found.append(Goal(text, shown, ordered and bool(worst <= _WITHIN)))
+    for truth, of in (("from_mean", "not the mean's sign"), ("truth", "not the usual sign; chosen after a first look")):
+        for column, how in (("alone", "predictions alone"), ("twice", "a second rater per held-out text")):
+            known = domains[column].notna()
+            ordered = bool(known.all() and domains.sort_values(truth)[column].is_monotonic_increasing)
+            worst = (domains[column] - domains[truth]).abs().max()
+            shown = (
+                f"{'ordered' if ordered else 'not ordered'}, {known.sum()} of {len(domains)} have an estimate, off by "
+            )
+            text = f"VADER's domains ordered as their raters disagree ({of}), within {_WITHIN}: {how}"
+            found.append(Goal(text, f"{shown}at most {worst:.3f}", ordered and bool(worst <= _WITHIN)))
     return found
 
 
@@ -45,9 +47,10 @@ def section(domains: pd.DataFrame, people: pd.DataFrame) -> str:
     """The two tables."""
     return f"""
 **People who disagree.** VADER: is a text negative, neutral or positive, in the words of one rater per text (seed
-{_SEED}), and with a second rater of each held-out text as `second_labels`. The truth is how often a score has not the
-most common sign among the 15 to 99 scores of its text. Against the sign of the *mean* score, next to which "neutral" is
-always wrong, people disagree more often; no estimate here is of that.
+{_SEED}), and with a second rater of each held-out text as `second_labels`. How often raters disagree has two answers:
+how often a score has not the sign of the *mean* score of its text, next to which "neutral" is always wrong, and how
+often it has not the most common sign among the 15 to 99 scores. The estimates are of the second kind. That it is the
+fitting one was seen on the first estimates (seed 10), so it is no confirmation.
 
 | domain | not the usual sign | not the mean's | second labels | verdict | predictions alone | verdict | texts |
 |---|---:|---:|---:|---|---:|---|---:|

@@ -141,6 +141,7 @@ def test_thin_evidence_is_said():
     verdicts = {task.task: task.verdict for task in found.tasks}
     assert verdicts.pop("diverged") == "not learned yet"
     assert set(verdicts.values()) == {"too little evidence"}
+    assert {task.noise_rate for task in found.tasks} == {None}
     assert "990 of its predictions are not finite" in found["diverged"].reason
     assert found["few"].reason == "only 49 held-out labels; at least 50 are needed"
     assert found["one class"].reason == "all 1000 held-out labels are of class 4"

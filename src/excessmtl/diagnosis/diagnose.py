@@ -13,7 +13,7 @@ from excessmtl.diagnosis.second_labels import LEAST as LEAST_PAIRS
 from excessmtl.diagnosis.second_labels import Pairs, pairs_of
 from excessmtl.diagnosis.second_labels import noise_level as second_labels_level
 from excessmtl.diagnosis.skill import Skill, skill_of
-from excessmtl.diagnosis.verdicts import LEARNED, WIDE, Evidence, Verdict, advice_for, verdict_of
+from excessmtl.diagnosis.verdicts import LEARNED, Evidence, Verdict, advice_for, verdict_of
 
 
 def diagnose(
@@ -67,7 +67,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
     if pairs is None and skill.is_nothing and kind is classes:  # random labels, as far as can be seen
         level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
     verdict, reason = verdict_of(Evidence(task.samples, level, skill, others_learned, pairs.samples if pairs else 0))
-    known = verdict in ("noisy", "suspect") or level.high - level.low < WIDE
+    known = verdict not in ("not learned yet", "too little evidence")
     loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
     floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))
     return TaskReport(
