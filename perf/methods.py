@@ -1,7 +1,7 @@
-"""What a step costs with every method, relative to `uniform`; and the table of docs/choosing.md.
+"""What a step costs with every method, relative to `uniform`.
 
-    PYTHONPATH=src python perf/methods.py           # measures (a few minutes, one thread), writes both
-    PYTHONPATH=src python perf/methods.py --page    # the table alone, from the numbers that are there
+    PYTHONPATH=src python perf/methods.py    # a few minutes, one thread; writes perf/results/methods_cpu.json
+    python -m research.choosing              # shows it in docs/choosing.md
 
 One process, one thread, processor time. All methods take turns on the same network, in random order, so whatever else
 the machine does hits all of them alike. A step is forward and backward, no optimiser.
@@ -21,12 +21,10 @@ from excessmtl.bench.clock import Clock
 from excessmtl.bench.machine import machine
 from excessmtl.bench.networks import NETWORKS, Problem
 from excessmtl.files import atomic_write
-from excessmtl.methods.catalogue import CATALOGUE, rows
 
 ROOT = Path(__file__).parent.parent
-PAGE, RESULTS = ROOT / "docs" / "choosing.md", ROOT / "perf" / "results" / "methods_cpu.json"
+RESULTS = ROOT / "perf" / "results" / "methods_cpu.json"
 MEASURED = {"mlp-7": NETWORKS["mlp-7"], "resnet18-4": replace(NETWORKS["resnet18-4"], batch=8)}
-_START, _END = "<!-- methods -->", "<!-- /methods -->"
 _REFERENCE = "uniform"
 
 
@@ -58,42 +56,13 @@ def measure(seconds: float) -> dict[str, object]:
     return {"command": "python perf/methods.py", "machine": machine(), "networks": networks}
 
 
-def table() -> str:
-    """The table of the page."""
-    networks = json.loads(RESULTS.read_text(encoding="utf-8"))["networks"] if RESULTS.exists() else {}
-    header = ["method", "paper", "needs", *(f"cost, {name}" for name in networks)]
-    header += ["missing task", "scale-free", "good for"]
-    lines = [header, ["---"] * len(header)]
-    for row in rows():
-        name = row["method"]
-        ratios = [networks[network]["ratio"].get(name) for network in networks]
-        costs = ["not measured" if ratio is None else f"x{ratio:.2f}" for ratio in ratios]
-        paper = f"[{row['paper']}]({CATALOGUE[name].link})"
-        lines.append(
-            [f"`{name}`", paper, row["needs"], *costs, row["missing task"], row["scale-free"], row["good for"]]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def render(page: str) -> str:
-    """The page with its table replaced by what the catalogue and the numbers say now."""
-    before, rest = page.split(_START)
-    _, after = rest.split(_END)
-    return f"{before}{_START}\n\n{table()}\n\n{_END}{after}"
-
-
 def main() -> None:
-    """Measure, unless told not to, and rewrite the table."""
+    """Measure, then write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", action="store_true", help="write the table alone")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each network")
-    arguments = parser.parse_args()
-    if not arguments.page:
-        found = measure(arguments.seconds)  # before the file is opened: it takes minutes
-        with atomic_write(RESULTS) as file:
-            file.write((json.dumps(found, indent=2) + "\n").encode())
-    with atomic_write(PAGE) as file:
-        file.write(render(PAGE.read_text(encoding="utf-8")).encode())
+    found = measure(parser.parse_args().seconds)  # before the file is opened: it takes minutes
+    with atomic_write(RESULTS) as file:
+        file.write((json.dumps(found, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

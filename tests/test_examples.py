@@ -14,6 +14,8 @@ import torch
 FOLDER = Path(__file__).parents[1] / "examples"
 HELPERS = ("digits.py",)
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in HELPERS)
+OTHER_TABLES = ("annotators.py", "groups.py")
+"""They print no accuracies of tasks, and have tests of their own."""
 BETTER_THAN_CHANCE = 0.6
 UNTAUGHT = ("hf_trainer.py", "transformer.py")
 """Transformers from scratch, which learn nothing in the few steps of `--quick`."""
@@ -40,8 +42,8 @@ def example(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(FOLDER))
     threads = torch.get_num_threads()
 
-    def run(name):
-        monkeypatch.setattr(sys, "argv", [name, "--quick"])
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, "--quick", *map(str, arguments)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of frameworks; ours are tested elsewhere
             runpy.run_path(str(FOLDER / name), run_name="__main__")
@@ -54,7 +56,7 @@ def example(monkeypatch, capsys):
         logging.getLogger(name).setLevel(level)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in OTHER_TABLES])
 def test_it_runs(example, name):
     printed = example(name)
     assert_learned(printed, 0 if name in UNTAUGHT else BETTER_THAN_CHANCE)
@@ -62,6 +64,21 @@ def test_it_runs(example, name):
         report = printed.split("\n\n")[0]
         verdicts = dict(re.findall(r"^(odd|loop) +(\w+)", report, flags=re.MULTILINE))
         assert verdicts == {"odd": "clean", "loop": "suspect"}
+
+
+def test_groups_without_heads(example, tmp_path):
+    printed = example("groups.py", "--out", tmp_path / "errors.csv")
+    uniform, excess = map(float, re.findall(r"^Asia +([\d.]+) +([\d.]+)$", printed, flags=re.MULTILINE)[0])
+    assert 2 < excess < uniform < 12, "years"
+    assert len((tmp_path / "errors.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
+
+
+def test_raters_are_told_apart(example):
+    printed = example("annotators.py")
+    found = re.findall(r"^(\w+) +([\d.]+) +([\d.]+)$", printed[printed.rindex("task ") :], flags=re.MULTILINE)
+    assert len(found) == 5
+    assert all(float(estimate) == pytest.approx(float(share), abs=0.06) for _, share, estimate in found)
+    assert re.search(r"^eve +suspect", printed, flags=re.MULTILINE)  # the spammer
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""`import excessmtl` brings in torch and numpy, and of other packages only what these bring in themselves."""
+"""`import excessmtl` brings in torch and numpy, and of other packages only what these bring in themselves.
+
+The command line brings in little more."""
 
 import json
 import os
@@ -19,6 +21,11 @@ def modules(more=""):
 def test_only_torch_and_numpy():
     added = modules(", excessmtl") - modules() - set(sys.stdlib_module_names)
     assert added == {"excessmtl"}
+
+
+def test_the_command_line_starts_without_what_only_training_needs():
+    slow = {"lightning", "torchmetrics", "transformers", "scipy", "matplotlib", "plotly"}
+    assert not slow & modules(", excessmtl.cli.app")
 
 
 def test_every_public_name_is_there():

@@ -12,6 +12,7 @@ from torch import nn
 
 import excessmtl
 from excessmtl import dominates, hypervolume, pareto_front, pareto_stationarity
+from excessmtl.pareto import gradient_cosines
 
 # Few distinct values, so that ties and duplicates are common: that is where such code goes wrong.
 coarse = st.integers(0, 4).map(float)
@@ -107,6 +108,15 @@ def test_a_stationary_point_of_a_model_is_found_and_left_as_it_was():
     torch.testing.assert_close(weights, torch.tensor([0.625, 0.375], dtype=torch.float64))
     assert theta.grad is None
     sum(losses).backward()
+
+
+def test_cosines_of_task_gradients():
+    point = nn.Parameter(torch.tensor([1.0, 0.0]))
+    losses = {"right": point[0], "left and up": point[1] - point[0], "flat": 0 * point.sum()}
+    found = gradient_cosines(losses, [point])
+    assert found[:2, :2].flatten().tolist() == pytest.approx([1, -(0.5**0.5), -(0.5**0.5), 1])
+    assert found[2].isnan().all()
+    assert point.grad is None
 
 
 def test_a_frozen_part_and_a_loss_on_a_part_only():

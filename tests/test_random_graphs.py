@@ -8,7 +8,8 @@ from excessmtl.solvers.min_norm import min_norm
 from models import Method, batch, gradients, losses_of, mlp
 from random_worlds import World
 
-SEEDS, STEPS = range(12), 3
+SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))]
+STEPS = 3
 REPRESENTATION = {"probe": "representation"}
 LOOKS_AT_Z = [
     Method("excess"),

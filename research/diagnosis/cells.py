@@ -31,7 +31,10 @@ class World:
     kinds: tuple[str, ...] = ("symmetric",)
     levels: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     options: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    """The name of data that is not bundled."""
     data: str | None = None
+    """Where it is."""
     title: str = ""
 
 
@@ -70,7 +73,7 @@ def record(cell: Cell, folder: Path) -> Path:
     if path.exists():
         return path
     benchmark = load_benchmark(cell.world.benchmark, cell.world.data, cell.seed, dict(cell.world.options))
-    noisy = {split: _noisy(benchmark, split, cell, place) for place, split in enumerate(_SPLITS)}
+    noisy = {split: noisy_split(benchmark, split, cell, place) for place, split in enumerate(_SPLITS)}
     torch.manual_seed(cell.seed)
     with TemporaryDirectory() as place:
         trained = lab.train(
@@ -107,7 +110,8 @@ def read(cell: Cell, folder: Path, split: str = "test") -> list[HeldOut]:
         return found
 
 
-def _noisy(benchmark: Benchmark, split: str, cell: Cell, place: int) -> Split:
+def noisy_split(benchmark: Benchmark, split: str, cell: Cell, place: int) -> Split:
+    """A split of the benchmark with the cell's noise; `place`: its number among the splits."""
     clean: Split = getattr(benchmark, split)
     targets = dict(clean.targets)
     for task in benchmark.tasks:

@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 import excessmtl
+from excessmtl.benchmarks.kinds import classification, regression
+from excessmtl.benchmarks.tasks import Task
 from excessmtl.diagnosis import Report
 from excessmtl.diagnosis.inputs import Array
 from research.diagnosis.cells import Cell, HeldOut, read
+from research.diagnosis.noises import disturbed
+
+TWICE = 200
+"""So many samples of a task are labelled a second time."""
 
 
 def measured(cells: Iterable[Cell], folder: Path, splits: Mapping[str, int | None]) -> pd.DataFrame:
@@ -48,11 +55,14 @@ def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[st
         "low": low,
         "high": high,
         "verdict": found.verdict,
+        "twice": np.nan,
         "quarter": np.nan,
         "precision": np.nan,
         "own_probability": np.nan,
         "own_margin": np.nan,
     }
+    if task.noisy and cell.kind == "symmetric" and most is None:
+        row["twice"] = _labelled_twice(task)
     if task.kind == "classification":
         logits, labels = task.predictions[:most].astype(np.float64), task.targets[:most].astype(np.int64)
         row["quarter"] = confident_quarter(logits, labels)
@@ -70,6 +80,18 @@ def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[st
             row["own_probability"] = average_precision(-own, wrong)
             row["own_margin"] = average_precision(others - own, wrong)
     return row
+
+
+def _labelled_twice(task: HeldOut) -> float | None:
+    """The noise rate where some of the samples have a second label, with noise of its own."""
+    classes = task.kind == "classification"
+    drawn = Task(task.task, task.predictions.shape[1], classification if classes else regression)
+    clean = torch.from_numpy(task.clean[:TWICE])
+    second = disturbed("symmetric", drawn, clean, clean, task.cell.level, task.cell.seed, 9)
+    outputs, labels = task.predictions[:TWICE], task.targets[:TWICE]
+    named = {task.task: second}
+    report = excessmtl.diagnose({task.task: outputs}, {task.task: labels}, task.kind, second_labels=named)
+    return report[task.task].noise_rate
 
 
 def _truth(task: HeldOut) -> float:
@@ -97,8 +119,9 @@ def average_precision(scores: Array, wrong: Array) -> float:
 
 
 def separation(frame: pd.DataFrame) -> float:
-    """AUROC of the estimate: tasks with a noise rate of at least 0.15 against clean ones."""
-    noisy, clean = frame[frame["truth"] >= 0.15]["estimate"], frame[frame["truth"] == 0]["estimate"]
+    """AUROC of the estimate: tasks with a noise rate of at least 0.15 against clean ones; no estimate counts as 0.5."""
+    estimate = frame["estimate"].fillna(0.5)
+    noisy, clean = estimate[frame["truth"] >= 0.15], estimate[frame["truth"] == 0]
     if noisy.empty or clean.empty:
         return float("nan")
     pairs = noisy.to_numpy()[:, None] - clean.to_numpy()[None]

@@ -5,16 +5,25 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from research.diagnosis.measure import separation
+from research.diagnosis import raters_page
+from research.diagnosis.goals import covered, mean_error
+from research.diagnosis.measure import TWICE, separation
 
-_START, _END = "<!-- measured by python -m research.diagnosis -->", "<!-- end -->"
+_GOALS, _TABLES = (
+    "<!-- goals, by python -m research.diagnosis -->",
+    "<!-- measured by python -m research.diagnosis -->",
+)
+_END = "<!-- end -->"
 
 
-def filled(page: str, tables: str) -> str:
-    """The page with new tables."""
-    if _START not in page or _END not in page:
-        raise ValueError(f"the page must hold the two lines {_START} and {_END}")
-    return re.sub(f"{re.escape(_START)}.*?{re.escape(_END)}", lambda _: f"{_START}\n{tables}\n{_END}", page, flags=re.S)
+def filled(page: str, goals: str, tables: str) -> str:
+    """The page with new goals and tables."""
+    for start, text in ((_GOALS, goals), (_TABLES, tables)):
+        if start not in page or _END not in page:
+            raise ValueError(f"the page must hold the lines {start} and {_END}")
+        pattern = f"{re.escape(start)}.*?{re.escape(_END)}"
+        page = re.sub(pattern, lambda _, new=f"{start}\n{text}\n{_END}": new, page, flags=re.S)  # type: ignore[misc]
+    return page
 
 
 def tables(
@@ -23,6 +32,8 @@ def tables(
     sizes: Mapping[str, pd.DataFrame],
     titles: Mapping[str, str],
     chosen: str,
+    of_raters: Mapping[str, pd.DataFrame],
+    corrected: pd.DataFrame,
     planned: int,
 ) -> str:
     """All of them.
@@ -33,30 +44,26 @@ def tables(
         sizes: the reported networks, by how many held-out samples were looked at.
         titles: of the worlds.
         chosen: what the constants were chosen on.
-        planned: how many networks the study has in all.
+        of_raters: what VADER gave, or nothing.
+        corrected: what training without the suspicious labels gave, or nothing.
+        planned: how many networks the study has at these seeds.
     """
     networks = len(frame[["world", "kind", "level", "seed"]].drop_duplicates())
-    apart = {kind: separation(frame[frame["type"] == kind]) for kind in ("classification", "regression")}
-    noisy, clean = frame[frame["truth"] > 0], frame[frame["truth"] == 0]
+    seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
+    left_out = [title for name, title in titles.items() if name not in {*frame["world"], *hard["world"]}]
     return f"""
-{networks} of the study's {planned} networks (up to three seeds each), trained with the default method, with noise in
-the benchmark's own noisy tasks. Held-out samples are the benchmark's test split ({frame["samples"].min():,} to
-{frame["samples"].max():,} samples), disturbed like the training split. Constants were chosen on {chosen}; none of the
-networks below was among them, but SARCOS has the same rows at every seed.
-
-- Tasks with noise told from clean ones of the same networks: AUROC {separation(frame):.3f}
-  (classes {apart["classification"]:.3f}, numbers {apart["regression"]:.3f}).
-- Intervals that hold the truth: {covered(noisy):.0%} of the noisy tasks, {covered(clean):.0%} of the clean ones.
-- Mean absolute error: {_error(noisy):.3f} for the noisy tasks, {_error(clean):.3f} for the clean ones. Without
-  regressions in which *every* label has an error (rate 1), which the report calls `too little evidence`:
-  {_error(noisy[(noisy["type"] != "regression") | (noisy["truth"] < 1)]):.3f}.
+{networks} of the study's {planned} networks at seeds {seeds}, trained with the default method, with noise in the
+benchmark's own noisy tasks.
+Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples),
+disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
+Not run here: {", ".join(left_out) or "nothing"}.
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
-above chance, of the most confident quarter.
+above chance, of the most confident quarter. Tasks without an estimate are not in the mean.
 
 {by_world(frame, titles)}
 
-**By level of symmetric noise.**
+**By level of symmetric noise.** Also where {TWICE} samples have a second label (`second_labels`).
 
 {by_level(frame)}
 
@@ -73,17 +80,18 @@ above chance, of the most confident quarter.
 {by_samples(sizes)}
 
 **Which labels.** Average precision of the ranking of wrong labels, beside the two scores that cleanlab ranks by, on the
-same predictions. Unlike the noise rates, the ranking was chosen with some of these networks in view (seeds 0 and 1).
+same predictions.
 
 {ranking(frame, titles)}
-"""
+{_corrected(corrected, titles)}{raters_page.section(of_raters["domains"], of_raters["raters"]) if of_raters else ""}"""
 
 
 def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """One line per world and kind of noise; the noisy tasks only."""
     lines = [
-        "| | noise | noisy tasks | mean error | most confident quarter | covered | noisy | suspect | other verdict |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| | noise | noisy tasks | no estimate | mean error | most confident quarter | covered | noisy | suspect "
+        "| other verdict |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (world, kind), own in frame[frame["truth"] > 0].groupby(["world", "kind"], sort=False):
         lines.append(f"| {titles[str(world)]} | {kind} | {_line(own)} |")
@@ -93,13 +101,18 @@ def by_world(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
 def by_level(frame: pd.DataFrame) -> str:
     """One line per type of task and level of symmetric noise."""
     lines = [
-        "| | true rate | noisy tasks | mean estimate | mean error | covered | noisy | suspect | other verdict |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| | true rate | noisy tasks | no estimate | mean estimate | mean error | covered | noisy | suspect "
+        "| other verdict | mean error, second labels |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     symmetric = frame[(frame["kind"] == "symmetric") & (frame["truth"] > 0)]
     for (kind, level), own in symmetric.groupby(["type", "level"], sort=True):
-        count, error, _, *rest = _line(own).split(" | ")
-        lines.append(f"| {kind} | {level:g} | {count} | {own['estimate'].mean():.2f} | {error} | {' | '.join(rest)} |")
+        count, unknown, error, _, *rest = _line(own).split(" | ")
+        estimate = _shown(own["estimate"].mean(), 2)
+        twice = _shown((own["twice"] - own["truth"]).abs().mean())
+        lines.append(
+            f"| {kind} | {level:g} | {count} | {unknown} | {estimate} | {error} | {' | '.join(rest)} | {twice} |"
+        )
     return "\n".join(lines)
 
 
@@ -132,6 +145,30 @@ def ranking(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+def _corrected(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """Nothing where nothing was trained."""
+    if frame.empty:
+        return ""
+    lines = [
+        f"| {titles[row['world']]} | {row['metric']} | {row['as they are']:.3f} | {row['corrected']:.3f} "
+        f"| {row['clean labels']:.3f} |"
+        for _, row in frame.iterrows()
+    ]
+    return "\n".join(
+        [
+            "",
+            "**Does it help to follow it?** Symmetric noise 0.4, one seed. Labels whose `noise_probability` in a "
+            "cross-validation (three folds) is above one half are changed: classes become the predicted one, numbers "
+            "are left out. Score of the noisy tasks on clean test data after training anew.",
+            "",
+            "| | score | labels as they are | labels changed | clean labels |",
+            "|---|---|---:|---:|---:|",
+            *lines,
+            "",
+        ]
+    )
+
+
 def by_samples(frames: Mapping[str, pd.DataFrame]) -> str:
     """What fewer held-out samples cost."""
     lines = [
@@ -141,27 +178,21 @@ def by_samples(frames: Mapping[str, pd.DataFrame]) -> str:
     for name, frame in frames.items():
         noisy, clean = frame[frame["truth"] >= 0.15], frame[frame["truth"] == 0]
         lines.append(
-            f"| {name} | {_error(noisy):.3f} | {clean['estimate'].mean():.3f} | {separation(frame):.3f} "
+            f"| {name} | {mean_error(noisy):.3f} | {clean['estimate'].mean():.3f} | {separation(frame):.3f} "
             f"| {covered(frame):.0%} | {(noisy['verdict'] == 'noisy').mean():.0%} |"
         )
     return "\n".join(lines)
-
-
-def covered(frame: pd.DataFrame) -> float:
-    """Share of the intervals that hold the truth."""
-    return float(((frame["low"] <= frame["truth"] + 1e-9) & (frame["truth"] <= frame["high"] + 1e-9)).mean())
 
 
 def _line(own: pd.DataFrame) -> str:
     verdicts = own["verdict"].value_counts()
     noisy, suspect = int(verdicts.get("noisy", 0)), int(verdicts.get("suspect", 0))
     quarter = (own["quarter"] - own["truth"]).abs().mean()
-    baseline = "" if pd.isna(quarter) else f"{quarter:.3f}"
     return (
-        f"{len(own)} | {_error(own):.3f} | {baseline} | {covered(own):.0%} | {noisy} | {suspect} "
-        f"| {len(own) - noisy - suspect}"
+        f"{len(own)} | {int(own['estimate'].isna().sum())} | {_shown(mean_error(own))} | {_shown(quarter)} "
+        f"| {covered(own):.0%} | {noisy} | {suspect} | {len(own) - noisy - suspect}"
     )
 
 
-def _error(own: pd.DataFrame) -> float:
-    return float((own["estimate"] - own["truth"]).abs().mean())
+def _shown(number: float, digits: int = 3) -> str:
+    return "" if pd.isna(number) else f"{number:.{digits}f}"

@@ -24,6 +24,9 @@ class Config:
     """Coefficient of r / r0."""
     left_irr: float = 0
     """Of (r - e) / r0."""
+    log_left_irr: float = 0
+    """Of log(left_half + (r - e) / r0)."""
+    left_half: float = 0.1
     log_n: float = 0
     log_n0: float = 0
     log_r0: float = 0
@@ -54,6 +57,17 @@ class Config:
     """Share of the targets' variance at which bad targets are distrusted half."""
     slope: float = 1
     """How much it counts that suspicious residuals grow with the prediction: those are not noise."""
+    frequency: float = 0
+    """The probability of a wrong label is 1/C (0), its frequency in the batch (1), its running frequency (2), or its
+    frequency among the other labels of the batch (3)."""
+    shipped: float = 0
+    """1: correlation in place of slope, one-sided residuals and the explained share count, as in `RobustMSELoss`."""
+    precision: float = 0
+    """Regression: the gradient is multiplied by (c / (c + r/V))^precision, with V the variance of the targets."""
+    half: float = 0.1
+    """The c of `precision`: a task whose loss is this share of its variance has half the gradient."""
+    growing: float = 0
+    """1: weights are divided by their mean of r/r0, so that the total grows as the losses fall."""
     wd: float = 0.01
     """Weight decay, decoupled."""
 

@@ -1,6 +1,6 @@
 """The losses of one task in all runs: factors on the gradients of samples, and the values that the rules see.
 
-These are the losses as they were when they were chosen; `excessmtl.losses` has changed since (README.md).
+Options switch between the losses as they were in rounds 2 to 4 and as `excessmtl.losses` has them now (README.md).
 """
 
 from typing import NamedTuple
@@ -16,7 +16,11 @@ _FIRST = 20
 """The mixture is fitted from this step on."""
 _SIGNAL = 0.25
 """Where suspicious residuals grow with the prediction at this slope, they are signal."""
-_SUMS = ("bad", "bad_x", "bad_xx", "bad_r", "bad_rx", "good", "good_squares", "bad_squares")
+_ONE_SIDED = 0.5
+"""The same where their mean is this large, over their root mean square."""
+_CLASS_OPTIONS = ("fwd", "momax", "cap", "shift", "ramp", "normed", "frequency")
+_NUMBER_OPTIONS = ("robreg", "slope", "hill", "ramp", "shipped", "precision", "half")
+_SUMS = ("bad", "bad_x", "bad_xx", "bad_r", "bad_rx", "good", "good_squares", "bad_squares", "x", "xx")
 
 
 class Losses(NamedTuple):
@@ -38,7 +42,8 @@ class Classification:
         self.noise = torch.zeros(runs.count, device=runs.device)
         """Running error of the most confident quarter, above chance."""
         self._rate = torch.zeros_like(self.noise)
-        self._options = {name: runs.column(name) for name in ("fwd", "momax", "cap", "shift", "ramp", "normed")}
+        self._counts, self._known = torch.zeros(runs.count, classes, device=runs.device), 0.0
+        self._options = {name: runs.column(name) for name in _CLASS_OPTIONS}
 
     def __call__(self, outputs: Tensor, labels: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, classes], labels [runs, batch]."""
@@ -49,16 +54,28 @@ class Classification:
             corrected, options = self._options["fwd"] > 0, self._options
             rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
             rate = (torch.minimum((self._rate - options["shift"]).clamp(min=0), options["cap"]) * rise)[:, None]
-            right = (-plain).exp()
-            factors = (1 - rate) * right / ((1 - rate) * right + rate / self.classes + 1e-8)
+            right, chance = (-plain).exp(), self._chance(labels)
+            factors = (1 - rate) * right / ((1 - rate) * right + rate * chance + 1e-8)
             normed = factors / factors.mean(-1, keepdim=True).clamp(min=1e-3)
             factors = torch.where(options["normed"][:, None] > 0, normed, factors)
-            values = -torch.log((1 - rate) * right + rate / self.classes + 1e-8).mean(-1)
+            values = -torch.log((1 - rate) * right + rate * chance + 1e-8).mean(-1)
             return Losses(
                 plain,
                 torch.where(corrected[:, None], factors, torch.ones_like(factors)),
                 torch.where(corrected, values, plain.mean(-1)),
             )
+
+    def _chance(self, labels: Tensor) -> Tensor:
+        """[runs, batch] the probability of each label when it is drawn at random."""
+        counts = F.one_hot(labels, self.classes).sum(-2).float()
+        total = labels.shape[-1]
+        self._counts += _MEMORY * (counts - self._counts)
+        self._known += _MEMORY * (1 - self._known)
+        running = self._counts / self._known / total
+        batch, others = (counts + 1) / (total + self.classes), counts / (total - 1 + self.classes)
+        kinds = torch.stack([torch.full_like(running, 1 / self.classes), batch, running, others])
+        kind = self._options["frequency"].long()
+        return kinds[kind, torch.arange(len(kind), device=kind.device)].gather(-1, labels)
 
     def _observe(self, logs: Tensor, labels: Tensor, step: int) -> None:
         confidence, predicted = logs.max(-1)
@@ -87,7 +104,8 @@ class Regression:
         """The share of the targets' variance that bad targets explain."""
         self._bad_rate, self._narrow, self._broad, self._variance = zeros + 0.05, zeros, zeros, zeros + 1
         self._sums = {name: zeros.clone() for name in _SUMS}
-        self._options = {name: runs.column(name) for name in ("robreg", "slope", "hill", "ramp")}
+        self._loss = zeros.clone()
+        self._options = {name: runs.column(name) for name in _NUMBER_OPTIONS}
 
     def __call__(self, outputs: Tensor, targets: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, 1], targets [runs, batch]."""
@@ -107,12 +125,13 @@ class Regression:
             self.noise = share.clamp(0, 1)
             distrust = self._distrust(share, step)
             factors = 1 - distrust[:, None] * (1 - good) * (1 - self._narrow / self._broad)[:, None]
-            return Losses(squares, factors, values)
+            return Losses(squares, factors * self._precision(values, step)[:, None], values)
 
     def _observe(self, outputs: Tensor, residuals: Tensor, squares: Tensor, good: Tensor, step: int) -> None:
         bad = 1 - good
         with_outputs = (bad, bad * outputs, bad * outputs * outputs, bad * residuals, bad * residuals * outputs)
-        for name, value in zip(_SUMS, (*with_outputs, good, good * squares, bad * squares), strict=True):
+        mixture = (good, good * squares, bad * squares)
+        for name, value in zip(_SUMS, (*with_outputs, *mixture, outputs, outputs * outputs), strict=True):
             self._sums[name] += _MEMORY * (value.mean(-1) - self._sums[name])
         if step > _FIRST:
             all_bad, all_good = self._sums["bad"], self._sums["good"]
@@ -120,11 +139,26 @@ class Regression:
             self._narrow = (self._sums["good_squares"] / all_good.clamp(min=1e-6)).clamp(min=1e-6)
             self._broad = torch.maximum(self._sums["bad_squares"] / all_bad.clamp(min=1e-6), 4 * self._narrow)
 
+    def _precision(self, values: Tensor, step: int) -> Tensor:
+        """A factor on the gradients of all samples, 1 where the loss is a small part of the variance."""
+        self._loss += _MEMORY * (values - self._loss)
+        share = self._loss / (1 - (1 - _MEMORY) ** step) / self._variance.clamp(min=1e-6)
+        half = self._options["half"]
+        return (half / (half + share)) ** self._options["precision"]
+
     def _distrust(self, share: Tensor, step: int) -> Tensor:
         sums, options = self._sums, self._options
         bad = sums["bad"].clamp(min=1e-8)
-        covariance = sums["bad_rx"] / bad - sums["bad_r"] * sums["bad_x"] / bad**2
-        variance = (sums["bad_xx"] / bad - (sums["bad_x"] / bad) ** 2).clamp(min=1e-6)
-        signal = (covariance / variance / _SIGNAL).clamp(0, 1) * options["slope"]
+        mean_x, mean_r = sums["bad_x"] / bad, sums["bad_r"] / bad
+        covariance = sums["bad_rx"] / bad - mean_r * mean_x
+        variance = (sums["bad_xx"] / bad - mean_x**2).clamp(min=1e-6)
+        slope = (covariance / variance / _SIGNAL).clamp(0, 1) * options["slope"]
+        square = (sums["bad_squares"] / bad).clamp(min=1e-12)
+        correlation = covariance / (variance * (square - mean_r**2).clamp(min=1e-12)).sqrt()
+        signal = torch.maximum(correlation / _SIGNAL, mean_r.abs() / square.sqrt() / _ONE_SIDED).clamp(0, 1)
+        known = 1 - (1 - _MEMORY) ** step
+        predicted = (sums["xx"] / known - (sums["x"] / known) ** 2).clamp(min=0)
+        explained = predicted / (predicted + self._narrow)
+        kept = torch.where(options["shipped"] > 0, explained * (1 - signal), 1 - slope)
         rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
-        return share**2 / (share**2 + options["hill"] ** 2) * (1 - signal) * rise * options["robreg"]
+        return share**2 / (share**2 + options["hill"] ** 2) * kept * rise * options["robreg"]

@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from research.kit.configs import Runs
 
-FEATURES = ("left", "left_irr", "log_n", "log_n0", "log_r0", "log_r", "log_need", "log_e")
+FEATURES = ("left", "left_irr", "log_n", "log_n0", "log_r0", "log_r", "log_need", "log_e", "log_left_irr")
 _WIDTH = 32
 """The representation is projected to it."""
 _FIRST = 20
@@ -68,7 +68,8 @@ class Rules:
 
     def __init__(self, runs: Runs) -> None:
         self._coefficients = torch.stack([runs.column(name) for name in FEATURES])[:, :, None]
-        self._free, self._imtl = (runs.column(name)[:, None] > 0 for name in ("free", "imtl"))
+        self._free, self._imtl, self._growing = (runs.column(name)[:, None] > 0 for name in ("free", "imtl", "growing"))
+        self._half = runs.column("left_half")[:, None]
         self._any_imtl = any(config.imtl for config in runs.configs)
 
     def __call__(self, known: tuple[Tensor, ...], pulls: Tensor) -> Tensor:
@@ -76,9 +77,12 @@ class Rules:
         loss, first, norm, first_norm, share = known
         logs = [value.clamp(min=1e-8).log() for value in (norm, first_norm, first, loss)]
         need, excess = share.clamp(min=0.01).log(), (share * loss / first).clamp(min=1e-4).log()
-        features = torch.stack([loss / first, loss * (1 - share) / first, *logs, need, excess])
+        fixed = loss * (1 - share) / first
+        features = torch.stack([loss / first, fixed, *logs, need, excess, (self._half + fixed).log()])
         total = (self._coefficients * features).sum(0)
         weights = torch.where(self._free, total.exp() * 0.5, total.softmax(1) * total.shape[1])
+        left = (total.softmax(1) * loss / first).sum(1, keepdim=True).clamp(min=0.01)
+        weights = torch.where(self._growing, weights / left, weights)
         return torch.where(self._imtl, imtl(pulls), weights) if self._any_imtl else weights
 
 

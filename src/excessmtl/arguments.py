@@ -188,10 +188,3 @@ def check_inputs(rule: Rule, accumulate: bool, **inputs: Any) -> None:
             raise ValueError(f"{argument} is not used by {rule.name!r}; leave it out")
         if value is not None and accumulate:
             raise ValueError(f"{argument} is used with the last micro-batch only; leave it out with accumulate=True")
-
-
-def check_streaming(needed: Mapping[str, bool]) -> None:
-    """A ValueError for what needs the gradients that streaming does not keep."""
-    for what, asked in needed.items():
-        if asked:
-            raise ValueError(f"streaming does not go with {what}; make the balancer with streaming=False")

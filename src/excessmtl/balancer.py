@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from itertools import accumulate as running_sums
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from excessmtl import arguments
+from excessmtl.decide import Decide
 from excessmtl.engine.checks import GraphChecks
 from excessmtl.engine.delivery import deferred, deliver
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
-from excessmtl.engine.observation import Observation, observe
 from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reasons import explain_second_backward
@@ -23,15 +23,15 @@ from excessmtl.engine.reference import Engine
 from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared
-from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
-from excessmtl.engine.tensors import autocast_disabled, filled, flags, split_by_parameter
-from excessmtl.engine.validation import validation_products
+from excessmtl.engine.task_gradients import TaskGradients
+from excessmtl.engine.tensors import flags
 from excessmtl.engines import EngineName, make_engine
 from excessmtl.left_out import Watch
-from excessmtl.memory import Memory, RandomStream
-from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.memory import Memory
+from excessmtl.methods.base import Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
+from excessmtl.stream_to_rule import Streaming
 from excessmtl.task_changes import load_matching, take_tasks
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Balancer(nn.Module):
         names = arguments.task_names(tasks)
         self._given, self.rule, self.tasks = rule, rule.bind(names), names
         self.heads: Heads = heads or rule.heads
-        self.every, self.pool, self.streaming = every, pool, streaming
+        self.every, self.pool = every, pool
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
         """What `factor` was computed from last, and what it was."""
@@ -113,7 +113,7 @@ class Balancer(nn.Module):
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
-        self._interrupted = False
+        self._streaming = Streaming(streaming)
         self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
         self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
@@ -152,7 +152,7 @@ class Balancer(nn.Module):
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
             plan = self._plan(call, stacklevel=4)
             gradients = self.engine.task_gradients(plan)
-            decide = partial(self._decide, call, self.heads, False)
+            decide = self._decide(call, self.heads, scalar=False)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, partial(self._key, call))
             del gradients  # before the trunk is passed: they may be large
             deliver(outcome.parts or [], plan)
@@ -188,7 +188,7 @@ class Balancer(nn.Module):
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
             plan = self._plan(call, stacklevel=6)
             gradients = self.engine.task_gradients(plan)
-            decide = partial(self._decide, call, "weighted", True)
+            decide = self._decide(call, "weighted", scalar=True)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, _no_key)
             assert outcome.value is not None
             scalar = deferred(outcome.value, outcome.parts or [], plan)
@@ -204,7 +204,7 @@ class Balancer(nn.Module):
         ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
         masks = arguments.label_masks(mask, self.tasks)
         given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
-        weights = self._multipliers(self.weights).to(given[0][1].device)
+        weights = multipliers(self.weights, self.factor, self._floors).to(given[0][1].device)
         terms = [weights[position] * loss.reshape(()).float() for position, loss in given]
         for index, (position, loss) in enumerate(given):
             if (own := masks[position]) is not None:
@@ -234,28 +234,9 @@ class Balancer(nn.Module):
         distributed = dist.is_available() and dist.is_initialized()
         reduction = self._reduction if distributed else no_reduction
         call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
-        if self.rule.streams and self.streaming is not False:
-            self._allow_streaming(call)
+        if self.rule.streams and self._streaming.wanted is not False:
+            self._streaming.allow(call, self.rule, self.state, self._offsets, bool(self._pending))
         return call
-
-    def _allow_streaming(self, call: Call) -> None:
-        """Let the engine reduce gradients as they come, unless something else needs them."""
-        needed = {
-            "scaler": call.scale is not None,
-            "accumulate=True": call.accumulate or bool(self._pending),
-            "several processes that decide together": call.reduction is not no_reduction,
-        }
-        if self.streaming:
-            arguments.check_streaming(needed)
-        if call.probe is Probe.SHARED and not any(needed.values()):
-            call.reduce, call.must_stream = self._reduce, bool(self.streaming)
-        if self._interrupted:
-            self._interrupted = False
-            warnings.warn(
-                "the step before failed after the accumulators of some tasks had been updated, so these are a step "
-                "ahead; load the last saved state, or make the balancer with streaming=False",
-                stacklevel=4,
-            )
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
         checked = len(self._checks.checked) == len(self.tasks) and not call.distributed
@@ -269,95 +250,12 @@ class Balancer(nn.Module):
                 one.check_unchanged()
         return plan
 
-    def _decide(self, call: Call, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
-        """The whole step, given the gradients: what the rule decides, and the combined gradient. Changes nothing."""
-        memory = self.memory
-        stream = memory.random_stream()
-        with autocast_disabled(gradients.values):
-            decision, weights = self._ask_rule(call, gradients, stream)
-            applied = self._multipliers(weights)
-            parts = self._combine(call, gradients, applied, heads, None if decision is None else decision.gates)
-            if decision is not None and decision.direction is not None:
-                parts = self._along(decision.direction * self.factor, gradients, parts)
-        zero = filled(0, len(self.tasks), applied.device)
-        in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.left_out)
-        step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
-        write = partial(memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
-        if decision is not None:
-            write = partial(write, decision.state, decision.weights, finish=decision.finish)
-        value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if scalar else None
-        waiting = self._waiting(call, gradients) if call.accumulate else None
-        return Outcome(parts, step, write, value, stream.used, waiting)
-
-    def _ask_rule(self, call: Call, gradients: TaskGradients, stream: RandomStream) -> tuple[Decision | None, Tensor]:
-        """What the rule decides, and the weights to apply to this batch."""
-        gated = self.rule.gated
-        if not self._estimating or (call.accumulate and not gated):
-            return None, self.weights
-        pending = [] if gated else self._pending
-        batches = [*pending, gradients]
-        cross = None
-        if call.validation is not None:
-            ordered = partial(arguments.validation_losses, tasks=self.tasks)
-            cross = validation_products(call, batches, self.rule.lookahead(self.state), ordered)
-        seen = observe(batches, call, offsets=self._offsets, cross=cross, random_stream=stream)
-        decision = self.rule.update(self.state, seen)
-        decided = torch.where(seen.ok, decision.weights, self.weights).detach()
-        late = bool(pending) and not _held_back(call, gradients)
-        return replace(decision, weights=decided), self.weights if late else decided
-
-    def _combine(
-        self, call: Call, gradients: TaskGradients, weights: Tensor, heads: Heads, gates: Any
-    ) -> list[Contribution] | None:
-        """The weighted sum of the gradients to deliver now."""
-        if gates is not None and self.factor != 1:
-            gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
-        batches = [gradients]
-        if _held_back(call, gradients):
-            batches = [] if call.accumulate else [*(one for one in self._pending if one.complete), gradients]
-        own = weights if heads == "weighted" else None
-        found = [batch.weighted_sum(weights, own, gates) for batch in batches]
-        return None if None in found else [part for parts in found if parts is not None for part in parts]
-
-    def _along(
-        self, direction: Tensor, gradients: TaskGradients, parts: list[Contribution] | None
-    ) -> list[Contribution] | None:
-        """The same with a direction of the rule's own on the shared parameters."""
-        if parts is None:
-            return None
-        shared = {id(parameter) for parameter in gradients.parameters}
-        if gradients.scale is not None:
-            direction = direction * gradients.scale
-        if gradients.overflow is not None:
-            direction = torch.where(gradients.overflow, torch.nan, direction)
-        along = split_by_parameter(direction, gradients.parameters)
-        pairs = zip(gradients.parameters, along, strict=True)
-        own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
-        return [*own, *((one, part.view(one.shape).to(one.dtype)) for one, part in pairs)]
-
-    def _multipliers(self, weights: Tensor) -> Tensor:
-        """[m] what the gradients are multiplied by, for these weights of the rule."""
-        return multipliers(weights, self.factor, self._floors)
-
-    def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor) -> Step:
-        values, left_out = gradients.values, gradients.left_out
-        nothing = filled(torch.nan, len(self.tasks), values.device)
-        losses = values if gradients.all_labelled else torch.where(gradients.labelled, values, nothing)
-        if self._losses_so_far is not None:
-            losses = _sum_of_known(self._losses_so_far, losses)
-        risks = nothing if risks is None else torch.where(gradients.ok, risks, nothing)
-        zero = filled(0, len(self.tasks), values.device)
-        counts = torch.where(left_out, in_a_row, zero)
-        return Step(self.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
-
-    def _waiting(self, call: Call, gradients: TaskGradients) -> TaskGradients | None:
-        """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
-        if self.rule.gated or not self._estimating:
-            return None
-        nothing = PerTask.nothing(len(self.tasks), gradients.values.device)
-        if _held_back(call, gradients):
-            return gradients.only(replace(nothing, at_leaves=gradients.own()))
-        return gradients.only(gradients.heads.statistics() if call.probe is Probe.REPRESENTATION else nothing)
+    def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
+        """The rest of the step, as a function of the gradients."""
+        estimating = self._estimating
+        asked = estimating and (self.rule.gated or not call.accumulate)
+        known = (call, self.rule, self.memory, self._offsets, self._pending, self._losses_so_far)
+        return Decide(*known, estimating, asked, heads, self.factor, self._floors, scalar)
 
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
@@ -375,8 +273,7 @@ class Balancer(nn.Module):
             memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
         if call.accumulate or self.accumulating:
             self._losses_so_far = outcome.step.losses if call.accumulate else None
-        if self._interrupted:
-            self._interrupted = False
+        self._streaming.interrupted = False
         return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:
@@ -384,20 +281,6 @@ class Balancer(nn.Module):
         self.__dict__["last_step"] = step
         self._watch.look(step)
         return step
-
-    def _reduce(self, call: Call, tasks: slice, rows: Tensor, ok: Tensor) -> Tensor:
-        """What the rule makes of the gradients of some tasks, which are not kept. Its accumulators change now."""
-        self._interrupted = True
-        with autocast_disabled(rows):
-            seen = Observation(
-                losses=rows.new_zeros(len(rows)),
-                ok=ok,
-                rows=split_by_parameter(rows, call.parameters),
-                matrix=rows,
-                positions=tuple(call.trainable),
-                offsets=tuple(self._offsets[position] for position in call.trainable),
-            )
-            return self.rule.reduce(self.state, tasks, seen)
 
     # ------------------------------------------------------------------ what a step depends on
 
@@ -590,19 +473,9 @@ class Balancer(nn.Module):
         if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
             self.memory.check(found)
         self.discard()
-        self._interrupted = False
+        self._streaming.interrupted = False
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def _no_key() -> None:
     """For steps that are not recorded."""
-
-
-def _held_back(call: Call, gradients: TaskGradients) -> bool:
-    """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
-    return gradients.complete and call.probe is Probe.SHARED
-
-
-def _sum_of_known(one: Tensor, other: Tensor) -> Tensor:
-    """Their sum; where one of them is NaN, the other."""
-    return torch.where(one.isnan(), other, torch.where(other.isnan(), one, one + other))

@@ -29,6 +29,7 @@ from excessmtl.training.config import RunConfig
 from excessmtl.training.crossval import cross_validate
 from excessmtl.training.held_out import diagnose_run, trained
 from excessmtl.training.loop import Run
+from excessmtl.training.noise_watcher import NoiseWatcher
 from excessmtl.training.progress import Watcher
 from excessmtl.training.recorder import Recorder
 
@@ -40,6 +41,7 @@ __all__ = [
     "Failure",
     "Kind",
     "Metric",
+    "NoiseWatcher",
     "Outcome",
     "Recipe",
     "Recorder",

@@ -26,6 +26,27 @@ def pareto_stationarity(
     It has the unit of a gradient, so compare it with the norm of a single task's. Nothing is written to `.grad`, and
     the graph stays for a `backward` of yours. One backward and one copy of the shared parameters per task.
     """
+    gradients = _gradients(losses, shared)
+    weights = min_norm(gradients @ gradients.T, torch.ones(len(gradients), dtype=torch.bool, device=gradients.device))
+    return (weights @ gradients).norm(), weights
+
+
+def gradient_cosines(
+    losses: Mapping[str, Tensor] | Sequence[Tensor], shared: nn.Module | Iterable[nn.Module | Tensor]
+) -> Tensor:
+    """[tasks, tasks] the cosines between the task gradients, in the order of `losses`: below zero, two tasks conflict.
+
+    A step along one of two gradients with a negative cosine makes the other loss larger. A task without any gradient
+    has NaN. Costs what `pareto_stationarity` costs.
+    """
+    gradients = _gradients(losses, shared)
+    norms = gradients.norm(dim=1, keepdim=True)
+    products: Tensor = norms * norms.T
+    return (gradients @ gradients.T) / products.where(products > 0, torch.nan)
+
+
+def _gradients(losses: Any, shared: nn.Module | Iterable[nn.Module | Tensor]) -> Tensor:
+    """[tasks, parameters] in double precision."""
     named = _named(losses)
     ordered = ordered_losses(named, list(named))
     parameters = [parameter for parameter in parameters_in(shared) if parameter.requires_grad]
@@ -53,9 +74,7 @@ def pareto_stationarity(
         if not row.isfinite().all():
             raise ValueError(f"the gradient of losses[{task!r}] is not finite; leave the task out of this measurement")
         rows.append(row)
-    gradients = torch.stack(rows)
-    weights = min_norm(gradients @ gradients.T, torch.ones(len(rows), dtype=torch.bool, device=gradients.device))
-    return (weights @ gradients).norm(), weights
+    return torch.stack(rows)
 
 
 def dominates(a: Any, b: Any) -> bool:

@@ -52,10 +52,9 @@ def losses_of(model, seed):
     return {task: (output - 1).square().mean() for task, output in outputs.items()}
 
 
-@each
-def test_every_method_trains_it(name):
+def assert_trains(name, methods):
     start = make(name)
-    for method in excessmtl.list_methods():
+    for method in methods:
         model = copy.deepcopy(start)
         balancer = excessmtl.create(method, tasks=TASKS, shared=model.shared)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -67,6 +66,17 @@ def test_every_method_trains_it(name):
         assert result.weights.isfinite().all(), method
         missing = [key for key, one in model.named_parameters() if one.grad is None or not one.grad.isfinite().all()]
         assert not missing, (method, missing)
+
+
+@each
+def test_every_method_meets_an_architecture(name):
+    assert_trains(name, excessmtl.list_methods()[list(MAKE).index(name) :: len(MAKE)])
+
+
+@pytest.mark.slow
+@each
+def test_every_method_trains_it(name):
+    assert_trains(name, excessmtl.list_methods())
 
 
 @each

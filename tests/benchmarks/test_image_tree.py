@@ -76,7 +76,7 @@ def test_an_archive_gives_what_its_folder_gives(tree: Path, tmp_path: Path, name
 
 def test_the_tree_is_decoded_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_image_tree(tree, 32)
-    monkeypatch.setattr(image_tree, "_decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_tree, "decode", lambda *_: pytest.fail("decoded again"))
     again = load_image_tree(tree, 32)
     assert all(torch.equal(first.images[key], again.images[key]) for key in first.images)
 

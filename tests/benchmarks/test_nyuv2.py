@@ -8,7 +8,7 @@ from excessmtl.benchmarks.base import DataNotFoundError, registry
 from excessmtl.benchmarks.networks.segnet import SegNet
 from excessmtl.benchmarks.nyuv2 import load
 
-HEIGHT, WIDTH = 16, 32
+HEIGHT, WIDTH = 32, 48
 
 
 def scene(rng: np.random.Generator, number: int) -> dict[str, np.ndarray]:
@@ -105,8 +105,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "array", "message"),
     [
-        ("depth", np.ones((HEIGHT, WIDTH)), r"has shape \(16, 32\), expected 16 x 32 x 1"),
-        ("label", np.ones((HEIGHT, WIDTH - 1)), r"has shape \(16, 31\), expected 16 x 32"),
+        ("depth", np.ones((HEIGHT, WIDTH)), r"has shape \(32, 48\), expected 32 x 48 x 1"),
+        ("label", np.ones((HEIGHT, WIDTH - 1)), r"has shape \(32, 47\), expected 32 x 48"),
         ("image", np.full((HEIGHT, WIDTH, 3), 200.0), "values from 200 to 200, expected 0 to 1"),
         ("label", np.full((HEIGHT, WIDTH), 13), "values from 13 to 13, expected -1 to 12"),
         ("depth", np.full((HEIGHT, WIDTH, 1), np.nan), "values from nan"),

@@ -148,9 +148,12 @@ def test_the_named_data_sets() -> None:
         "mnist",
         "vader",
         "lidc",
+        "qm9",
         "sarcos",
         "office-home",
         "nyuv2",
+        "cityscapes",
+        "celeba",
         "pacs",
         "tox21",
         "school",
@@ -171,7 +174,7 @@ def test_a_data_set_by_path_says_where_to_get_it(cache: Path) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for function in (sources.get, sources.where):
-        with pytest.raises(ValueError, match="no data set 'minst'; known are mnist, vader, lidc, sarcos"):
+        with pytest.raises(ValueError, match="no data set 'minst'; known are mnist, vader, lidc, qm9, sarcos"):
             function("minst")
 
 

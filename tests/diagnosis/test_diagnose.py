@@ -8,6 +8,7 @@ import torch
 from made_up import classes, numbers
 
 import excessmtl
+from excessmtl.diagnosis import WarnOnce
 from excessmtl.diagnosis.verdicts import LEAST_SAMPLES
 
 
@@ -73,6 +74,43 @@ def test_random_labels_are_suspect_where_other_tasks_are_learned_and_else_not_le
     assert of({"random": random})["random"].verdict == "not learned yet"
 
 
+def test_hard_or_noisy_without_a_guess():
+    """Every label has an error: no rate fits better than any other, and none is named."""
+    found = of({"all bad": numbers(1.0, width=0.1), "easy": numbers(0.0)})["all bad"]
+    low, high = found.noise_rate_interval
+    assert (found.verdict, found.noise_rate, found.floor) == ("too little evidence", None, None)
+    assert low < 0.1 < 0.9 < high
+    assert "second_labels" in found.advice
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(0.0, "clean"), (0.5, "noisy"), (1.0, "noisy")])
+def test_second_labels_tell_hard_from_noisy(rate, verdict):
+    (logits, labels), (_, clean) = classes(rate, ease=0.5), classes(0.0, ease=0.5)
+    (values, targets), (_, truth) = numbers(rate, width=1.0), numbers(0.0, width=1.0)
+    rng = np.random.default_rng(7)
+    hit = rng.random(1000) < rate
+    again = {
+        "classes": np.where(np.arange(1000) % 2, np.nan, np.where(hit, rng.integers(10, size=1000), clean)),
+        "numbers": truth + (5 * hit * rng.normal(size=1000))[:, None],
+    }
+    report = excessmtl.diagnose(
+        {"classes": logits, "numbers": values}, {"classes": labels, "numbers": targets}, second_labels=again
+    )
+    for task, pairs in (("classes", 500), ("numbers", 1000)):
+        found = report[task]
+        assert (found.verdict, found.noise_rate) == (verdict, pytest.approx(rate, abs=0.15)), task
+        assert f"{pairs} samples labelled twice" in found.reason
+
+
+def test_second_labels_that_are_too_few_change_nothing():
+    logits, labels = classes(0.3)
+    few = np.where(np.arange(1000) < 20, labels, -1)
+    with_few = excessmtl.diagnose({"a": logits}, {"a": labels}, second_labels={"a": few})
+    assert with_few.to_dict() == of({"a": (logits, labels)}).to_dict()
+    with pytest.raises(ValueError, match="second_labels has task 'b', which predictions has not"):
+        excessmtl.diagnose({"a": logits}, {"a": labels}, second_labels={"b": few})
+
+
 def test_floor_and_excess_add_up_to_the_loss():
     report = of({"classes": classes(0.4), "numbers": numbers(0.4)})
     for task in report.tasks:
@@ -103,6 +141,7 @@ def test_thin_evidence_is_said():
     verdicts = {task.task: task.verdict for task in found.tasks}
     assert verdicts.pop("diverged") == "not learned yet"
     assert set(verdicts.values()) == {"too little evidence"}
+    assert {task.noise_rate for task in found.tasks} == {None}
     assert "990 of its predictions are not finite" in found["diverged"].reason
     assert found["few"].reason == "only 49 held-out labels; at least 50 are needed"
     assert found["one class"].reason == "all 1000 held-out labels are of class 4"
@@ -156,6 +195,17 @@ def test_suspects_are_the_flipped_labels():
     assert worst.noise_probability > 0.9
 
 
+def test_pair_flips_are_ranked_above_rare_mistakes():
+    """A network has learned the flips as a second likely class: its probabilities alone do not show them."""
+    (logits, labels), (_, clean) = (classes(rate, kind="pair", samples=2000, ease=2.0) for rate in (0.3, 0.0))
+    ranked = [one.sample for one in of({"a": (logits, labels)}).suspects("a", None)]
+    wrong = labels != clean
+    shares = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    by_probability = np.argsort(shares[np.arange(2000), labels])
+    found, baseline = (wrong[order[: wrong.sum()]].mean() for order in (ranked, by_probability))
+    assert found > baseline + 0.05
+
+
 @pytest.mark.parametrize(
     ("predictions", "targets", "kinds", "sentence"),
     [
@@ -177,6 +227,14 @@ def test_suspects_are_the_flipped_labels():
 def test_bad_input_is_one_sentence(predictions, targets, kinds, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         excessmtl.diagnose(predictions, targets, kinds)
+
+
+def test_a_task_that_turns_noisy_is_warned_of_once(recwarn):
+    warn = WarnOnce()
+    clean, noisy = of({"a": classes(0.0), "b": classes(0.0)}), of({"a": classes(0.0), "b": classes(0.5)})
+    for report in (clean, noisy, noisy):
+        warn(report)
+    assert [str(one.message).split(":")[0] for one in recwarn] == ["task 'b' has bad labels"]
 
 
 def test_unknown_tasks_are_named():

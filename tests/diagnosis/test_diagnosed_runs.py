@@ -14,6 +14,7 @@ from excessmtl import lab
 from excessmtl.cli.app import app
 from excessmtl.training.config import RunConfig
 from excessmtl.training.held_out import held_out_data
+from excessmtl.training.price import without
 from excessmtl.training.resolve import load_benchmark
 
 TARGETS = ["price", "churn", "group"]
@@ -68,7 +69,11 @@ def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
 def test_the_table_of_a_run_and_the_file_for_the_report(finished):
     result = invoke(finished, "--save")
     assert result.exit_code == 0
-    kept = json.loads((finished / "diagnosis.json").read_text())["tasks"]
+    found = json.loads((finished / "diagnosis.json").read_text())
+    kept, cosines = found["tasks"], np.array(found["conflict"]["cosines"])
+    assert found["conflict"]["tasks"] == TARGETS
+    assert cosines.diagonal() == pytest.approx(1)
+    assert (cosines == cosines.T).all()
     assert [(task["task"], len(task["suspects"])) for task in kept] == [(name, 20) for name in TARGETS]
     assert [line.split()[0] for line in result.stdout.splitlines()[:4]] == ["task", *TARGETS]
 
@@ -92,13 +97,42 @@ def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):
     config = RunConfig(table(tmp_path / "t.csv", 100), "uniform", benchmark_options={"targets": TARGETS})
     benchmark = load_benchmark(config)
     nothing = benchmark.validation.rows({name: torch.arange(0) for name in TARGETS})
-    benchmark = replace(benchmark, validation=nothing)
+    # Metrics of one's own make no kind of one's own.
+    renamed = {task: replace(task.kind, metrics=(replace(task.kind.primary, unit="own"),)) for task in benchmark.tasks}
+    tasks = tuple(replace(task, kind=kind) for task, kind in renamed.items())
+    benchmark = replace(benchmark, validation=nothing, tasks=tasks)
     settings = {"epochs": 1, "device": "cpu", "noise": 0.2, "noisy_tasks": ("group",)}
     lab.train(benchmark, "uniform", out=tmp_path / "run", **settings)
     report = lab.diagnose(tmp_path / "run", benchmark)
     assert [(task.verdict, task.reason) for task in report.tasks] == [
         ("too little evidence", "there is no held-out label")
     ] * 3
+
+
+def test_the_price_of_a_task_and_a_watcher_that_changes_nothing(tmp_path):
+    path = table(tmp_path / "t.csv", 600)
+    settings = {"benchmark_options": {"targets": TARGETS}, "epochs": 2, "device": "cpu"}
+    settings |= {"noise": 0.2, "noisy_tasks": ("group",)}
+    watcher = lab.NoiseWatcher(tmp_path / "watched")
+    watched = lab.train(path, "uniform", out=tmp_path / "watched", watcher=watcher, **settings)
+    plain = lab.train(path, "uniform", out=tmp_path / "plain", **settings)
+    assert watched.summary["scores"] == plain.summary["scores"]
+    assert [task.task for task in watcher.report.tasks] == TARGETS
+    found = without(tmp_path / "plain", "group")
+    assert {task: score for task, (score, _) in found.items()} == {
+        task: plain.summary["scores"][task] for task in ("price", "churn")
+    }
+    assert all(score != other for score, other in found.values())
+    with pytest.raises(ValueError, match="task 'nothing' cannot be left out"):
+        without(tmp_path / "plain", "nothing")
+
+
+def test_parquet_needs_pyarrow(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("excessmtl.cli.diagnose.find_spec", lambda name: None)
+    result = invoke(finished, "--suspects", tmp_path / "suspects.parquet")
+    assert result.exit_code == 2
+    assert "needs pyarrow; run pip install pyarrow, or name a .csv file" in " ".join(result.stderr.split())
+    assert not (tmp_path / "suspects.parquet").exists()
 
 
 def test_what_cannot_be_diagnosed_is_one_sentence(finished, tmp_path):

@@ -6,10 +6,10 @@ import excessmtl.methods
 from excessmtl.engine.observation import Observation, Sample
 
 LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
-LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi")
+LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi", "ldc_mtl")
 GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
 GRADIENTS += ("fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "gradvac", "pcd", "krum", "sdmgrad", "modo")
-GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean")
+GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean", "autoscale")
 FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash", "fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "krum")
 """No memory: the weights of a step are a function of its gradients alone."""
 VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]
@@ -21,6 +21,7 @@ VARIANTS += [("fairgrad", {"alpha": alpha}) for alpha in (0.5, 2.0)]
 VARIANTS += [("aligned_mtl", {"size": size}) for size in ("median", "rmse")]
 VARIANTS += [("gradvac", {"rate": 0.5}), ("krum", {"selected": 2}), ("pcd", {"tau": 0.5})]
 VARIANTS += [("dtp", {"gamma": 2.0, "rate": 1.0}), ("graddrop", {"leak": 0.5})]
+VARIANTS += [("ldc_mtl", {"compare": "plain"}), ("autoscale", {"windows": 2, "window": 1})]
 
 
 def rule_of(name, tasks=3, **options):

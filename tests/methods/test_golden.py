@@ -202,3 +202,38 @@ def test_famo_takes_weight_from_the_task_that_has_improved_more():
     assert later.weights.tolist() == pytest.approx(torch.tensor([-0.025, 0.025]).softmax(0).tolist(), rel=1e-4)
     fallback = rule.update(state, observe(UNEQUAL, [0.5, 0.9]))
     assert fallback.state["logits"].tolist() == pytest.approx([-0.025, 0.025], rel=1e-4)
+
+
+@pytest.mark.parametrize("compare", ["weighted", "plain"])
+def test_ldc_mtl_is_the_gradient_of_its_objective(compare):
+    """Model and weights descend on sum s l + c sum |t_i l_i - t_(i+1) l_(i+1)|; torch's autograd and Adam say how."""
+    rule = rule_of("ldc_mtl", 4, penalty=0.3, step_size=0.05, compare=compare)
+    state, v = start(rule, 4), torch.zeros(4, requires_grad=True)
+    optimiser = torch.optim.Adam([v], lr=0.05)
+    torch.manual_seed(0)
+    for _ in range(10):
+        losses = (0.2 + torch.rand(4)).requires_grad_()
+        s = v.softmax(0)
+        compared = s * losses if compare == "weighted" else losses
+        optimiser.zero_grad()
+        (s @ losses + 0.3 * (compared[1:] - compared[:-1]).abs().sum()).backward()
+        optimiser.step()
+        decision = rule.update(state, observe(torch.eye(4), losses.detach()))
+        state = decision.state
+        torch.testing.assert_close(decision.weights, losses.grad)
+        torch.testing.assert_close(state["logits"], v.detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_autoscale_makes_gradients_equally_long_and_then_stays():
+    rule = rule_of("autoscale", 2, windows=2, window=2)
+    lengths = [[1, 1], [3, 1], [1, 4], [1, 2], [5, 1], [7, 1]]  # the windows' means: (2, 1), then (1, 3)
+    state, history = start(rule, 2), []
+    for own in lengths:
+        decision = rule.update(state, observe(torch.diag(torch.tensor(own, dtype=torch.float32))))
+        state = decision.state
+        history.append(decision.weights.tolist())
+    first, second = [1 / 3, 2 / 3], [3 / 4, 1 / 4]
+    mean = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
+    assert history[:2] == [[0.5, 0.5]] * 2
+    assert history[2:4] == [pytest.approx(first)] * 2
+    assert history[4:] == [pytest.approx(mean)] * 2

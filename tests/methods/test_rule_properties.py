@@ -58,6 +58,8 @@ def test_the_order_of_tasks_does_not_matter(name, options, seed, tasks, data):
     gradients, losses = draw(seed, tasks)
     if name == "pcd":  # the first task is the primary one
         order = torch.cat((torch.zeros(1, dtype=torch.int64), order[order != 0]))
+    if name == "ldc_mtl":  # neighbours are compared: only the direction of the chain does not matter
+        order = torch.arange(tasks).flip(0)
     forwards = run(name, options, gradients, losses, torch.arange(tasks), seed)
     mixed = run(name, options, gradients, losses, order, seed)
     for one, other in zip(forwards, mixed, strict=True):
@@ -106,7 +108,7 @@ def test_a_task_left_out_keeps_its_state_bit_for_bit(name, options, seed, tasks,
         assert after[key].dtype == value.dtype
         assert after[key].shape == value.shape
         # An epoch that closes by itself moves the whole history on, also that of absent tasks.
-        if value.dim() and not (name == "dwa" and options):
+        if value.dim() and not (name in ("dwa", "autoscale") and options):
             assert torch.equal(after[key][absent], value[absent]), key
 
 

@@ -1,15 +1,21 @@
 """Label noise in the page: a gauge per task of every run whose diagnosis was kept."""
 
+import base64
+import io
 import re
 import shutil
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import excessmtl
 from excessmtl.analysis.collect import collect
+from excessmtl.benchmarks.base import Split
 from excessmtl.reports.diagnoses import FILE, MOST_SUSPECTS, save
 from excessmtl.reports.page import render
+from excessmtl.training.price import Conflict
 
 RUN = "digits/excess/noise-0.8/seed-0"
 
@@ -46,6 +52,20 @@ def test_every_task_has_a_gauge(diagnosed):
     assert "<b>bad" not in shown
     assert shown.count("<tr><td>") == 2 * MOST_SUSPECTS
     assert "there is no held-out label" in shown
+
+
+def test_pictures_and_conflicts_are_shown(diagnosed):
+    rng = np.random.default_rng(1)
+    logits, labels = rng.normal(size=(60, 3)), rng.integers(3, size=60)
+    report = excessmtl.diagnose({"grey": logits, "colour": logits}, {"grey": labels, "colour": labels})
+    pictures = {"grey": torch.rand(60, 12, 12), "colour": torch.randint(256, (60, 3, 64, 80), dtype=torch.uint8)}
+    conflict = Conflict(("grey", "colour"), ((1.0, -0.25), (-0.25, None)))
+    save(report, diagnosed / "one", Split(pictures, {}), conflict)
+    shown = section(render(diagnosed, collect(diagnosed), None, "again"))
+    addresses = re.findall(r'<img src="data:image/png;base64,([^"]+)"', shown)
+    images = [Image.open(io.BytesIO(base64.b64decode(one))) for one in addresses]
+    assert [image.size for image in images] == [(12, 12)] * 20 + [(48, 38)] * 20
+    assert shown.count("<strong>-0.25</strong>") == 2
 
 
 def test_without_a_diagnosis_there_is_no_section(runs):

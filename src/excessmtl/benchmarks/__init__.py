@@ -1,11 +1,14 @@
 """Benchmarks: data, label noise, networks and metrics. Importing this package registers them all."""
 
 from excessmtl.benchmarks import (  # noqa: F401
+    celeba,
+    cityscapes,
     digit_domains,
     lidc,
     multimnist,
     nyuv2,
     office_home,
+    qm9,
     sarcos,
     school,
     simulated_arm,

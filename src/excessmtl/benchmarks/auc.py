@@ -1,32 +1,30 @@
 """The area under the ROC curve: how often a positive example is ranked above a negative one."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.benchmarks.tasks import Accumulator, Task
 
 
-class _AreaUnderCurve(Metric):
+class _AreaUnderCurve:
     """Of one logit per example and a target of 0 or 1; NaN where all targets are the same."""
 
-    full_state_update = False
-    outputs: list[Tensor]
-    targets: list[Tensor]
-
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("outputs", [], dist_reduce_fx="cat")
-        self.add_state("targets", [], dist_reduce_fx="cat")
+        self.outputs: list[Tensor] = []
+        self.targets: list[Tensor] = []
 
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        self.outputs.append(preds.flatten().float())
+    def to(self, device: torch.device) -> Self:
+        self.outputs, self.targets = ([one.to(device) for one in kept] for kept in (self.outputs, self.targets))
+        return self
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        self.outputs.append(output.flatten().float())
         self.targets.append(target.flatten() > 0.5)
 
     def compute(self) -> Tensor:
-        outputs, positive = (
-            torch.cat(list(one)) if isinstance(one, list) else one for one in (self.outputs, self.targets)
-        )
+        outputs, positive = torch.cat(self.outputs), torch.cat(self.targets)
         values, place = torch.unique(outputs, return_inverse=True)
         # Equal outputs share the mean of their ranks.
         counts = torch.bincount(place, minlength=len(values)).double()
@@ -36,6 +34,6 @@ class _AreaUnderCurve(Metric):
         return ((ranks[positive].sum() - positives * (positives + 1) / 2) / pairs).float()
 
 
-def roc_auc(task: Task, train: Tensor) -> Metric:
+def roc_auc(task: Task, train: Tensor) -> Accumulator:
     """The area under the ROC curve over a whole split."""
     return _AreaUnderCurve()

@@ -1,4 +1,4 @@
-"""What NYUv2 and its stand-in share: three tasks with a target at every pixel, one network, one recipe."""
+"""What NYUv2, its stand-in and Cityscapes share: tasks with a target at every pixel, one network, one recipe."""
 
 from functools import partial
 
@@ -24,6 +24,7 @@ def dense_benchmark(
     source: str,
     splits: tuple[Split, Split, Split],
     *,
+    tasks: tuple[Task, ...] = TASKS,
     recipe: Recipe = PAPER_RECIPE,
     levels: int = 4,
     width: int = 64,
@@ -32,10 +33,13 @@ def dense_benchmark(
     """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
     train, validation, test = splits
     assert isinstance(train.inputs, Tensor)
+    height, width_px = train.inputs.shape[-2:]
+    if min(height, width_px) < 2**levels:
+        raise ValueError(f"levels is {levels}, but scenes of {height} x {width_px} pixels cannot be halved that often")
     return Benchmark(
         name=name,
         source=source,
-        tasks=TASKS,
+        tasks=tasks,
         train=train,
         validation=validation,
         test=test,
@@ -44,5 +48,5 @@ def dense_benchmark(
         build_trunk=partial(SegNet, levels, width),
         build_head=lambda task: dense_head(width, task.outputs),
         prepare=pixel_scaling(train.inputs),
-        augment=dense_augment(TASKS) if augment else None,
+        augment=dense_augment(tasks) if augment else None,
     )

@@ -1,14 +1,10 @@
 """Trees of pictures, domain/class/image, decoded once into a memory-mapped file in the cache folder."""
 
 import hashlib
-import io
 import json
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,8 +13,9 @@ import torch
 from torch import Tensor
 
 from excessmtl.benchmarks.archives import is_archive, member_names, read_members
+from excessmtl.benchmarks.pictures import decode, open_decoded
 from excessmtl.benchmarks.sources import cache_folder
-from excessmtl.files import atomic_write, write_whole
+from excessmtl.files import write_whole
 
 PARTS = ("train", "validation", "test")
 _FORMAT = 1
@@ -57,7 +54,7 @@ def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
             contents = read_members(path, order)
         else:
             contents = ((name, (path / name).read_bytes()) for name in order)
-        _decode(path, contents, order, size, stored)
+        decode(path, contents, order, size, stored)
         # Written last: where it stands, the images beside it are complete.
         write_whole(index, json.dumps(arranged).encode())
     return _open(stored, json.loads(index.read_text(encoding="utf-8")))
@@ -122,38 +119,8 @@ def _files_below(root: Path) -> list[str]:
     return sorted(name.relative_to(root).as_posix() for name in pictures)
 
 
-def _decode(root: Path, contents: Iterator[tuple[str, bytes]], order: list[str], size: int, stored: Path) -> None:
-    place = {name: position for position, name in enumerate(order)}
-    row = 3 * size * size
-    with atomic_write(stored) as file, ThreadPoolExecutor() as pool:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(order), 3, size, size)}
-        np.lib.format.write_array_header_1_0(file, header)
-        start = file.tell()
-        file.truncate(start + len(order) * row)
-        # By blocks: all pictures of a large tree would not fit into memory at once.
-        while block := list(islice(contents, 256)):
-            for name, pixels in pool.map(partial(_pixels, root, size), block):
-                file.seek(start + place[name] * row)
-                file.write(pixels)
-
-
-def _pixels(root: Path, size: int, named: tuple[str, bytes]) -> tuple[str, bytes]:
-    # Imported where it is used: the other benchmarks need no Pillow.
-    from PIL import Image
-
-    name, content = named
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            picture = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{root}: the picture '{name}' cannot be read ({error}); repair or remove it.") from error
-    resized = picture.resize((size, size), Image.Resampling.BILINEAR)
-    return name, np.asarray(resized).transpose(2, 0, 1).tobytes()
-
-
 def _open(stored: Path, index: dict[str, list[Any]]) -> ImageTree:
-    # "c" maps privately: a tensor must be writable, the file must not change.
-    images = torch.from_numpy(np.load(stored, mmap_mode="c", allow_pickle=False))
+    images = open_decoded(stored)
     labels = torch.tensor(index["labels"])
     keys = [(domain, part) for domain in index["domains"] for part in PARTS]
     return ImageTree(

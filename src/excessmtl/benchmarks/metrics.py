@@ -5,25 +5,23 @@ number of cells, where boolean indexing or `bincount` would make the host wait a
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from excessmtl.benchmarks.losses import IGNORED
-from excessmtl.benchmarks.tasks import Measure, Task, labelled
+from excessmtl.benchmarks.tasks import Accumulator, Measure, Task, labelled
 
 _BINS_PER_DEGREE = 100
 _NONE = torch.zeros((), dtype=torch.long)
 
 
-class _Sums(Metric):
+class _Sums:
     """What `count` gives for each batch, summed over a split; `finish` turns the sums into the metric.
 
     `zeros` are the sums before the first batch, each of its own shape and type.
     """
-
-    full_state_update = False
 
     def __init__(
         self,
@@ -31,18 +29,17 @@ class _Sums(Metric):
         finish: Callable[..., Tensor],
         *zeros: Tensor,
     ) -> None:
-        super().__init__()
-        self.count, self.finish = count, finish
-        self.names = [f"sum_{number}" for number in range(len(zeros))]
-        for name, zero in zip(self.names, zeros, strict=True):
-            self.add_state(name, zero, dist_reduce_fx="sum")
+        self.count, self.finish, self.sums = count, finish, list(zeros)
 
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        for name, part in zip(self.names, self.count(preds, target), strict=True):
-            setattr(self, name, getattr(self, name) + part)
+    def to(self, device: torch.device) -> Self:
+        self.sums = [total.to(device) for total in self.sums]
+        return self
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        self.sums = [total + part for total, part in zip(self.sums, self.count(output, target), strict=True)]
 
     def compute(self) -> Tensor:
-        return self.finish(*(getattr(self, name) for name in self.names))
+        return self.finish(*self.sums)
 
 
 def average(values: Callable[[Tensor, Tensor], Tensor]) -> Measure:
@@ -60,7 +57,7 @@ binary_accuracy = average(lambda output, target: (output > 0) == (target.reshape
 """Share of examples whose logit has the right sign."""
 
 
-def _normalised_error(variance: Tensor) -> Metric:
+def _normalised_error(variance: Tensor) -> Accumulator:
     """Squared error of each output over its variance, then the mean over the outputs."""
 
     def count(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
@@ -72,7 +69,7 @@ def _normalised_error(variance: Tensor) -> Metric:
     return _Sums(count, finish, torch.zeros_like(variance), _NONE)
 
 
-def nmse(task: Task, train: Tensor) -> Metric:
+def nmse(task: Task, train: Tensor) -> Accumulator:
     """Squared error over the variance of the clean training target; a constant target is not normalised."""
     present = labelled(train)
     known = train if present is None else train[present]
@@ -85,7 +82,7 @@ def error_over(variance: float) -> Measure:
     return lambda task, train: _normalised_error(torch.full((task.outputs,), variance))
 
 
-def confusion(task: Task, train: Tensor) -> Metric:
+def confusion(task: Task, train: Tensor) -> Accumulator:
     """(mIoU, share of labelled pixels whose class is right); a class neither true nor predicted is skipped."""
     classes = task.outputs
 
@@ -104,7 +101,7 @@ def confusion(task: Task, train: Tensor) -> Metric:
     return _Sums(count, finish, torch.zeros(classes**2 + 1, dtype=torch.long))
 
 
-def depth_error(task: Task, train: Tensor) -> Metric:
+def depth_error(task: Task, train: Tensor) -> Accumulator:
     """(absolute, relative) error over the pixels whose depth is known, each pixel of the split counting once."""
 
     def count(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +114,7 @@ def depth_error(task: Task, train: Tensor) -> Metric:
     return _Sums(count, torch.div, torch.zeros(2), _NONE)
 
 
-def angle(task: Task, train: Tensor) -> Metric:
+def angle(task: Task, train: Tensor) -> Accumulator:
     """Mean and median angle in degrees, and the shares of pixels within 11.25, 22.5 and 30 degrees.
 
     The median is over all pixels of the split, read off a histogram with bins of 0.01 degree: exact to half

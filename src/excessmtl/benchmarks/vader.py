@@ -56,7 +56,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     path = path / _ARCHIVE if path.is_dir() else path
     if not path.is_file():
         raise DataNotFoundError(f"{path} does not exist: --data must name {_ARCHIVE} or its folder.")
-    texts = _read(path, path.stat().st_mtime_ns)
+    texts = read(path, path.stat().st_mtime_ns)
     inputs: list[dict[str, Tensor]] = [{}, {}, {}]
     targets: list[dict[str, Tensor]] = [{}, {}, {}]
     tasks = []
@@ -88,7 +88,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
 
 
 @lru_cache(maxsize=1)
-def _read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
+def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
     """Task -> the texts as counts, and all scores of each; `changed` is when the file was."""
     names = {
         (task, what): f"{_FOLDER}/{start}_{what}.txt"

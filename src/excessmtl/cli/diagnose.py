@@ -1,8 +1,8 @@
 """`excessmtl diagnose`: which tasks of a run have bad labels, and which labels."""
 
-import csv
 import io
 import json as json_format
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,29 +18,47 @@ def diagnose(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
     suspects: Annotated[
-        Path | None, typer.Option(help="CSV file for all labels, those most likely to be wrong first, task by task.")
+        Path | None,
+        typer.Option(help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task."),
     ] = None,
     save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
+    without: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
+    ] = None,
 ) -> None:
     """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
 
     The validation labels are disturbed like the training labels, with draws of their own.
     """
-    from excessmtl.training.held_out import diagnose_run
+    from excessmtl.training.held_out import diagnose_run, trained
 
     check_file(suspects)
-    report = diagnose_run(run)
+    if json and without is not None:
+        raise ValueError("--without prints a line per task; leave --json out")
+    _, benchmark, _ = trained(run)
+    report = diagnose_run(run, benchmark)
     if save:
         from excessmtl.reports.diagnoses import save as keep
+        from excessmtl.training.price import conflict_of
 
-        keep(report, run)
+        keep(report, run, benchmark.validation, conflict_of(run, benchmark))
+    price = None
+    if without is not None:
+        from excessmtl.training.price import without as trained_without
+
+        price = trained_without(run, without, benchmark)
     show(report, json, suspects)
+    if price is not None:
+        for task, (score, alone) in price.items():
+            console.print(f"{task}: {score:.4g} with {without}, {alone:.4g} without it", soft_wrap=True)
 
 
 def check_file(suspects: Path | None) -> None:
     """Before anything takes its time."""
     if suspects is not None and suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    if suspects is not None and suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
 
 
 def show(report: "Report", json: bool, suspects: Path | None) -> None:
@@ -48,7 +66,7 @@ def show(report: "Report", json: bool, suspects: Path | None) -> None:
     from excessmtl.files import write_whole
 
     if suspects is not None:
-        write_whole(suspects, _as_csv(report).encode())
+        write_whole(suspects, _ranked(report, suspects.suffix == ".parquet"))
     if json:
         print(json_format.dumps(report.to_dict()["tasks"], indent=2, allow_nan=False))
         return
@@ -57,12 +75,15 @@ def show(report: "Report", json: bool, suspects: Path | None) -> None:
         console.print(f"written: {suspects}", soft_wrap=True)
 
 
-def _as_csv(report: "Report") -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("task", "sample", "label", "predicted", "margin", "noise_probability"))
-    for task in report.tasks:
-        for found in report.suspects(task.task, None):
-            numbers = (f"{found.margin:.6g}", f"{found.noise_probability:.6g}")
-            writer.writerow((task.task, found.sample, f"{found.label:g}", f"{found.predicted:g}", *numbers))
-    return text.getvalue()
+def _ranked(report: "Report", parquet: bool) -> bytes:
+    """Every label of every task as a table."""
+    import pandas as pd
+
+    rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
+    columns = ["task", "sample", "label", "predicted", "margin", "noise_probability"]
+    frame = pd.DataFrame(rows, columns=columns)
+    if not parquet:
+        return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")).encode()
+    file = io.BytesIO()
+    frame.to_parquet(file, index=False)
+    return file.getvalue()

@@ -3,5 +3,6 @@
 from excessmtl.diagnosis.diagnose import diagnose
 from excessmtl.diagnosis.report import Report, TaskReport
 from excessmtl.diagnosis.suspects import Suspect
+from excessmtl.diagnosis.warn_once import WarnOnce
 
-__all__ = ["Report", "Suspect", "TaskReport", "diagnose"]
+__all__ = ["Report", "Suspect", "TaskReport", "WarnOnce", "diagnose"]

@@ -14,8 +14,6 @@ any kind, as long as most labels are right: symmetric, pair flips, dependent on 
 Where the disagreement still falls among the most confident samples, the level cannot be seen, and many rates fit.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
@@ -52,31 +50,11 @@ class Bins:
         return found
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The likelihood of every rate, and the curve that fits best."""
-
-    likelihood: Array
-    """Over `RATES`, logarithms."""
-    rate: float
-    slope: float
-    middle: float
-
-    def error(self, bins: Bins, classes: int) -> Array:
-        """[n] the probability of a wrong prediction, by the confidence of each sample."""
-        samples = len(bins.order)
-        places = np.empty(samples)
-        places[bins.order] = np.log((samples - np.arange(samples) - 0.5) / samples)
-        found: Array = (1 - 1 / classes) / (1 + np.exp(np.clip(self.slope * (self.middle - places), -50, 50)))
-        return found
-
-
-def fit(bins: Bins, classes: int) -> Fit:
-    """Over a grid."""
+def fit(bins: Bins, classes: int) -> Array:
+    """The likelihood of every rate, over `RATES`, with the curve that fits best; logarithms."""
     chance = 1 - 1 / classes
     steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - bins.place)
     error = chance / (1 + np.exp(np.clip(steep, -50, 50)))
     rates = RATES[:, None, None, None]
-    table = bins.likelihood(rates * chance + (1 - rates) * error)
-    rate, slope, middle = np.unravel_index(int(table.argmax()), table.shape)
-    return Fit(table.max((1, 2)), float(RATES[rate]), float(_SLOPES[slope]), float(_MIDDLES[middle]))
+    found: Array = bins.likelihood(rates * chance + (1 - rates) * error).max((1, 2))
+    return found

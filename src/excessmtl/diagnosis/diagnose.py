@@ -9,12 +9,20 @@ import numpy as np
 from excessmtl.diagnosis import classes, residuals
 from excessmtl.diagnosis.inputs import HeldOut, held_out
 from excessmtl.diagnosis.report import Report, TaskReport
+from excessmtl.diagnosis.second_labels import LEAST as LEAST_PAIRS
+from excessmtl.diagnosis.second_labels import Pairs, pairs_of
+from excessmtl.diagnosis.second_labels import noise_level as second_labels_level
 from excessmtl.diagnosis.skill import Skill, skill_of
 from excessmtl.diagnosis.verdicts import LEARNED, Evidence, Verdict, advice_for, verdict_of
 
 
 def diagnose(
-    predictions: Mapping[str, Any], targets: Mapping[str, Any], kinds: Any = None, *, ignore: int = -100
+    predictions: Mapping[str, Any],
+    targets: Mapping[str, Any],
+    kinds: Any = None,
+    *,
+    second_labels: Mapping[str, Any] | None = None,
+    ignore: int = -100,
 ) -> Report:
     """Which tasks have bad labels, and how bad: from predictions for samples that the network was not trained on.
 
@@ -25,6 +33,9 @@ def diagnose(
             data. Against cleaner labels the noise looks smaller than it is. NaN, -1 and `ignore` mark missing ones.
         kinds: Task -> "classification", "binary" or "regression", or one of them for all. Those left out are inferred:
             several outputs for one label are classes, labels 0 and 1 are binary, the rest is regression.
+        second_labels: Task -> other labels of the same samples, by another rater or at another time, NaN or -1 where
+            there is none. A task that has at least 30 of them is judged by how the two labels differ: this tells hard
+            from noisy for certain.
         ignore: A class number that stands for a missing label.
 
     Returns:
@@ -33,33 +44,44 @@ def diagnose(
     found = held_out(predictions, targets, kinds, ignore)
     skills = {task.task: skill_of(task) for task in found}
     learned = [name for name, skill in skills.items() if skill is not None and skill.share >= LEARNED]
-    tasks = [_of_task(task, skills[task.task], any(name != task.task for name in learned)) for task in found]
+    twice = _pairs(predictions, second_labels or {}, found, ignore)
+    tasks = [
+        _of_task(task, skills[task.task], twice.get(task.task), any(name != task.task for name in learned))
+        for task in found
+    ]
     return Report(tasks, {task.task: task for task in found})
 
 
-def _of_task(task: HeldOut, skill: Skill | None, others_learned: bool) -> TaskReport:
+def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ignore: int) -> dict[str, Pairs]:
+    """Task -> both labels of its samples, where enough have two."""
+    again = held_out(predictions, labels, {task.task: task.kind for task in found}, ignore, "second_labels")
+    both = {task.task: pairs_of(task, other) for task, other in zip(found, again, strict=True)}
+    return {task: pairs for task, pairs in both.items() if pairs.samples >= LEAST_PAIRS}
+
+
+def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_learned: bool) -> TaskReport:
     if skill is None or task.broken >= task.samples:
         return _without_estimate(task)
-    regression = task.kind == "regression"
-    level = residuals.noise_level(task) if regression else classes.noise_level(task)
-    if skill.is_nothing and not regression:  # random labels, as far as can be seen
+    kind = residuals if task.kind == "regression" else classes
+    level = kind.noise_level(task) if pairs is None else second_labels_level(pairs)
+    if pairs is None and skill.is_nothing and kind is classes:  # random labels, as far as can be seen
         level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
-    wrong = level.rate if regression else level.rate * (1 - 1 / task.predictions.shape[1])
-    loss, floor_at = _loss(task), residuals.floor if regression else classes.floor
-    floor, low, high = (floor_at(task, rate) for rate in (level.rate, level.low, level.high))
-    verdict, reason = verdict_of(Evidence(task.samples, level, skill, others_learned))
+    verdict, reason = verdict_of(Evidence(task.samples, level, skill, others_learned, pairs.samples if pairs else 0))
+    known = verdict not in ("not learned yet", "too little evidence")
+    loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
+    floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))
     return TaskReport(
         task.task,
         verdict,
         reason,
-        advice_for(verdict, task.samples, wrong),
-        noise_rate=level.rate,
+        advice_for(verdict, task.kind, task.samples, wrong),
+        noise_rate=level.rate if known else None,
         noise_rate_interval=(level.low, level.high),
-        wrong_labels=wrong,
-        floor=floor,
+        wrong_labels=wrong if known else None,
+        floor=floor if known else None,
         floor_interval=(low, high),
         loss=loss,
-        excess_risk=max(loss - floor, 0.0),
+        excess_risk=max(loss - floor, 0.0) if known else None,
         skill=skill.share,
         samples=task.samples,
     )
@@ -78,7 +100,9 @@ def _without_estimate(task: HeldOut) -> TaskReport:
         reason = f"all {task.samples} held-out labels are {task.targets.flat[0]:g}"
     else:
         reason = f"all {task.samples} held-out labels are of class {task.targets[0]:g}"
-    return TaskReport(task.task, verdict, reason, advice_for(verdict, task.samples, None), samples=task.samples)
+    return TaskReport(
+        task.task, verdict, reason, advice_for(verdict, task.kind, task.samples, None), samples=task.samples
+    )
 
 
 def _loss(task: HeldOut) -> float:

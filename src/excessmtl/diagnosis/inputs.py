@@ -37,15 +37,15 @@ class HeldOut:
         return len(self.rows)
 
 
-def held_out(predictions: Any, targets: Any, kinds: Any, ignore: int) -> list[HeldOut]:
-    """One entry per task, in the order of `predictions`."""
-    for name, value in (("predictions", predictions), ("targets", targets)):
+def held_out(predictions: Any, targets: Any, kinds: Any, ignore: int, argument: str = "targets") -> list[HeldOut]:
+    """One entry per task, in the order of `predictions`. `argument`: what messages call the labels."""
+    for name, value in (("predictions", predictions), (argument, targets)):
         if not isinstance(value, Mapping):
             raise TypeError(f"{name} must be a dict from task to a tensor or an array, found {type(value).__name__}")
     if not predictions:
         raise ValueError("predictions is empty; pass the predictions of at least one task")
     for task in (task for task in targets if task not in predictions):
-        raise ValueError(f"targets has task {task!r}, which predictions has not; the tasks are {list(predictions)}")
+        raise ValueError(f"{argument} has task {task!r}, which predictions has not; the tasks are {list(predictions)}")
     if isinstance(kinds, Mapping):
         for task in (task for task in kinds if task not in predictions):
             raise ValueError(f"kinds has task {task!r}, which predictions has not; the tasks are {list(predictions)}")

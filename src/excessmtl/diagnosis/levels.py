@@ -7,10 +7,10 @@ import numpy as np
 from excessmtl.diagnosis.inputs import Array
 
 RATES = np.linspace(0, 1, 51)
-_TAIL = 0.05
+TAIL = 0.1
 """Of the weight on either side of an interval."""
-_SYSTEMATIC = 0.02
-"""Added to either side: the models are not exact, however many samples there are."""
+_CAUTIOUS_TAIL, _CAUTION = 0.05, 0.02
+"""Of the weight below the cautious end, and what is taken off besides: the models are not exact."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Level:
     rate: float
     low: float
     high: float
+    least: float
+    """A cautious lower end, which verdicts go by: a false alarm is worse than a wide interval."""
 
 
 def weights_of(likelihood: Array) -> Array:
@@ -30,7 +32,8 @@ def weights_of(likelihood: Array) -> Array:
 
 
 def level_of(weights: Array) -> Level:
-    """The mean, and the quantiles widened by the systematic part."""
+    """The mean and the quantiles."""
     below = weights.cumsum()
-    low, high = (np.interp(share, below, RATES) for share in (_TAIL, 1 - _TAIL))
-    return Level(float(weights @ RATES), max(float(low) - _SYSTEMATIC, 0.0), min(float(high) + _SYSTEMATIC, 1.0))
+    low, least = (float(np.interp(share, below, RATES)) for share in (TAIL, _CAUTIOUS_TAIL))
+    high = 1 - np.interp(TAIL, weights[::-1].cumsum(), RATES)  # the same from above; RATES is symmetric
+    return Level(float(weights @ RATES), low, float(high), max(least - _CAUTION, 0.0))

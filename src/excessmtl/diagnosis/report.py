@@ -18,7 +18,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One task. What could not be estimated is None."""
+    """One task. What could not be estimated is None; too little evidence for a rate still has an interval."""
 
     task: str
     verdict: Verdict

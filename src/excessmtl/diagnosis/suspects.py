@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from excessmtl.diagnosis.classes import Readings
+from excessmtl.diagnosis import temperature
+from excessmtl.diagnosis.confusions import wrong_probability
 from excessmtl.diagnosis.inputs import HeldOut
 from excessmtl.diagnosis.residuals import bad_probability, distances
 
@@ -25,19 +26,20 @@ class Suspect:
 
 
 def suspects(task: HeldOut, rate: float) -> list[Suspect]:
-    """All labels, the most suspicious first. `rate`: the noise rate of a regression task."""
+    """All labels, the most suspicious first. `rate`: the noise rate of the task."""
     if task.samples < 2:
         return []
-    return _numbers(task, rate) if task.kind == "regression" else _classes(task)
+    return _numbers(task, rate) if task.kind == "regression" else _classes(task, rate)
 
 
-def _classes(task: HeldOut) -> list[Suspect]:
-    readings = Readings(task)
+def _classes(task: HeldOut, rate: float) -> list[Suspect]:
+    probabilities = temperature.calibrated(task, temperature.fit(task).sharpness)
+    classes = task.predictions.shape[1]
     predicted, labels = task.predictions.argmax(1), task.targets.astype(np.int64)
-    rows, bad = np.arange(task.samples), readings.bad
+    rows = np.arange(task.samples)
+    bad = wrong_probability(task, probabilities, rate * (1 - 1 / classes))
     margins = task.predictions[rows, predicted] - task.predictions[rows, labels]
-    # Where no noise was found all probabilities are zero; the labels are still more or less likely.
-    order = np.lexsort((-margins, readings.own, -bad))
+    order = np.lexsort((-margins, -bad))
     return [
         Suspect(int(task.rows[i]), int(labels[i]), int(predicted[i]), float(margins[i]), float(bad[i])) for i in order
     ]

@@ -3,16 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from excessmtl.diagnosis.inputs import Kind
 from excessmtl.diagnosis.levels import Level
 from excessmtl.diagnosis.skill import Skill
 
 Verdict = Literal["clean", "suspect", "noisy", "not learned yet", "too little evidence"]
 
 LEAST_SAMPLES = 50
+ENOUGH_SAMPLES = 400
+"""From here on, more samples of the same kind do not help."""
 NOISY = 0.08
-"""At least so high is the lower end of the interval of a noisy task."""
+"""At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
-"""At least so high is the lower end of the interval of a suspect task, or else its noise rate is over twice that."""
+"""At least so high is the cautious lower end of a suspect task, or else its noise rate is over twice that."""
 WIDE = 0.5
 """An interval so wide says nothing."""
 LEARNED = 0.2
@@ -28,12 +31,17 @@ class Evidence:
     skill: Skill
     others_learned: bool
     """Whether another task of the same network has been learned."""
+    pairs: int = 0
+    """How many samples were labelled twice, where the level is from these."""
 
 
 def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
     """The verdict and its reason."""
     level, skill = seen.level, seen.skill
-    rates = f"{level.rate:.2f} ({level.low:.2f} to {level.high:.2f})"
+    span = f"{level.low:.2f} to {level.high:.2f}"
+    rates = f"{level.rate:.2f} ({span})"
+    if seen.pairs:
+        return _by_second_labels(seen, rates)
     if seen.samples < LEAST_SAMPLES:
         return "too little evidence", f"only {seen.samples} held-out labels; at least {LEAST_SAMPLES} are needed"
     if skill.is_nothing:
@@ -45,31 +53,56 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
         return "not learned yet", "the predictions say nothing about the labels of this task, nor of any other one"
     if skill.information < 2 * skill.error:
         return "too little evidence", f"{seen.samples} held-out labels do not show whether anything has been learned"
-    if level.low >= NOISY and skill.share >= LEARNED:
+    if level.least >= NOISY and skill.share >= LEARNED:
         return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
     if level.high - level.low >= WIDE:
         if not seen.others_learned and skill.share < LEARNED:
-            return "not learned yet", f"too little has been learned to tell hard from noisy: the noise rate is {rates}"
-        return "too little evidence", f"hard and noisy cannot be told apart here: the noise rate is {rates}"
-    if level.low >= SUSPECT and skill.share < LEARNED:
+            return (
+                "not learned yet",
+                f"too little has been learned to tell hard from noisy: any rate from {span} fits",
+            )
+        return (
+            "too little evidence",
+            f"hard and noisy cannot be told apart here: any noise rate from {span} fits",
+        )
+    if level.least >= SUSPECT and skill.share < LEARNED:
         return (
             "suspect",
             f"little has been learned, so this task is hard, or its noise rate is {rates}",
         )
-    if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
+    if level.least >= SUSPECT or level.rate >= 2 * SUSPECT:
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
     return "clean", f"where predictions are sure the labels agree: the noise rate is {rates}"
 
 
-def advice_for(verdict: Verdict, samples: int, wrong: float | None) -> str:
-    """What to do, in one sentence."""
+def _by_second_labels(seen: Evidence, rates: str) -> tuple[Verdict, str]:
+    """No question of hard or noisy: two labels of one sample differ, or they do not."""
+    level, where = seen.level, f"of {seen.pairs} samples labelled twice: the noise rate is {rates}"
+    if level.low >= NOISY:
+        return "noisy", f"the two labels differ too often or too far, {where}"
+    if level.high - level.low >= WIDE:
+        return "too little evidence", f"too few samples were labelled twice, {where}"
+    if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
+        return "suspect", f"some labels differ, {where}"
+    return "clean", f"the two labels agree, {where}"
+
+
+def advice_for(verdict: Verdict, kind: Kind, samples: int, wrong: float | None) -> str:
+    """What to do, in one sentence; only what our own studies have found to help."""
     if verdict == "clean":
         return "nothing to do"
     if verdict == "suspect":
-        return "look at the most suspicious labels: report.suspects(task)"
+        return (
+            "look at the most suspicious labels: report.suspects(task); or have some samples labelled a second time "
+            "and pass second_labels, which tells hard from noisy"
+        )
     if verdict == "noisy":
         count = "" if wrong is None else f" (about {round(wrong * samples)} of these {samples} are bad)"
-        return f"look at the most suspicious labels{count} with report.suspects(task), and relabel or drop them"
+        look = f"look at the most suspicious labels{count} with report.suspects(task), and relabel them"
+        # docs/robustness.md: 2 to 3 points on MultiMNIST. On rare binary labels it cost some.
+        return f"{look}, or train with excessmtl.losses.RobustCrossEntropy" if kind == "classification" else look
     if verdict == "not learned yet":
         return "train longer, or with a larger learning rate or network, and diagnose again"
-    return f"hold out more labelled samples ({max(4 * samples, 4 * LEAST_SAMPLES)} or more) and diagnose again"
+    if samples < ENOUGH_SAMPLES:
+        return f"hold out more labelled samples ({max(4 * samples, 4 * LEAST_SAMPLES)} or more) and diagnose again"
+    return "have some of these samples labelled a second time and pass second_labels, which tells hard from noisy"

@@ -38,7 +38,7 @@ class Probe(Enum):
 class Call:
     """The checked arguments of one step, in task order."""
 
-    tasks: Sequence[str]
+    tasks: tuple[str, ...]
     losses: list[Tensor | None]
     """None where a task has no label in this batch."""
     masks: list[Tensor | None]

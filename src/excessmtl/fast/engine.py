@@ -78,7 +78,7 @@ class FastEngine:
         find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
         if find is None:
             return None
-        sharded = fsdp.in_use()
+        sharded = call.distributed and fsdp.in_use()
         found: _Found | None = None if sharded else self._kinds.find(call.losses, shared, find)
         known = found is not None and self._can_deliver(found[0], call)
         if not known:

@@ -63,7 +63,7 @@ class NoiseRate(nn.Module):
         share = (errors * (classes / max(classes - 1, 1))).clamp(max=1).to(self.recent.dtype)
         new = (total > 0).to(self.recent.dtype)
         self.steps += new
-        self.recent += new * _MEMORY * (share - self.recent)
+        self.recent.lerp_(share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.
         present = self.recent / (1 - torch.pow(1 - _MEMORY, self.steps.clamp(min=1)))
         fallen = torch.lerp(self.noise, present, 1 / self.steps.clamp(min=1))

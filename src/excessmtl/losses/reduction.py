@@ -5,14 +5,15 @@ from torch import Tensor
 
 
 def filled(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Both in fp32, and which elements count; a target that does not count is 0, so that it makes no NaN gradient."""
+    """Both in fp32, and which elements count; what does not count is 0, so that it makes no NaN gradient."""
     if input.shape != target.shape:
         raise ValueError(
             f"target must have the shape of the input, {list(input.shape)}, found {list(target.shape)}; reshape one"
         )
-    counts = ~target.isnan() if target.is_floating_point() else torch.ones_like(target, dtype=torch.bool)
+    counts = target == target  # not NaN
     counts = counts if mask is None else counts & mask
-    return input.float(), torch.where(counts, target.float(), 0.0), counts
+    input, target = torch.where(counts, torch.stack((input.float(), target.float())), 0.0).unbind()
+    return input, target, counts
 
 
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:

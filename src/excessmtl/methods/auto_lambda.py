@@ -23,6 +23,7 @@ from torch import Tensor
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, constant, method
+from excessmtl.methods.second_batch import products
 from excessmtl.solvers.adam import adam_state, adam_step
 
 _START = 0.1
@@ -73,8 +74,7 @@ class AutoLambda(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """The upper-level step on lambda; tasks that took no part neither move nor are moved by."""
         assert self.primary is not None
-        cross = seen.gram if seen.cross is None else seen.cross
-        cross = torch.where(seen.ok[:, None] & seen.ok, cross, 0)
+        cross = products(seen)
         primary = constant([float(one) for one in self.primary], cross)
         gradient = -self.inner_step * (primary @ cross)
         lambdas, optimiser = adam_step(state["lambdas"], gradient, state, seen.ok, self.step_size)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Rule, registry
 
@@ -74,6 +76,8 @@ CATALOGUE: dict[str, Entry] = {
     "moco": Entry(2023, "Fernando et al.", _MOCO, PRESENT, False, "as `mgda`, from noisy gradients"),
     "db_mtl": Entry(2023, "Lin et al.", "2308.12029", PRESENT, True, "losses of different units; each task counts"),
     "trimmed_mean": Entry(2018, "Yin et al.", "1803.01498", PRESENT, False, "groups of one task, some of them bad"),
+    "ldc_mtl": Entry(2025, "Xiao et al.", "2502.08585", LATEST, False, "losses of one kind kept together, cheaply"),
+    "autoscale": Entry(2025, "Yang et al.", "2508.13979", KEEPS, False, "fixed weights that you do not know yet"),
 }  # fmt: skip
 
 _LOOKS_AT = {
@@ -92,6 +96,19 @@ def needs(name: str) -> str:
     return ", ".join([_LOOKS_AT[rule.probe], *(_INPUTS[one] for one in sorted(rule.uses))])
 
 
+def memory(name: str) -> str:
+    """What a step holds beyond one backward pass, for m tasks: gradients of all shared parameters count.
+
+    Between steps `moco` and the like keep a vector per task as long as all shared parameters.
+    """
+    rule = registry()[name]()
+    assert isinstance(rule, Rule)
+    wide = 1000
+    kept = any(value.numel() >= wide for value in rule.init(2, [torch.Size([wide])]).values())
+    held = {Probe.SHARED: "m gradients", Probe.LAYER: "m of one layer", Probe.REPRESENTATION: "m of z"}
+    return held.get(rule.probe, "none") + (" + m kept" if kept else "")
+
+
 def rows() -> list[dict[str, str]]:
     """The table of all methods, in the order of `list_methods()`."""
     found = []
@@ -104,6 +121,7 @@ def rows() -> list[dict[str, str]]:
                 "method": name,
                 "paper": f"{entry.paper} {entry.year}",
                 "needs": needs(name),
+                "memory": memory(name),
                 "missing task": entry.missing,
                 "scale-free": "yes" if entry.scale_free else "no",
                 "good for": entry.good_for,

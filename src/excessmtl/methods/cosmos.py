@@ -9,50 +9,32 @@ may be negative. A task that is missing from a batch counts with its latest loss
 is the method's own, so `scale="sum"` and `"mean"` leave it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
 
 import torch
 
 from excessmtl.engine.observation import Observation
-from excessmtl.methods.base import Decision, Rule, State, constant, method
-from excessmtl.methods.loss_values import latest, latest_state, preferences
+from excessmtl.methods.base import Decision, State, method
+from excessmtl.methods.preference import Preferring
 
 
 @method("cosmos")
 @dataclass(frozen=True)
-class COSMOS(Rule):
+class COSMOS(Preferring):
     """A weighted sum of the losses that keeps them in the ratio of the weights."""
-
-    simplex: ClassVar[bool] = False
 
     penalty: float = 1.0
     """c, how much the angle between losses and preference counts."""
-    preference: Mapping[str, float] | Sequence[float] | None = None
-    """r, by name or in task order; None: equal."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty < float("inf"):
             raise ValueError(f"penalty must be at least 0 and finite, found {self.penalty}")
 
-    def bind(self, tasks: Sequence[str]) -> Self:
-        """Preferences in task order, with the sum one."""
-        return replace(self, preference=preferences(self.preference, tasks))
-
-    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The latest loss of every task."""
-        return latest_state(tasks)
-
     def update(self, state: State, seen: Observation) -> Decision:
         """The derivative of the objective by each loss."""
-        assert isinstance(self.preference, tuple)
-        losses, known, state = latest(state, seen)
-        r = torch.where(known, constant(self.preference, losses), 0)
-        values = torch.where(known, losses, 0)
-        largest = values.max().clamp(min=torch.finfo(values.dtype).tiny)
-        unit = values / largest  # squares of large losses overflow
-        length = unit.norm().clamp(min=torch.finfo(values.dtype).tiny)
-        unit = unit / length
-        angle = (r - (r @ unit) * unit) / r.norm().clamp(min=torch.finfo(values.dtype).tiny)
+        r, losses, largest, state = self.compared(state, seen)
+        tiny = torch.finfo(losses.dtype).tiny
+        length = losses.norm().clamp(min=tiny)
+        unit = losses / length
+        angle = (r - (r @ unit) * unit) / r.norm().clamp(min=tiny)
         return Decision(r - self.penalty * angle / (length * largest), state)

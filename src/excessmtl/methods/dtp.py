@@ -57,18 +57,22 @@ class DTP(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """Focal weights of the averaged indicators; a task never seen gets the mean of the others."""
         assert isinstance(self.gamma, tuple)
-        given = torch.zeros_like(seen.ok) if seen.metrics is None else seen.metrics.isfinite()
-        fallback = (-seen.losses).exp()
-        indicator = fallback if seen.metrics is None else torch.where(given, seen.metrics, fallback)
-        measured = state["measured"] | (seen.ok & given)
-        # The two kinds of indicator do not mix: the first real one replaces what stood in for it.
-        fresh = seen.ok & (given | ~measured)
-        rate = torch.where(state["observed"] & (state["measured"] | ~given), constant([self.rate], indicator), 1)
-        average = rate * indicator.clamp(_SMALLEST, 1) + (1 - rate) * state["average"]
-        average = torch.where(fresh, average, state["average"])
-        observed = state["observed"] | seen.ok
+        state = self._averages(state, seen)
+        average, observed = state["average"], state["observed"]
         weights = -((1 - average) ** constant(self.gamma, average)) * average.clamp(min=_SMALLEST).log()
-        known = torch.where(observed, weights, 0)
-        mean = known.sum() / observed.sum().clamp(min=1)
+        mean = torch.where(observed, weights, 0).sum() / observed.sum().clamp(min=1)
         weights = torch.where(observed, weights, torch.where(observed.any(), mean, 1.0))
-        return Decision(weights, {"average": average, "observed": observed, "measured": measured})
+        return Decision(weights, state)
+
+    def _averages(self, state: State, seen: Observation) -> State:
+        """k after this step. Indicators and exp(-loss) do not mix: the first real one replaces what stood in for it."""
+        stand_in = (-seen.losses).exp()
+        metrics = torch.full_like(stand_in, torch.nan) if seen.metrics is None else seen.metrics
+        given = metrics.isfinite()
+        measured = state["measured"] | (seen.ok & given)
+        goes_on = state["observed"] & (state["measured"] | ~given)
+        rate = torch.where(goes_on, constant([self.rate], stand_in), 1)
+        newest = torch.where(given, metrics, stand_in).clamp(_SMALLEST, 1)
+        average = rate * newest + (1 - rate) * state["average"]
+        average = torch.where(seen.ok & (given | ~measured), average, state["average"])
+        return {"average": average, "observed": state["observed"] | seen.ok, "measured": measured}

@@ -41,24 +41,12 @@ class GradDrop(Rule):
             raise ValueError(f"leak must be between 0 and 1, found {self.leak}")
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """Purity and draws are shared by all tensors with the same features, whichever tasks they belong to."""
+        """A multiplier per task and feature; the weights shown are their means."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
         for one in itertools.chain.from_iterable(samples):
             check_mask(one.labelled, len(one.z))
-        signed = [[(one.z.sign() * one.dz).sum(0) for one in own] for own in samples]
-        groups: dict[tuple[int, torch.Size], list[Tensor]] = {}
-        for own in signed:
-            for place, value in enumerate(own):
-                groups.setdefault((place, value.shape), []).append(value)
-        positive = {}
-        for key, values in sorted(groups.items()):
-            stacked = torch.stack(values)
-            total = stacked.abs().sum(0)
-            purity = 0.5 * (1 + stacked.sum(0) / torch.where(total > 0, total, 1))
-            draws = torch.rand(key[1], dtype=torch.float32, generator=seen.generator, device="cpu").to(
-                total.device, non_blocking=True
-            )
-            positive[key] = purity > draws
+        signed = [[(one.z.sign() * one.dz).sum(0) for one in own] for own in samples]  # A_i
+        positive = _kept_signs(signed, seen)
         gates = tuple(
             tuple(self._gate(value, positive[place, value.shape]) for place, value in enumerate(own)) for own in signed
         )
@@ -69,3 +57,22 @@ class GradDrop(Rule):
     def _gate(self, signed: Tensor, positive: Tensor) -> Tensor:
         keep = torch.where(positive, signed > 0, signed < 0)
         return self.leak + (1 - self.leak) * keep.float()
+
+
+def _kept_signs(signed: list[list[Tensor]], seen: Observation) -> dict[tuple[int, torch.Size], Tensor]:
+    """Whether the positive gradients of a feature are kept: P > U.
+
+    Purity and draws are shared by all tensors with the same features, whichever tasks they belong to.
+    """
+    groups: dict[tuple[int, torch.Size], list[Tensor]] = {}
+    for own in signed:
+        for place, value in enumerate(own):
+            groups.setdefault((place, value.shape), []).append(value)
+    positive = {}
+    for key, values in sorted(groups.items()):
+        stacked = torch.stack(values)
+        total = stacked.abs().sum(0)
+        purity = 0.5 * (1 + stacked.sum(0) / torch.where(total > 0, total, 1))
+        draws = torch.rand(key[1], dtype=torch.float32, generator=seen.generator, device="cpu")
+        positive[key] = purity > draws.to(total.device, non_blocking=True)
+    return positive

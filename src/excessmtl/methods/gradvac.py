@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
@@ -54,16 +55,21 @@ class GradVac(Probed):
         coefficients = torch.diag(seen.ok.to(gram))
         for j in order.unbind(1):
             products = coefficients @ gram
-            own = (products * coefficients).sum(1).clamp(min=0).sqrt()
-            size = own * lengths[j]
-            counts = (j != rows) & seen.ok & seen.ok[j] & (size > 0)
-            phi = products.gather(1, j[:, None]).squeeze(1) / torch.where(counts, size, 1)
-            phi = torch.where(counts, phi, 0).clamp(-1, 1)
-            rho = targets.gather(1, j[:, None]).squeeze(1).clamp(max=_CLOSEST)
-            flat = (1 - rho.square()).sqrt()
-            amount = own * (rho * (1 - phi.square()).sqrt() - phi * flat) / (torch.where(counts, lengths[j], 1) * flat)
+            own = (products * coefficients).sum(1).clamp(min=0).sqrt()  # |p_i|
+            counts = (j != rows) & seen.ok & seen.ok[j] & (own * lengths[j] > 0)
+            size = torch.where(counts, own * lengths[j], 1)
+            phi = torch.where(counts, products.gather(1, j[:, None]).squeeze(1) / size, 0).clamp(-1, 1)
+            target = targets.gather(1, j[:, None]).squeeze(1)
+            rho = target.clamp(max=_CLOSEST)
+            amount = _turn(phi, rho) * own / torch.where(counts, lengths[j], 1)
             amount = torch.where(counts & (phi < rho), amount, 0)
             coefficients = coefficients.scatter_add(1, j[:, None], amount[:, None])
-            change = torch.where(counts, self.rate * (phi - targets.gather(1, j[:, None]).squeeze(1)), 0)
+            change = torch.where(counts, self.rate * (phi - target), 0)
             targets = targets.scatter_add(1, j[:, None], change[:, None])
         return Decision(coefficients.sum(0), {"targets": targets})
+
+
+def _turn(phi: Tensor, rho: Tensor) -> Tensor:
+    """What has to be added along g, in lengths of p, to turn p from the cosine phi with g to the cosine rho."""
+    flat = (1 - rho.square()).sqrt()
+    return (rho * (1 - phi.square()).sqrt() - phi * flat) / flat

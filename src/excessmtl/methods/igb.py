@@ -21,16 +21,8 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
-from excessmtl.methods.loss_values import (
-    check_epochs,
-    latest,
-    latest_state,
-    positive,
-    reference,
-    reference_end_epoch,
-    reference_state,
-    softmax_over,
-)
+from excessmtl.methods.loss_values import check_epochs
+from excessmtl.methods.since_epoch import SinceEpoch
 
 
 @method("igb")
@@ -48,22 +40,22 @@ class IGB(Rule):
     def __post_init__(self) -> None:
         check_epochs(("base_epoch", "window"), (self.base_epoch, self.window), (0, 1))
 
+    @property
+    def _compared(self) -> SinceEpoch:
+        return SinceEpoch(self.base_epoch, self.window)
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The latest losses, and the sums of the epoch to compare with."""
-        return {**latest_state(tasks), **reference_state(tasks)}
+        return self._compared.init(tasks)
 
     def prior(self, tasks: int) -> Tensor:
         """One each."""
         return torch.ones(tasks)
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """w_i = lambda_i / l_i."""
-        means, over, epochs = reference(state, seen, self.base_epoch, self.window)
-        losses, known, kept = latest(state, seen)
-        gaps = torch.where(means > 0, losses / positive(means), 1)
-        shares = known.sum() * softmax_over(known, gaps)
-        return Decision(torch.where(over, shares, known.to(shares)) / losses, {**kept, **epochs})
+        """w_i = lambda_i / l_i, lambda = m softmax(l / b)."""
+        return self._compared.decide(state, seen, lambda ratios: ratios)
 
     def end_epoch(self, state: State) -> State:
         """The next epoch."""
-        return {**state, **reference_end_epoch(state, self.base_epoch)}
+        return self._compared.end_epoch(state)

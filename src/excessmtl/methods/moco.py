@@ -19,6 +19,7 @@ import torch
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
+from excessmtl.methods.carried_weights import among_present, carried, carried_state
 from excessmtl.methods.row_memory import moved, rows_state, updated
 from excessmtl.solvers.simplex import project
 
@@ -52,8 +53,7 @@ class MoCo(Rule):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """Y = 0, lambda = 1/m, and how many steps each task has taken."""
-        small = {"simplex": torch.full((tasks,), 1 / tasks), "steps": torch.zeros(tasks)}
-        return {"tracked": rows_state(tasks, shared), **small}
+        return {"tracked": rows_state(tasks, shared), **carried_state(tasks), "steps": torch.zeros(tasks)}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """The tracked gradients, the step on lambda, and d."""
@@ -61,12 +61,8 @@ class MoCo(Rule):
         steps = state["steps"] + seen.ok
         falling = steps.clamp(min=1) ** -self.power
         tracked = moved(state["tracked"], seen.matrix, self.tracking * falling, seen)
-        mine = torch.where(seen.ok, state["simplex"], 0)
-        had = mine.sum()
-        slope = tracked @ (mine @ tracked) + self.rho * mine
-        lower = mine - self.step_size * falling * slope
-        # The tasks that took part share out among themselves what they had.
-        share = project(lower / torch.where(had > 0, had, 1), seen.ok)
-        weights = torch.where(seen.ok, had * share, state["simplex"])
+        before = among_present(state, seen.ok)
+        slope = tracked @ (before @ tracked) + self.rho * before
+        weights = carried(state, seen.ok, project(before - self.step_size * falling * slope, seen.ok))
         new = {"tracked": updated(state["tracked"], tracked, seen), "simplex": weights, "steps": steps}
         return Decision(weights, new, direction=torch.where(seen.ok, weights, 0) @ tracked)

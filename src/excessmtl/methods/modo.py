@@ -18,6 +18,8 @@ from torch import Tensor
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
+from excessmtl.methods.carried_weights import among_present, carried, carried_state
+from excessmtl.methods.second_batch import products
 from excessmtl.solvers.simplex import project
 
 
@@ -43,20 +45,15 @@ class MoDo(Rule):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """lambda = 1/m."""
-        return {"simplex": torch.full((tasks,), 1 / tasks)}
+        return carried_state(tasks)
 
     def lookahead(self, state: State) -> Tensor:
         """Nothing: the second batch is looked at where the model stands."""
         return torch.zeros_like(state["simplex"])
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """One projected gradient step; the tasks that took part share out among themselves what they had."""
-        products = seen.gram if seen.cross is None else seen.cross
-        products = torch.where(seen.ok[:, None] & seen.ok, products, 0)
-        before = state["simplex"]
-        mine = torch.where(seen.ok, before, 0)
-        had = mine.sum()
-        whole = torch.where(had > 0, had, 1)
-        moved = mine - self.step_size * (products @ mine + self.rho * mine)
-        weights = torch.where(seen.ok, had * project(moved / whole, seen.ok), before)
+        """One projected gradient step."""
+        before = among_present(state, seen.ok)
+        slope = products(seen) @ before + self.rho * before
+        weights = carried(state, seen.ok, project(before - self.step_size * slope, seen.ok))
         return Decision(weights, {"simplex": weights})

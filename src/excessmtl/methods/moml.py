@@ -21,6 +21,7 @@ from torch import Tensor
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
+from excessmtl.methods.second_batch import products
 from excessmtl.solvers.adam import adam_state, adam_step
 from excessmtl.solvers.min_norm import min_norm
 
@@ -57,8 +58,7 @@ class MOML(Rule):
         """The upper-level step on p; tasks that took no part neither move nor are moved by."""
         s = torch.where(seen.ok, state["logits"], -torch.inf).softmax(0)
         s = torch.where(seen.ok, s, 0)
-        cross = seen.gram if seen.cross is None else seen.cross
-        cross = torch.where(seen.ok[:, None] & seen.ok, cross, 0)
+        cross = products(seen)
         upper = -self.inner_step * (cross * s - (cross @ s)[:, None] * s)
         unit = upper / upper.abs().max().clamp(min=torch.finfo(upper.dtype).tiny)  # fourth powers of gradients overflow
         gamma = min_norm(unit @ unit.T, seen.ok)

@@ -8,51 +8,32 @@ gets a negative weight where theta is large, which trains it backwards. A task t
 its latest loss. The total is the method's own, so `scale="sum"` and `"mean"` leave it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
 
 import torch
 
 from excessmtl.engine.observation import Observation
-from excessmtl.methods.base import Decision, Rule, State, constant, method
-from excessmtl.methods.loss_values import latest, latest_state, preferences
+from excessmtl.methods.base import Decision, State, method
+from excessmtl.methods.preference import Preferring
 
 
 @method("pbi")
 @dataclass(frozen=True)
-class PBI(Rule):
+class PBI(Preferring):
     """Losses along a preference, with a penalty on being off it."""
-
-    simplex: ClassVar[bool] = False
 
     theta: float = 0.5
     """The penalty; the paper's 5 is for populations, and trains most networks backwards."""
-    preference: Mapping[str, float] | Sequence[float] | None = None
-    """r, by name or in task order; None: equal."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.theta < float("inf"):
             raise ValueError(f"theta must be at least 0 and finite, found {self.theta}")
 
-    def bind(self, tasks: Sequence[str]) -> Self:
-        """Preferences in task order, with the sum one."""
-        return replace(self, preference=preferences(self.preference, tasks))
-
-    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The latest loss of every task."""
-        return latest_state(tasks)
-
     def update(self, state: State, seen: Observation) -> Decision:
         """The derivative of d_1 + theta d_2 by each loss."""
-        assert isinstance(self.preference, tuple)
-        losses, known, state = latest(state, seen)
-        tiny = torch.finfo(losses.dtype).tiny
-        r = torch.where(known, constant(self.preference, losses), 0)
-        r = r / r.norm().clamp(min=tiny)
-        values = torch.where(known, losses, 0)
-        values = values / values.max().clamp(min=tiny)  # squares of large losses overflow
-        off = values - (values @ r) * r
+        r, losses, _, state = self.compared(state, seen)
+        r = r / r.norm().clamp(min=torch.finfo(losses.dtype).tiny)
+        off = losses - (losses @ r) * r
         distance = off.norm()
         # On the preference itself the distance has no derivative; what is left of it is rounding.
         away = torch.where(distance > 1e-6, off / distance.clamp(min=1e-6), 0)

@@ -68,30 +68,38 @@ class PCD(Probed):
         return alone
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """The weights s_i (1 or x_i), times the length of g_p over that of d."""
+        """d in terms of unit gradients, rescaled to the length of g_p."""
         assert isinstance(self.primary, int)
-        squares = torch.where(seen.ok, seen.gram.diagonal().clamp(min=0), 0)
-        steps = state["steps"] + seen.ok
-        average = self.decay * state["squares"] + (1 - self.decay) * squares
-        average = torch.where(seen.ok, average, state["squares"])
-        corrected = average / (1 - self.decay ** steps.clamp(min=1))
-
         cosines, lengths, active = normalized(seen.gram, seen.ok)
-        units = torch.where(active, lengths / (corrected + _EPS).sqrt(), 0)  # |u_i|
-        others = active & (torch.arange(seen.tasks, device=active.device) != self.primary)
-        leading = torch.where(active[self.primary], units[self.primary], 0)
-        # With y_j = x_j |u_j|: min y'Cy/2 + y.(C_p |u_p| - tau |u|).
-        linear = torch.where(others, cosines[self.primary] * leading - self.tau * units, 0)
-        inside = torch.where(others[:, None] & others, cosines, 0)
-        inside = inside + torch.diag(1 - inside.diagonal())
-        y = nonnegative(inside, linear[None], others).squeeze(0)
-        slack = inside @ y + linear
-        y = torch.where((torch.where(others, slack, 0) >= -_VIOLATED * (leading + self.tau * units)).all(), y, 0)
-        y = torch.where(torch.arange(seen.tasks, device=active.device) == self.primary, leading, y)
-
-        length = (y @ cosines @ y).clamp(min=0).sqrt()
+        average, steps = self._averages(state, seen)
+        noise = (average / (1 - self.decay ** steps.clamp(min=1)) + _EPS).sqrt()
+        units = torch.where(active, lengths / noise, 0)  # |u_i|
+        y = self._combination(cosines, units, active)
+        length, leading = (y @ cosines @ y).clamp(min=0).sqrt(), units[self.primary]
         # Below the rounding of the products d is zero.
         scale = torch.where(length > 1e-3 * leading, lengths[self.primary] / torch.where(length > 0, length, 1), 0)
         weights = torch.where(active, scale * y / lengths, 0).to(seen.gram.dtype)
         weights = torch.where(seen.ok[self.primary] & seen.ok, weights, state["weights"])
         return Decision(weights, {"squares": average, "steps": steps, "weights": weights})
+
+    def _averages(self, state: State, seen: Observation) -> tuple[Tensor, Tensor]:
+        """Moving averages of |g_i|^2, not yet corrected for their zero start, and how many steps they hold."""
+        squares = torch.where(seen.ok, seen.gram.diagonal().clamp(min=0), 0)
+        average = self.decay * state["squares"] + (1 - self.decay) * squares
+        return torch.where(seen.ok, average, state["squares"]), state["steps"] + seen.ok
+
+    def _combination(self, cosines: Tensor, units: Tensor, active: Tensor) -> Tensor:
+        """y with d = sum_i y_i g_i / |g_i|, where y_p = |u_p| and y_j = x_j |u_j| for the others.
+
+        The dual problem is min y'Cy/2 + y.(C_p |u_p| - tau |u|). Where the constraints cannot all hold, y_p is left.
+        """
+        assert isinstance(self.primary, int)
+        leads = torch.arange(len(active), device=active.device) == self.primary
+        others, leading = active & ~leads, units[self.primary]
+        linear = torch.where(others, cosines[self.primary] * leading - self.tau * units, 0)
+        inside = torch.where(others[:, None] & others, cosines, 0)
+        inside = inside + torch.diag(1 - inside.diagonal())
+        y = nonnegative(inside, linear[None], others).squeeze(0)
+        slack = torch.where(others, inside @ y + linear, 0)
+        hold = (slack >= -_VIOLATED * (leading + self.tau * units)).all()
+        return torch.where(leads, leading, torch.where(hold, y, 0))

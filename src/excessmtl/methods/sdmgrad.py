@@ -22,6 +22,8 @@ from torch import Tensor
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
+from excessmtl.methods.carried_weights import among_present, carried, carried_state
+from excessmtl.methods.second_batch import products
 from excessmtl.solvers.simplex import project
 
 _MOMENTUM = 0.5
@@ -53,7 +55,7 @@ class SDMGrad(Rule):
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """w = 1/m."""
-        return {"simplex": torch.full((tasks,), 1 / tasks)}
+        return carried_state(tasks)
 
     def lookahead(self, state: State) -> Tensor:
         """Nothing: the second batch is looked at where the model stands."""
@@ -61,18 +63,14 @@ class SDMGrad(Rule):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Projected gradient steps on w, then the weights of d."""
-        products = seen.gram if seen.cross is None else seen.cross
-        products = torch.where(seen.ok[:, None] & seen.ok, products, 0)
-        size = seen.mean_over_ok(products.diagonal().clamp(min=0).sqrt())
-        products = products / torch.where(size > 0, size, 1) / torch.where(size > 0, size, 1)
-        mean = seen.ok.to(products) / seen.ok.sum().clamp(min=1)
-        mine = torch.where(seen.ok, state["simplex"], 0)
-        # The tasks that took part share out among themselves what they had.
-        had = mine.sum()
-        w = project(mine / torch.where(had > 0, had, 1), seen.ok)
+        matrix = products(seen)
+        length = seen.mean_over_ok(matrix.diagonal().clamp(min=0).sqrt())
+        length = torch.where(length > 0, length, 1)
+        matrix = matrix / length / length  # the square might overflow
+        mean = seen.ok.to(matrix) / seen.ok.sum().clamp(min=1)
+        w = project(among_present(state, seen.ok), seen.ok)
         velocity = torch.zeros_like(w)
         for _ in range(self.iterations):
-            velocity = _MOMENTUM * velocity + products @ (w + self.pull * mean)
+            velocity = _MOMENTUM * velocity + matrix @ (w + self.pull * mean)
             w = project(w - self.step_size / seen.tasks * velocity, seen.ok)
-        kept = torch.where(seen.ok, had * w, state["simplex"])
-        return Decision((w + self.pull * mean) / (1 + self.pull), {"simplex": kept})
+        return Decision((w + self.pull * mean) / (1 + self.pull), {"simplex": carried(state, seen.ok, w)})

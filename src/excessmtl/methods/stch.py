@@ -21,16 +21,8 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
-from excessmtl.methods.loss_values import (
-    check_epochs,
-    latest,
-    latest_state,
-    positive,
-    reference,
-    reference_end_epoch,
-    reference_state,
-    softmax_over,
-)
+from excessmtl.methods.loss_values import check_epochs
+from excessmtl.methods.since_epoch import SinceEpoch
 
 
 @method("stch")
@@ -52,22 +44,22 @@ class STCH(Rule):
             raise ValueError(f"mu must be positive, found {self.mu}")
         check_epochs(("warmup_epochs", "window"), (self.warmup_epochs, self.window), (1, 1))
 
+    @property
+    def _compared(self) -> SinceEpoch:
+        return SinceEpoch(self.warmup_epochs - 1, self.window)
+
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The latest losses, and the sums of the last epoch of the warm-up."""
-        return {**latest_state(tasks), **reference_state(tasks)}
+        return self._compared.init(tasks)
 
     def prior(self, tasks: int) -> Tensor:
         """One each."""
         return torch.ones(tasks)
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """w_i = m s_i / l_i after the warm-up, 1 / l_i before."""
-        means, over, epochs = reference(state, seen, self.warmup_epochs - 1, self.window)
-        losses, known, kept = latest(state, seen)
-        scores = torch.where(means > 0, (losses / positive(means)).log(), 0) / self.mu
-        shares = known.sum() * softmax_over(known, scores)
-        return Decision(torch.where(over, shares, known.to(shares)) / losses, {**kept, **epochs})
+        """w_i = m s_i / l_i after the warm-up, 1 / l_i before; s = softmax(log(l / n) / mu)."""
+        return self._compared.decide(state, seen, lambda ratios: ratios.log() / self.mu)
 
     def end_epoch(self, state: State) -> State:
         """The next epoch."""
-        return {**state, **reference_end_epoch(state, self.warmup_epochs - 1)}
+        return self._compared.end_epoch(state)

@@ -1,13 +1,16 @@
 """Label noise in the page: what `excessmtl diagnose RUN --save` has left in the folders of the runs."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from excessmtl.analysis.courses import is_plain_file
+from excessmtl.benchmarks.base import Split
 from excessmtl.diagnosis import Report
 from excessmtl.files import write_whole
+from excessmtl.reports.thumbnails import address, pictures_of
+from excessmtl.training.price import Conflict
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20
@@ -37,22 +40,32 @@ class DiagnosedRun:
 
     name: str
     gauges: list[Gauge]
+    conflict: list[tuple[str, list[str]]]
+    """Task -> the cosines of its gradient with those of all tasks, as they are shown."""
 
 
-def save(report: Report, run: Path) -> Path:
-    """Keep a report in the folder of its run; the file."""
-    tasks = [
-        {**task.to_dict(), "suspects": [vars(one) for one in report.suspects(task.task, MOST_SUSPECTS)]}
-        for task in report.tasks
-    ]
-    write_whole(run / FILE, json.dumps({"tasks": tasks}, indent=1, allow_nan=False).encode() + b"\n")
+def save(report: Report, run: Path, split: Split | None = None, conflict: Conflict | None = None) -> Path:
+    """Keep a report in the folder of its run; the file.
+
+    `split`: whose samples the report is about; where they are pictures, those of the suspicious labels are kept too.
+    `conflict`: between the gradients of the tasks.
+    """
+    tasks = [{**task.to_dict(), "suspects": _suspects(report, task.task, split)} for task in report.tasks]
+    found = {"tasks": tasks, "conflict": None if conflict is None else asdict(conflict)}
+    write_whole(run / FILE, json.dumps(found, indent=1, allow_nan=False).encode() + b"\n")
     return run / FILE
+
+
+def _suspects(report: Report, task: str, split: Split | None) -> list[dict[str, Any]]:
+    pictures = None if split is None else pictures_of(split, report.held_out[task])
+    found = [vars(one) for one in report.suspects(task, MOST_SUSPECTS)]
+    return found if pictures is None else [{**one, "picture": address(pictures[one["sample"]])} for one in found]
 
 
 def diagnoses_in(folder: Path) -> list[DiagnosedRun]:
     """The runs below a folder whose diagnosis was kept, the first of them by name."""
     paths = sorted(path for path in folder.rglob(FILE) if is_plain_file(path, folder))
-    return [DiagnosedRun(_name(path, folder), _gauges(path)) for path in paths[:MOST_RUNS]]
+    return [_diagnosed(path, _name(path, folder)) for path in paths[:MOST_RUNS]]
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -60,13 +73,22 @@ def _name(path: Path, folder: Path) -> str:
     return folder.resolve().name if place == "." else place
 
 
-def _gauges(path: Path) -> list[Gauge]:
+def _diagnosed(path: Path, name: str) -> DiagnosedRun:
     try:
-        return [_gauge(task) for task in json.loads(path.read_text(encoding="utf-8"))["tasks"]]
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return DiagnosedRun(name, [_gauge(task) for task in found["tasks"]], _conflict(found.get("conflict")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} cannot be read ({error!r}); write it again with excessmtl diagnose {path.parent} --save"
         ) from error
+
+
+def _conflict(found: dict[str, Any] | None) -> list[tuple[str, list[str]]]:
+    """A row per task."""
+    if found is None:
+        return []
+    rows = [["–" if value is None else f"{value:.2f}" for value in row] for row in found["cosines"]]
+    return list(zip(map(str, found["tasks"]), rows, strict=True))
 
 
 def _gauge(task: dict[str, Any]) -> Gauge:

@@ -15,7 +15,7 @@ from excessmtl.training import checkpoint
 from excessmtl.training.batches import make_batches, prepared
 from excessmtl.training.config import Resolved, read_config
 from excessmtl.training.data import noise_of
-from excessmtl.training.model import make_network
+from excessmtl.training.model import Network, make_network
 from excessmtl.training.resolve import load_benchmark
 
 _AT_ONCE = 256
@@ -29,7 +29,8 @@ _DIAGNOSED = {
     "depth": "regression",
     "normals": "regression",
 }
-_KINDS = {BY_NAME[name]: as_what for name, as_what in _DIAGNOSED.items()}
+_KINDS = {BY_NAME[name].loss: as_what for name, as_what in _DIAGNOSED.items()}
+"""By the loss: benchmarks have metrics of their own for the ready kinds."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def held_out_data(run: Path, benchmark: Benchmark | None = None) -> HeldOutData:
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[nn.Module, Benchmark, Resolved]:
+def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[Network, Benchmark, Resolved]:
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
@@ -79,7 +80,7 @@ def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[nn.Module, B
 @torch.no_grad()
 def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOutData:
     """The network's outputs for a split; of maps, those of some places in every picture."""
-    tasks = {task.name: task for task in benchmark.tasks if task.kind in _KINDS}
+    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in _KINDS}
     if not tasks:
         raise ValueError(
             f"the tasks of {benchmark.name!r} are of kinds of your own; pass their predictions to diagnose"
@@ -94,7 +95,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
                     parts[name].append(_samples(tasks[name], found[name].float(), batch.targets[name], generator))
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
-    return HeldOutData(predictions, targets, {name: _KINDS[task.kind] for name, task in tasks.items()})
+    return HeldOutData(predictions, targets, {name: _KINDS[task.kind.loss] for name, task in tasks.items()})
 
 
 def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -104,7 +105,7 @@ def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Genera
     spots = torch.randint(output[0, 0].numel(), (len(output), 1, _PIXELS), generator=generator)
     values = output.flatten(2)
     values = values.gather(2, spots.expand(-1, values.shape[1], -1)).transpose(1, 2).flatten(0, 1)
-    if _KINDS[task.kind] == "classification":
+    if _KINDS[task.kind.loss] == "classification":
         return values, target.flatten(1).gather(1, spots[:, 0]).flatten()
     labels = target.reshape(len(target), output.shape[1], -1)
     labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)

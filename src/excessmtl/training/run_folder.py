@@ -129,7 +129,7 @@ class RunFolder:
 
 def config_yaml(config: Mapping[str, Any]) -> bytes:
     """The content of config.yaml, with the versions of what is installed."""
-    packages = ("excessmtl", "torch", "lightning", "torchmetrics", "numpy")
+    packages = ("excessmtl", "torch", "lightning", "numpy")
     versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
     try:
         return yaml.safe_dump({**config, "versions": versions}, sort_keys=False).encode()

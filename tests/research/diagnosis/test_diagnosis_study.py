@@ -7,10 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
+import excessmtl
+from excessmtl.benchmarks.base import Split
 from excessmtl.benchmarks.kinds import classification, regression
 from excessmtl.benchmarks.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
+from research.diagnosis.corrected import without_suspects
+from research.diagnosis.goals import goals
 from research.diagnosis.measure import average_precision, confident_quarter, measured, separation
 from research.diagnosis.noises import disturbed
 from research.diagnosis.study import HARD, REPORTED, cells
@@ -39,7 +43,7 @@ def test_measures():
     assert average_precision(np.array([3.0, 2.0, 1.0]), np.array([True, False, True])) == pytest.approx((1 + 2 / 3) / 2)
     logits = np.array([[9.0, 0], [8.0, 0], [0.2, 0], [0.1, 0], [0, 7.0], [0, 0.1], [0, 0.1], [0, 0.1]])
     assert confident_quarter(logits, np.array([0, 1, 0, 0, 1, 0, 0, 0])) == pytest.approx(1)
-    frame = pd.DataFrame({"truth": [0.2, 0.4, 0.0, 0.0], "estimate": [0.1, 0.5, 0.0, 0.1]})
+    frame = pd.DataFrame({"truth": [0.2, 1.0, 0.0, 0.0], "estimate": [0.1, np.nan, 0.0, 0.1]})
     assert separation(frame) == pytest.approx(3.5 / 4)
 
 
@@ -53,9 +57,43 @@ def test_the_page_says_what_the_file_has():
     assert not (frame[frame["truth"] == 0]["verdict"] == "noisy").any()
 
 
+def test_missed_goals_come_first():
+    columns = {"precision": [0.5, None], "own_probability": [0.6, None], "own_margin": [0.4, None]}
+    frame = pd.DataFrame(
+        {"world": "w", "kind": "pair", "truth": [0.2, 0.0], "estimate": [0.2, 0.0], "low": 0.0, "high": 0.3, **columns}
+    ).assign(verdict=["noisy", "clean"])
+    lines = goals(frame, frame[frame["truth"] == 0], {"w": "World"}).splitlines()[2:]
+    met = [line.endswith("| yes |") for line in lines]
+    assert met == sorted(met)
+    assert "World, pair | 0.500 against 0.600 | **no** |" in lines[met.index(True) - 1]
+
+
+def test_suspicious_labels_are_changed_in_the_noisy_tasks_only():
+    rng = np.random.default_rng(0)
+    truth, values = rng.integers(4, size=300), rng.normal(size=300)
+    logits = 3 * rng.normal(size=(300, 4)) + 12 * np.eye(4)[truth]
+    bad = np.arange(300) < 60
+    labels = {"classes": np.where(bad, (truth + 1) % 4, truth), "numbers": values + 4 * bad, "other": (truth + 1) % 4}
+    outputs = {"classes": logits, "numbers": values + 0.1 * rng.normal(size=300), "other": logits}
+    kinds = {"classes": "classification", "numbers": "regression", "other": "classification"}
+    report = excessmtl.diagnose(outputs, labels, kinds)
+    split = Split(torch.empty(300, 1), {task: torch.from_numpy(label) for task, label in labels.items()})
+    found = without_suspects(split, report, ("classes", "numbers")).targets
+    assert (found["classes"].numpy() == truth).mean() > 0.95
+    assert found["numbers"].isnan().numpy()[bad].mean() > 0.95
+    assert found["numbers"].isnan().numpy()[~bad].mean() < 0.05
+    assert torch.equal(found["other"], split.targets["other"])
+
+
+def test_worlds_need_their_data():
+    named = {cell.world.name for cell in cells(REPORTED, [0], {"pacs": Path("p")})}
+    assert "pacs" in named
+    assert not named & {"sarcos", "multimnist-60k"}
+
+
 def test_a_cell_is_recorded_and_measured(tmp_path):
     world = World("tiny", "teacher-memorise", 1, levels=(0.5,))
-    (cell,) = cells([world], [0], None)
+    (cell,) = cells([world], [0], {})
     assert cell == Cell(world, "symmetric", 0.5, 0)
     before = record(cell, tmp_path).stat().st_mtime_ns
     assert record(cell, tmp_path).stat().st_mtime_ns == before

@@ -1,0 +1,176 @@
+"""The tables of docs/choosing.md, from files that other commands wrote.
+
+    excessmtl sweep studies/all-methods.yaml
+    python -m research.choosing runs/all-methods    # docs/data/choosing.csv from the runs, then the tables
+    python -m research.choosing                     # the tables alone, from the files that are there
+
+What a step costs is in `perf/results/methods_cpu.json` (`python perf/methods.py`), what is known of a method in
+`excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv` (`python examples/groups.py --out
+docs/data/groups.csv`).
+"""
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.analysis.collect import collect
+from excessmtl.files import atomic_write
+from excessmtl.methods.catalogue import CATALOGUE, rows
+
+ROOT = Path(__file__).parent.parent
+PAGE, SCORES = ROOT / "docs" / "choosing.md", ROOT / "docs" / "data" / "choosing.csv"
+GROUPS = ROOT / "docs" / "data" / "groups.csv"
+COSTS = ROOT / "perf" / "results" / "methods_cpu.json"
+_UNKNOWN = "not measured"
+
+
+def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per benchmark and method: what the clean tasks score without noise and with it, and the difference.
+
+    `lost` is the mean over the seeds of what noise in the other tasks takes from the clean ones: points of accuracy,
+    or percent of the error without noise. `spread` is its standard deviation. `weight`: the share of the weight on
+    clean tasks, with noise. `rank`: of the clean score with noise, 1 is the best.
+    """
+    found: list[dict[str, Any]] = []
+    for benchmark, own in runs.groupby("benchmark"):
+        levels = sorted(own["noise"].unique())
+        if len(levels) != 2 or levels[0] != 0:
+            raise ValueError(f"{benchmark} has runs at noise {levels}; the table compares 0 with one other level")
+        by_seed = own.set_index(["label", "seed", "noise"])["clean_score"].astype(float).unstack("noise")
+        higher = bool(next(iter(own["higher_is_better"].iloc[0].values())))
+        without, with_noise = by_seed[levels[0]], by_seed[levels[1]]
+        lost = 100 * (without - with_noise) if higher else 100 * (with_noise / without - 1)
+        weights = own[own["noise"] == levels[1]].groupby("label")["clean_weight"].mean()
+        columns = {"without": _mean(without), "with_noise": _mean(with_noise), "lost": _mean(lost)}
+        spread = lost.groupby("label").std(ddof=1)
+        table = pd.DataFrame({**columns, "spread": spread, "weight": weights, "seeds": lost.groupby("label").count()})
+        table["rank"] = table["with_noise"].rank(ascending=not higher, na_option="bottom")
+        found += [
+            {
+                "benchmark": benchmark,
+                "noise": levels[1],
+                "unit": "points" if higher else "percent",
+                "method": label,
+                **{name: round(float(value), 4) for name, value in row.items()},
+            }
+            for label, row in table.iterrows()
+        ]
+    return pd.DataFrame(found)
+
+
+def _mean(values: pd.Series) -> pd.Series:
+    """By method, over the seeds; NaN where a run is missing or has diverged, which must not make a method look good."""
+    return values.groupby("label").agg(lambda own: own.mean(skipna=False))
+
+
+def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
+    """What noise costs the clean tasks, benchmark by benchmark."""
+    own = scores[scores["method"] == method] if len(scores) else scores
+    units = {"points": "points", "percent": "%"}
+    parts = [f"{row.lost:.1f} {units[row.unit]}" for row in own.itertuples() if math.isfinite(row.lost)]
+    return ", ".join(parts) or _UNKNOWN
+
+
+def methods_table(scores: pd.DataFrame) -> str:
+    """Every method: where it comes from, what it needs and costs, what noise costs it."""
+    networks = json.loads(COSTS.read_text(encoding="utf-8"))["networks"]
+    header = ["method", "paper", "needs", *(f"cost, {name}" for name in networks)]
+    header += ["memory", "lost to noise", "missing task", "scale-free", "good for"]
+    lines = [header]
+    for row in rows():
+        name = row["method"]
+        ratios = [networks[network]["ratio"].get(name) for network in networks]
+        costs = [_UNKNOWN if ratio is None else f"x{ratio:.2f}" for ratio in ratios]
+        paper = f"[{row['paper']}]({CATALOGUE[name].link})"
+        more = [row["memory"], lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
+        lines.append([f"`{name}`", paper, row["needs"], *costs, *more])
+    return _markdown(lines)
+
+
+def robustness_table(scores: pd.DataFrame) -> str:
+    """Every method with its scores, the best mean rank first."""
+    if scores.empty:
+        return "Not measured yet."
+    names = list(scores["benchmark"].unique())
+    header = ["method", "mean rank"]
+    for benchmark in names:
+        first = scores[scores["benchmark"] == benchmark].iloc[0]
+        metric = "accuracy, %" if first["unit"] == "points" else "NMSE"
+        header += [f"{benchmark}: {metric}, no noise", f"noise {first['noise']:g}", f"lost, {first['unit']}", "weight"]
+    ranks = scores.groupby("method")["rank"].mean().sort_values(kind="stable")
+    lines = [header]
+    for method, rank in ranks.items():
+        line = [str(method), f"{rank:.1f}"]
+        for benchmark in names:
+            own = scores[(scores["method"] == method) & (scores["benchmark"] == benchmark)]
+            line += _cells(own.iloc[0]) if len(own) else [_UNKNOWN] * 4
+        lines.append(line)
+    return _markdown(lines)
+
+
+def _cells(row: pd.Series) -> list[str]:
+    factor, digits = (100, 1) if row["unit"] == "points" else (1, 4)
+    shown = [_shown(factor * row[name], digits) for name in ("without", "with_noise")]
+    lost = f"{row['lost']:.1f} ± {row['spread']:.1f}" if math.isfinite(row["lost"]) else "–"
+    return [*shown, lost, _shown(row["weight"], 2)]
+
+
+def _shown(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+
+
+def groups_table() -> str:
+    """The errors of both methods for each group with bad records, and the difference, paired by seed."""
+    errors = pd.read_csv(GROUPS).pivot_table(
+        index=["bad_records", "seed"], columns="method", values="error", sort=False
+    )
+    lines = [["bad records in", "`uniform`", "`excess`", "difference"]]
+    for noisy, own in errors.groupby(level="bad_records", sort=False):
+        change = own["excess"] - own["uniform"]
+        means = [f"{own[method].mean():.2f}" for method in ("uniform", "excess")]
+        lines.append([str(noisy), *means, f"{change.mean():+.2f} ± {change.std(ddof=1):.2f}"])
+    return _markdown(lines)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render(page: str) -> str:
+    """The page with its tables replaced by what the catalogue and the files say now."""
+    scores = pd.read_csv(SCORES) if SCORES.exists() else pd.DataFrame()
+    tables = {"methods": methods_table(scores), "robustness": robustness_table(scores), "groups": groups_table()}
+    for name, table in tables.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        page = pattern.sub(f"{start}\n\n{table}\n\n{end}".replace("\\", r"\\"), page)
+    return page
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the runs, where they are given, and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="?", help="folder of the sweep; default: the numbers that are there")
+    options = parser.parse_args(arguments)
+    try:
+        scores = None if options.runs is None else scores_of(collect(options.runs))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    if scores is not None:
+        with atomic_write(SCORES) as file:
+            file.write(scores.to_csv(index=False).encode())
+    with atomic_write(PAGE) as file:
+        file.write(render(PAGE.read_text(encoding="utf-8")).encode())
+
+
+if __name__ == "__main__":
+    main()

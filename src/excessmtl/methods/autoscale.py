@@ -1,0 +1,68 @@
+"""AutoScale: fixed weights, chosen in the first steps so that all gradients are equally long.
+
+Yang et al., "AutoScale: Linear Scalarization Guided by Multi-Task Optimization Metrics", 2025,
+https://arxiv.org/abs/2508.13979. Fixed weights that do well have gradients of similar length: a high value of
+    2 |w_i g_i| |w_j g_j| / (|w_i g_i|^2 + |w_j g_j|^2)      (the gradient magnitude similarity of Yu et al. 2020)
+Phase 1 explores: after each of `windows` windows of steps the weights that maximise this metric for the mean gradient
+lengths of the window come into force. Phase 2 trains on with the mean of all the weights found, which stay.
+
+The metric has its maximum, 1 for every pair, where w_i is proportional to 1 / |g_i|; that is taken here in place of an
+optimiser on the weights. The paper's other metrics (condition number, balance of the losses) are not here. That phase 2
+takes the mean, and the number and length of the windows, are our choice: phase 1 should be a small part of training.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from excessmtl.engine.observation import Observation
+from excessmtl.methods.base import Decision, Probed, State, method
+from excessmtl.methods.loss_values import check_epochs
+
+
+@method("autoscale")
+@dataclass(frozen=True)
+class AutoScale(Probed):
+    """Fixed weights, from the gradient lengths of the first steps."""
+
+    windows: int = 5
+    """How many windows phase 1 has."""
+    window: int = 100
+    """Steps of a window."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_epochs(("windows", "window"), (self.windows, self.window), (1, 1))
+
+    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
+        """Equal weights, and sums over the window and over the windows."""
+        sums = {name: torch.zeros(tasks) for name in ("lengths", "counts", "found")}
+        return {"weights": torch.full((tasks,), 1 / tasks), **sums, "steps": torch.zeros(())}
+
+    def update(self, state: State, seen: Observation) -> Decision:
+        """The weights of the window; at its end, those that the window asks for."""
+        exploring = state["steps"] < self.windows * self.window
+        steps = state["steps"] + exploring
+        ends = exploring & (steps % self.window == 0)
+        lengths = state["lengths"] + torch.where(exploring, seen.gram.diagonal().clamp(min=0).sqrt(), 0)
+        counts = state["counts"] + (seen.ok & exploring)
+        asked = _equal_lengths(lengths / counts.clamp(min=1), state["weights"])
+        found = state["found"] + torch.where(ends, asked, 0)
+        chosen = torch.where(steps == self.windows * self.window, found / self.windows, asked)
+        new = {
+            "weights": torch.where(ends, chosen, state["weights"]),
+            "lengths": torch.where(ends, 0, lengths),
+            "counts": torch.where(ends, 0, counts),
+            "found": found,
+            "steps": steps,
+        }
+        return Decision(state["weights"], new)
+
+
+def _equal_lengths(lengths: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Weights in proportion to 1 / length; tasks without a gradient keep theirs, the others share out the rest."""
+    there = lengths > torch.finfo(lengths.dtype).tiny
+    inverse = torch.where(there, torch.where(there, lengths, torch.inf).min() / lengths, 0)
+    rest = torch.where(there, before, 0).sum()
+    return torch.where(there, rest * inverse / inverse.sum().clamp(min=torch.finfo(lengths.dtype).tiny), before)
