@@ -77,7 +77,7 @@ def page(frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "") -
 
 def _goals(frame: pd.DataFrame, scores: pd.DataFrame, method: str) -> list[str]:
     """Is the default ever dominated, or behind the best rival?"""
-    parts = [f"## Is {method} ever sorry?"]
+    parts = [f"## Where another method is better than {method}"]
     blocks = len(scores[scores["label"] == method].drop_duplicates(["setting", "noise"]))
     for epoch in EPOCHS:
         own = at_epoch(frame, epoch)
@@ -97,7 +97,8 @@ def _goals(frame: pd.DataFrame, scores: pd.DataFrame, method: str) -> list[str]:
             parts.append(Table.of_texts("", ["benchmark", "noise", "rival"], rows).as_markdown().strip())
         if len(lost):
             table = every_regret(lost).as_markdown().strip()
-            parts.append(f"<details><summary>The {len(lost)} lost comparisons</summary>\n\n{table}\n\n</details>")
+            summary = "The lost comparison" if len(lost) == 1 else f"The {len(lost)} lost comparisons"
+            parts.append(f"<details><summary>{summary}</summary>\n\n{table}\n\n</details>")
     return parts
 
 
