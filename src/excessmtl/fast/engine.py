@@ -78,9 +78,9 @@ class FastEngine:
         find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
         if find is None:
             return None
-        sharded = call.distributed and fsdp.in_use()
-        found: _Found | None = None if sharded else self._kinds.find(call.losses, shared, find)
+        found: _Found | None = self._kinds.find(call.losses, shared, find)
         known = found is not None and self._can_deliver(found[0], call)
+        sharded = not known and fsdp.in_use()  # graphs of sharded modules are never known
         if not known:
             found = self._search(call, shared, find, sharded)
         if found is None:
