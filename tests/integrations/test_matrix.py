@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy, l1_loss, mse_loss
 
 import excessmtl
-from cases import each
 from excessmtl.integrations import MatrixLoss
 
 TASKS = ["click", "like", "buy"]
@@ -50,7 +49,7 @@ def column_by_column(criterion, outputs, targets):
     return sum(columns) / len(columns)
 
 
-@each("way", [in_one_call, column_by_column])
+@pytest.mark.parametrize("way", [in_one_call, column_by_column])
 def test_equal_weights_are_the_plain_loss(way):
     model, criterion = made()
     plain = copy.deepcopy(model)
@@ -62,7 +61,7 @@ def test_equal_weights_are_the_plain_loss(way):
     assert torch.allclose(gradient(model), gradient(plain), rtol=1e-4, atol=1e-6)
 
 
-@each("way", [lambda criterion, *both: criterion(*both), lambda criterion, *both: column_by_column(criterion, *both)])
+@pytest.mark.parametrize("way", [in_one_call, column_by_column])
 def test_the_step_is_that_of_the_balancer(way):
     model, criterion = made("excess")
     other, twin = made("excess")

@@ -11,11 +11,11 @@ from excessmtl.methods.robust import RobustExcess, _simplex
 
 
 def weights(rule, risks, initial, norms, shares=None, heads=True):
-    """`shares`: excess risk over risk; None: not known yet."""
-    shares = [math.nan] * len(risks) if shares is None else shares
+    """`shares`: excess risk over risk; None: not known yet, which is 0."""
+    shares = [0.0] * len(risks) if shares is None else shares
     values = [torch.tensor(value, dtype=torch.float32) for value in (risks, shares, initial, norms)]
     weigh = rule._with_heads if heads else rule._without_heads
-    return _simplex(weigh(*values), values[3] > 0)
+    return _simplex(weigh(*values), values[3] <= 0)
 
 
 def test_weights_are_the_formula():

@@ -43,25 +43,22 @@ class ExcessRisk:
         return {"paired": torch.zeros(tasks), **averages}
 
     def update(self, state: Mapping[str, Tensor], moments: Moments, new: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The new state, and the shares [m] (NaN where there has been no pair of samples yet).
+        """The new state, and the shares [m]: 0 where there has been no pair of samples yet.
 
-        `new` [m]: 1 for the tasks of this batch, else 0.
+        `new` [m], bool: the tasks of this batch.
         """
-        paired = new * (moments.count >= 2)
-        share = (paired * (1 - self.decay)).unsqueeze(1)
+        paired = new & (moments.count >= 2)
         # Both averages start at zero and are short of the truth by the same factor, so their ratio is not.
         state = {
             "paired": state["paired"] + paired,
-            "signal": moved(state["signal"], pair_signal(moments), share),
-            "noise": moved(state["noise"], moments.fisher, share),
+            "signal": self._moved(state["signal"], pair_signal(moments), paired),
+            "noise": self._moved(state["noise"], moments.fisher, paired),
         }
-        reducible = reducible_share(state["signal"], state["noise"], self.damping)
-        return state, torch.where(state["paired"] > 0, reducible, torch.nan)
+        return state, reducible_share(state["signal"], state["noise"], self.damping)
 
-
-def moved(average: Tensor, value: Tensor, share: Tensor) -> Tensor:
-    """A share of the way to a value, which need not be finite where the share is 0."""
-    return torch.where(share > 0, torch.lerp(average, value, share), average)
+    def _moved(self, average: Tensor, value: Tensor, paired: Tensor) -> Tensor:
+        """Of other tasks the value need not be finite."""
+        return torch.where(paired.unsqueeze(1), torch.lerp(average, value, 1 - self.decay), average)
 
 
 def pair_signal(moments: Moments) -> Tensor:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
-from excessmtl.engine.tensors import is_finite
 from excessmtl.estimation.adapter import Adapter
 from excessmtl.estimation.robust import ExcessRisk, reducible_share
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
@@ -113,50 +112,52 @@ class RobustExcess(Rule):
         moments = self._adapter.moments(seen)
         size = moments.power.sum(1)
         # Squares overflow long before gradients do: such a batch would stay in the averages for ever.
-        new = (seen.ok & is_finite(size + moments.fisher.sum(1))).to(seen.losses.dtype)
-        early = new * (state["observed"] < self.first_steps)
+        new = seen.ok & (size + moments.fisher.sum(1) < math.inf)
+        early = new & (state["observed"] < self.first_steps)
         own = {
-            "loss": torch.lerp(state["loss"], seen.losses, new * (1 - self.decay)),
-            "initial": torch.addcmul(state["initial"], early, seen.losses),
-            "norm": torch.where(early > 0, state["norm"] + size.sqrt(), state["norm"]),
+            "loss": torch.where(new, torch.lerp(state["loss"], seen.losses, 1 - self.decay), state["loss"]),
+            "initial": torch.where(early, state["initial"] + seen.losses, state["initial"]),
+            "norm": torch.where(early, state["norm"] + size.sqrt(), state["norm"]),
             "observed": state["observed"] + new,
         }
-        steps = own["observed"].clamp(min=1)
-        risks, initial = self._risks(own)
         excess, shares = self._excess.update(state, moments, new)
-        norms = own["norm"] / steps.clamp(max=self.first_steps)
-        # A few small batches say next to nothing about the excess risk: begin with the mean of all tasks.
-        believed = torch.lerp(shares.nanmean(), shares, (excess["paired"] / self.first_steps).clamp(max=1))
+        risks, initial, norms = self._averages(own)
         weigh = self._with_heads if seen.heads else self._without_heads
         # A task without a gradient does not move the trunk, and has no unit: it must not crowd out the others.
-        weights = _simplex(weigh(risks, believed, initial, norms), norms > 0)
-        return Decision(weights, {**own, **excess}, risks * shares)
+        weights = _simplex(weigh(risks, self._believed(shares, excess["paired"]), initial, norms), norms <= 0)
+        return Decision(weights, {**own, **excess}, torch.where(excess["paired"] > 0, risks * shares, torch.nan))
 
     def progress(self, state: State) -> Progress:
         """From the moving averages; the excess risk is the one that steps report."""
-        risks, initial = self._risks(state)
+        risks, initial, _ = self._averages(state)
         share = reducible_share(state["signal"], state["noise"], self.damping)
         return Progress(state["observed"], initial, risks, torch.where(state["paired"] > 0, risks * share, torch.nan))
 
-    def _risks(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The running loss and the mean of the first losses."""
+    def _averages(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """[m] each: the running loss r, and the means r0 and n0 of the first losses and gradient norms."""
         steps = state["observed"].clamp(min=1)
+        first = steps.clamp(max=self.first_steps)
         # An average that starts at zero is short of the truth by this factor.
-        risks = state["loss"] / (1 - torch.pow(self.decay, steps))
-        return risks, state["initial"] / steps.clamp(max=self.first_steps)
+        return state["loss"] / (1 - torch.pow(self.decay, steps)), state["initial"] / first, state["norm"] / first
+
+    def _believed(self, shares: Tensor, paired: Tensor) -> Tensor:
+        """The shares e/r. A few small batches say next to nothing about them: begin with the mean of all tasks."""
+        belief = (paired / self.first_steps).clamp(max=1)
+        mean = (shares * belief).sum() / belief.sum().clamp(min=torch.finfo(shares.dtype).tiny)
+        return torch.lerp(mean, shares, belief)
 
     def _with_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
-        """[m] logarithms of the weights. `shares`: e_i / r_i, NaN where not known. `initial`, `norms`: r0_i, n0_i."""
+        """[m] logarithms of the weights, from r, e/r, r0 and n0."""
         tiny = torch.finfo(norms.dtype).tiny
         # First losses that were next to nothing, by luck or in a warm-up, are no unit for what has grown out of them.
         initial = torch.maximum(initial, risks / 2)
-        positive = initial > 0
-        left = torch.where(positive, _irreducible(risks, shares) / initial, 1)
-        unit = torch.where(positive, initial, norms).clamp(min=tiny)
+        no_unit = initial <= 0
+        unit = torch.where(no_unit, norms, initial).clamp(min=tiny)
+        left = (_irreducible(risks, shares) / unit).masked_fill(no_unit, 1)
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
-        lengths = (norms / unit).clamp(min=tiny).log()
-        lengths = torch.maximum(lengths, torch.where(norms > 0, lengths, -torch.inf).max() - math.log(self.cap))
-        return self._need(shares).sub(left, alpha=self.trust).sub(unit.log()).sub(lengths, alpha=0.5)
+        lengths = norms / unit
+        lengths = torch.maximum(lengths, lengths.max() / self.cap).clamp(min=tiny)
+        return self._need(shares).sub(left, alpha=self.trust).sub(unit.log()).sub(lengths.log(), alpha=0.5)
 
     def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
         """The same where all tasks share one output, and with it the unit of their losses."""
@@ -166,15 +167,16 @@ class RobustExcess(Rule):
         return self._need(shares).sub(left, alpha=self.trust / 3)
 
     def _need(self, shares: Tensor) -> Tensor:
-        return self.need * torch.where(shares.isnan(), 0, shares.clamp(min=_LEAST_SHARE).log())
+        return self.need * shares.clamp(min=_LEAST_SHARE).log()
 
 
 def _irreducible(risks: Tensor, shares: Tensor) -> Tensor:
-    """r_i - e_i."""
-    return (risks * (1 - torch.where(shares.isnan(), 0, shares))).clamp(min=0)
+    """r - e."""
+    return torch.addcmul(risks, risks, shares, value=-1).clamp(min=0)
 
 
-def _simplex(logs: Tensor, known: Tensor) -> Tensor:
+def _simplex(logs: Tensor, unknown: Tensor) -> Tensor:
     """Weights that sum to one; a task nothing is known of gets the mean of the others'."""
-    weights = torch.where(known, logs, -torch.inf).softmax(0)
-    return torch.where(known, weights * (known.sum() / len(known)), 1 / len(known))
+    share = 1 / len(logs)
+    weights = logs.masked_fill(unknown, -math.inf).softmax(0)
+    return (weights * (1 - unknown.sum() * share)).masked_fill(unknown, share)
