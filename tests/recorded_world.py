@@ -86,7 +86,7 @@ class Again:
     def __init__(self, work, memory, stream, pool=None):
         self.work = work
         if (function := inspect.getclosurevars(work).nonlocals.get("function")) is not None:
-            function.args[0].losses = []  # a graph does not hold the losses of the step it was made in either
+            function.call.losses = []  # a graph does not hold the losses of the step it was made in either
         self.result = None if work.__name__ == "write" else work()  # deciding changes nothing, writing does
 
     def replay(self):
