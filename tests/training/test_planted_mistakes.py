@@ -48,7 +48,7 @@ MISTAKES = {
     "gradients add up over steps": (LEARNER, "        self.optimiser.zero_grad()\n", ""),
     "the balancer does not learn of epochs": (LOOP, "balancer.end_epoch()", "pass"),
     "the seed does not reach the weights": (LEARNER, "torch.manual_seed(config.seed)", "torch.manual_seed(0)"),
-    "options of the method are dropped": (LEARNER, "trunk, self.config.options)", "trunk, {})"),
+    "options of the method are dropped": (LEARNER, "shared, self.config.options)", "shared, {})"),
     "inputs are not prepared": (
         LEARNER,
         "inputs, targets = prepared(batch, self.benchmark)",
