@@ -252,10 +252,9 @@ class Balancer(nn.Module):
 
     def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
         """The rest of the step, as a function of the gradients."""
-        estimating = self._estimating
-        asked = estimating and (self.rule.gated or not call.accumulate)
-        known = (call, self.rule, self.memory, self._offsets, self._pending, self._losses_so_far)
-        return Decide(*known, estimating, asked, heads, self.factor, self._floors, scalar)
+        before = (self._pending, self._losses_so_far)
+        applied = (heads, self.factor, self._floors, scalar)
+        return Decide(call, self.rule, self.memory, self._offsets, *before, self._estimating, *applied)
 
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""

@@ -38,9 +38,7 @@ class Decide:
     losses_so_far: Tensor | None
     """[m] the sum of their losses."""
     estimating: bool
-    """Whether the rule is asked in this step (`every`)..."""
-    asked: bool
-    """...and with this micro-batch: most rules are asked with the last one."""
+    """Whether the rule is asked in this step (`every`)."""
     heads: Heads
     factor: float
     floors: Floors | None
@@ -69,10 +67,11 @@ class Decide:
 
     def _ask_rule(self, gradients: TaskGradients, stream: RandomStream) -> tuple[Decision | None, Tensor]:
         """What the rule decides, and the weights to apply to this batch."""
-        before = self.memory.weights
-        if not self.asked:
+        call, before = self.call, self.memory.weights
+        # With several micro-batches most rules are asked with the last one.
+        if not self.estimating or (call.accumulate and not self.rule.gated):
             return None, before
-        call, state = self.call, self.memory.state
+        state = self.memory.state
         pending = [] if self.rule.gated else self.pending
         batches = [*pending, gradients]
         cross = None
