@@ -252,9 +252,19 @@ class Balancer(nn.Module):
 
     def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
         """The rest of the step, as a function of the gradients."""
-        before = (self._pending, self._losses_so_far)
-        applied = (heads, self.factor, self._floors, scalar)
-        return Decide(call, self.rule, self.memory, self._offsets, *before, self._estimating, *applied)
+        return Decide(
+            call,
+            self.rule,
+            self.memory,
+            self._offsets,
+            self._pending,
+            self._losses_so_far,
+            self._estimating,
+            heads,
+            self.factor,
+            self._floors,
+            scalar,
+        )
 
     def _commit(self, call: Call, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
