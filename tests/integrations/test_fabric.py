@@ -2,23 +2,17 @@
 
 import pytest
 import torch
+from integration_worlds import TASKS, Model
 from lightning.fabric import Fabric
-from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
 from cases import each
 from excessmtl.integrations.fabric import backward
 
-TASKS = ["a", "b"]
 
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
-        self.heads = nn.ModuleDict({task: nn.Linear(16, 1) for task in TASKS})
+class Outputs(Model):
+    """Without losses: Fabric's precision is that of the forward pass."""
 
     def forward(self, x):
         z = self.trunk(x)
@@ -27,7 +21,7 @@ class Model(nn.Module):
 
 def train(precision, way):
     fabric = Fabric(accelerator="cpu", precision=precision)
-    model = Model()
+    model = Outputs()
     wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
     balancer = excessmtl.create("excess", tasks=TASKS, shared=model.trunk)
     generator = torch.Generator().manual_seed(1)
@@ -56,11 +50,11 @@ def test_a_step_is_that_of_the_balancer(precision):
 def test_pure_half_precision_trains():
     found = train("bf16-true", "fabric")
     assert found.isfinite().all()
-    assert not torch.equal(found, torch.cat([parameter.flatten() for parameter in Model().parameters()]))
+    assert not torch.equal(found, torch.cat([parameter.flatten() for parameter in Outputs().parameters()]))
 
 
 def test_in_evaluation_it_says_so():
-    model = Model()
+    model = Outputs()
     balancer = excessmtl.create("excess", tasks=TASKS, shared=model.trunk).eval()
     outputs = model(torch.randn(8, 6))
     with pytest.raises(ValueError, match=r"balancer\.train"):

@@ -4,26 +4,11 @@ import copy
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import mse_loss
+from integration_worlds import TASKS, Model
 
 import excessmtl
 from cases import each
 from excessmtl.integrations import as_loss
-
-TASKS = ["a", "b"]
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
-        self.heads = nn.ModuleDict({task: nn.Linear(16, 1) for task in TASKS})
-
-    def losses(self, x, y):
-        z = self.trunk(x)
-        return {task: mse_loss(self.heads[task](z), y[:, [i]]) for i, task in enumerate(TASKS)}
 
 
 def data(steps):
@@ -38,7 +23,7 @@ def train(method, take_step, micro_batches=1):
     for number, batch in enumerate(data(6)):
         if number % micro_batches == 0:
             model.zero_grad()
-        take_step(balancer, model.losses(*batch), number % micro_batches < micro_batches - 1)
+        take_step(balancer, model(*batch)["losses"], number % micro_batches < micro_batches - 1)
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
     return gradients, balancer.state_dict()
 
@@ -85,9 +70,9 @@ def test_it_learns_nothing_in_evaluation():
     before = copy.deepcopy(balancer.state_dict())
     (batch,) = data(1)
     with torch.no_grad():
-        value = as_loss(balancer, model.losses(*batch))
+        value = as_loss(balancer, model(*batch)["losses"])
     balancer.eval()
-    losses = model.losses(*batch)
+    losses = model(*batch)["losses"]
     assert value == as_loss(balancer, losses) == balancer(losses)
     assert all(torch.equal(before[name], tensor) for name, tensor in balancer.state_dict().items())
 
@@ -95,7 +80,7 @@ def test_it_learns_nothing_in_evaluation():
 def test_a_second_backward_is_refused():
     model = Model()
     balancer = excessmtl.create("excess", tasks=TASKS, shared=model.trunk)
-    loss = as_loss(balancer, model.losses(*data(1)[0]))
+    loss = as_loss(balancer, model(*data(1)[0])["losses"])
     loss.backward()
     with pytest.raises(ValueError, match="has been taken"):
         loss.backward()
