@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from excessmtl import lab
 from excessmtl.cli.app import app
 from excessmtl.training.config import RunConfig
+from excessmtl.training.cost_to_others import without
 from excessmtl.training.held_out import held_out_data
-from excessmtl.training.price import without
 from excessmtl.training.resolve import load_benchmark
 
 TARGETS = ["price", "churn", "group"]

@@ -15,7 +15,7 @@ from excessmtl.analysis.collect import collect
 from excessmtl.benchmarks.base import Split
 from excessmtl.reports.diagnoses import FILE, MOST_SUSPECTS, save
 from excessmtl.reports.page import render
-from excessmtl.training.price import Conflict
+from excessmtl.training.cost_to_others import Conflict
 
 RUN = "digits/excess/noise-0.8/seed-0"
 

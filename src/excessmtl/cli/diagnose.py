@@ -39,18 +39,18 @@ def diagnose(
     report = diagnose_run(run, benchmark)
     if save:
         from excessmtl.reports.diagnoses import save as keep
-        from excessmtl.training.price import conflict_of
+        from excessmtl.training.cost_to_others import conflict_of
 
         keep(report, run, benchmark.validation, conflict_of(run, benchmark))
-    price = None
+    cost = None
     if without is not None:
-        from excessmtl.training.price import without as trained_without
+        from excessmtl.training.cost_to_others import without as trained_without
 
-        price = trained_without(run, without, benchmark)
+        cost = trained_without(run, without, benchmark)
     show(report, json, suspects)
-    if price is not None:
-        for task, (score, alone) in price.items():
-            console.print(f"{task}: {score:.4g} with {without}, {alone:.4g} without it", soft_wrap=True)
+    if cost is not None:
+        for task, (score, other) in cost.items():
+            console.print(f"{task}: {score:.4g} with {without}, {other:.4g} without it", soft_wrap=True)
 
 
 def check_file(suspects: Path | None) -> None:

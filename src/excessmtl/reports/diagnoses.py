@@ -10,7 +10,7 @@ from excessmtl.benchmarks.base import Split
 from excessmtl.diagnosis import Report
 from excessmtl.files import write_whole
 from excessmtl.reports.thumbnails import address, pictures_of
-from excessmtl.training.price import Conflict
+from excessmtl.training.cost_to_others import Conflict
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20

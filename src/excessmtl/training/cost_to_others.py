@@ -10,6 +10,7 @@ from torch import Tensor
 
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.noise import apply as with_noise
+from excessmtl.benchmarks.tasks import labelled
 from excessmtl.pareto import gradient_cosines
 from excessmtl.training.batches import make_batches, prepared
 from excessmtl.training.data import noise_of
@@ -46,11 +47,13 @@ def conflict_of(run: Path, benchmark: Benchmark | None = None) -> Conflict | Non
     outputs = network(prepared(batch, made))
     losses: dict[str, Tensor] = {}
     for task in made.tasks:
-        target = batch.targets.get(task.name)
-        if target is not None and len(target):
-            known = torch.isfinite(target.flatten(1) if target.ndim > 1 else target[:, None]).all(1)
-            if known.any():
-                losses[task.name] = task.kind.loss(outputs[task.name][known], target[known])
+        target, output = batch.targets.get(task.name), outputs.get(task.name)
+        if target is None or output is None:
+            continue
+        if (present := labelled(target)) is not None:
+            output, target = output[present], target[present]
+        if len(target):
+            losses[task.name] = task.kind.loss(output, target)
     rows = gradient_cosines(losses, network.shared).tolist()
     return Conflict(tuple(losses), tuple(tuple(value if value == value else None for value in row) for row in rows))
 
