@@ -2,18 +2,20 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import torch
 import typer
+from joblib import Parallel, delayed
 from rich.console import Console
 
 from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
 from research.diagnosis import page, raters, raters_page
-from research.diagnosis.cells import record
+from research.diagnosis.cells import Cell, record
 from research.diagnosis.corrected import corrected
 from research.diagnosis.goals import goals
 from research.diagnosis.measure import measured
@@ -30,19 +32,19 @@ def main(
     data_pacs: Annotated[Path | None, typer.Option(help="The folder or archive of PACS; else it is left out.")] = None,
     document: Annotated[Path, typer.Option(help="The page.")] = Path("docs/diagnosis.md"),
     csv: Annotated[Path, typer.Option(help="File for the numbers.")] = Path("docs/data/diagnosis.csv"),
+    jobs: Annotated[int, typer.Option(help="Networks at a time.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda: where they are trained.")] = "cpu",
     recorded: Annotated[bool, typer.Option("--recorded", help="Train nothing: measure what is there.")] = False,
 ) -> None:
     """About ten minutes a seed on one core, without MNIST and PACS; a stopped study goes on where it was."""
     text = document.read_text(encoding="utf-8")
     vader = raters.path_of_data()
     os.environ["EXCESSMTL_DATA"] = str(folder / "no-data")  # the bundled digits, also where MNIST is in the cache
-    torch.set_num_threads(1)
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     data = {"sarcos": data_sarcos, "mnist": data_mnist, "pacs": data_pacs}
-    main_cells, hard_cells = list(cells(REPORTED, range(seeds), data)), list(cells(HARD, range(min(seeds, 2)), {}))
+    main_cells, hard_cells = list(cells(REPORTED, range(seeds), data)), list(cells(HARD, range(seeds), {}))
     folder.mkdir(parents=True, exist_ok=True)
-    for cell in [] if recorded else [*main_cells, *hard_cells]:
-        console.print(str(record(cell, folder)), soft_wrap=True)
+    if not recorded:
+        train([*main_cells, *hard_cells], folder, jobs, device)
     titles = {world.name: world.title for world in (*REPORTED, *HARD)}
     frame = measured(main_cells, folder, {"test": None})
     hard = measured(hard_cells, folder, {"test": None})
@@ -61,6 +63,22 @@ def main(
     with atomic_write(document) as file:
         file.write(page.filled(text, goals(frame, hard, titles, more), tables).encode())
     console.print(f"written: {document}, {csv}", soft_wrap=True)
+
+
+def train(cells: Sequence[Cell], folder: Path, jobs: int, device: str) -> None:
+    """Train what is not recorded, `jobs` networks at a time."""
+    done = Parallel(n_jobs=jobs, return_as="generator_unordered")(
+        delayed(train_one)(cell, folder, device) for cell in cells
+    )
+    for path in done:
+        console.print(str(path), soft_wrap=True)
+
+
+def train_one(cell: Cell, folder: Path, device: str) -> Path:
+    """In a process of its own, or in this one."""
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    return record(cell, folder, device)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class HeldOut:
     clean: np.ndarray
 
 
-def record(cell: Cell, folder: Path) -> Path:
+def record(cell: Cell, folder: Path, device: str = "cpu") -> Path:
     """Train the cell unless its file is there; the file."""
     path = folder / f"{cell.name}.npz"
     if path.exists():
@@ -81,12 +81,12 @@ def record(cell: Cell, folder: Path) -> Path:
             out=Path(place) / "run",
             seed=cell.seed,
             epochs=cell.world.epochs,
-            device="cpu",
+            device=device,
         )
     kept: dict[str, np.ndarray] = {}
     for split in _SPLITS[1:]:
         clean = getattr(benchmark, split).targets
-        for task, output in _outputs(trained.network, benchmark, noisy[split]).items():
+        for task, output in _outputs(trained.network.cpu(), benchmark, noisy[split]).items():
             kept[f"{split}/{task}/predictions"] = output.numpy().astype(np.float32)
             kept[f"{split}/{task}/targets"] = noisy[split].targets[task].numpy()
             kept[f"{split}/{task}/clean"] = clean[task].numpy()

@@ -47,6 +47,8 @@ class Config:
     """Largest noise rate that the correction reckons with."""
     shift: float = 0
     """Taken off the noise rate."""
+    soft: float = 0
+    """A noise rate of this size counts half, a smaller one less: e^2 / (e + soft)."""
     ramp: float = 100
     """Steps over which the robust losses take effect."""
     normed: float = 0

@@ -18,7 +18,7 @@ _SIGNAL = 0.25
 """Where suspicious residuals grow with the prediction at this slope, they are signal."""
 _ONE_SIDED = 0.5
 """The same where their mean is this large, over their root mean square."""
-_CLASS_OPTIONS = ("fwd", "momax", "cap", "shift", "ramp", "normed", "frequency")
+_CLASS_OPTIONS = ("fwd", "momax", "cap", "shift", "soft", "ramp", "normed", "frequency")
 _NUMBER_OPTIONS = ("robreg", "slope", "hill", "ramp", "shipped", "precision", "half")
 _SUMS = ("bad", "bad_x", "bad_xx", "bad_r", "bad_rx", "good", "good_squares", "bad_squares", "x", "xx")
 
@@ -53,7 +53,9 @@ class Classification:
             self._observe(logs, labels, step)
             corrected, options = self._options["fwd"] > 0, self._options
             rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
-            rate = (torch.minimum((self._rate - options["shift"]).clamp(min=0), options["cap"]) * rise)[:, None]
+            found = (self._rate - options["shift"]).clamp(min=0)
+            counted = found * found / (found + options["soft"]).clamp(min=1e-8)
+            rate = (torch.minimum(counted, options["cap"]) * rise)[:, None]
             right, chance = (-plain).exp(), self._chance(labels)
             factors = (1 - rate) * right / ((1 - rate) * right + rate * chance + 1e-8)
             normed = factors / factors.mean(-1, keepdim=True).clamp(min=1e-3)
