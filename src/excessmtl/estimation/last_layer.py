@@ -102,7 +102,10 @@ def exact_moments(found: Posterior, x: Tensor, target: Tensor, features: int) ->
     u and r = w.x - y are jointly Gaussian, and Var(u r) = E[u]^2 Var(r) + E[r]^2 Var(u) + 2 E[u] E[r] c + Var(u) Var(r)
     + c^2 with c their covariance.
     """
-    mean, covariance = found.mean.to(x.dtype), torch.cholesky_inverse(found.factor)[0].to(x.dtype)
+    # `cholesky_inverse` may make the host wait for the device.
+    identity = torch.eye(x.shape[1], dtype=found.factor.dtype, device=x.device)
+    inverse = torch.linalg.solve_triangular(found.factor[0], identity, upper=False)
+    mean, covariance = found.mean.to(x.dtype), (inverse.T @ inverse).to(x.dtype)
     count, u = len(mean), mean[:, :features]
     residuals = x @ mean.T - target
     spread, along = covariance.diagonal()[:features], x @ covariance
@@ -116,11 +119,16 @@ def exact_moments(found: Posterior, x: Tensor, target: Tensor, features: int) ->
 def sampled_moments(
     kind: Kind, found: Posterior, x: Tensor, target: Tensor, features: int, samples: int, generator: Generator
 ) -> Moments:
-    """Any kind: from draws of w."""
+    """Classification of either kind: from draws of w."""
     (rows, n), inputs = found.mean.shape, x.shape[1]
     noise = torch.randn(rows, n, samples, generator=generator, device=x.device).to(found.mean.dtype)
     draws = found.mean[..., None] + torch.linalg.solve_triangular(found.factor.mT, noise, upper=True)
     draws = draws.permute(2, 0, 1).reshape(samples, -1, inputs).to(x.dtype)
+    if kind == "binary":  # outputs know nothing of each other: no tensor of draws by samples by features
+        slope, u = precise(slopes(kind, x @ draws.mT, target)), precise(draws[..., :features])
+        first = torch.einsum("sbo,sod->bod", slope, u) / samples
+        second = torch.einsum("sbo,sod->bod", slope.square(), u.square()) / samples
+        return Moments(first.sum(1).to(x.dtype), (second - first.square()).clamp(min=0).sum(1).to(x.dtype))
     centre = found.mean.reshape(-1, inputs).to(x.dtype)
     # Deviations from the gradient at the mean: their squares lose no digits.
     start = slopes(kind, x @ centre.T, target) @ centre[:, :features]
