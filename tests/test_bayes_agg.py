@@ -173,6 +173,16 @@ def test_a_sample_or_a_task_without_any_label():
     assert bayes.backward(model["trunk"](x), {"price": targets["price"]})["price"].weight == pytest.approx(1)
 
 
+def test_a_step_that_is_not_finite_is_not_remembered():
+    model = model_of()
+    bayes = excessmtl.BayesAgg(model["heads"], KINDS, samples=8)
+    x, targets = batch_of()
+    bayes.backward(model["trunk"](x), targets)
+    before = {name: buffer.clone() for name, buffer in bayes.named_buffers() if "new_" in name}
+    bayes.backward(torch.nan * model["trunk"](x), targets)
+    assert all(torch.equal(bayes.get_buffer(name), buffer) for name, buffer in before.items())
+
+
 def test_resuming_is_bit_exact_and_a_saved_state_stays():
     model = model_of()
     bayes = trained(excessmtl.BayesAgg(model["heads"], KINDS), model)

@@ -63,7 +63,8 @@ class BayesAgg(nn.Module):
         warmup_epochs: After how many epochs the posteriors count.
         scale: What the weights of a sample sum to: the number of its tasks ("sum"), or 1 ("mean").
 
-    The memory and the time of a "classification" grow with the square and the cube of classes times features.
+    The memory and the time of a "classification" grow with the square and the cube of classes times features. Processes
+    that train together do not pool what they know.
 
     Example:
         >>> bayes = BayesAgg(model.heads, {"price": "regression", "churn": "binary"})
@@ -173,8 +174,10 @@ class BayesAgg(nn.Module):
         losses = self.weights.new_full((len(self.tasks),), torch.nan)
         with torch.no_grad():
             for place, (task, one) in enumerate(seen.items()):
+                # A step that overflows leaves inf or NaN in `.grad`, as ever, but not in what is known of the layer.
+                finite = one.new.precision.isfinite().all() & one.new.information.isfinite().all()
                 for total, more in zip(self._statistics(task, "new_"), one.new, strict=True):
-                    total.add_(more)
+                    total.add_(torch.where(finite, more, 0))
                 self.weights[task] = torch.where(any_label[place], weights[place], self.weights[task])
                 losses[task] = torch.where(any_label[place], one.loss, torch.nan)
         self.steps += 1
