@@ -1,6 +1,7 @@
 """What a step costs with every method, relative to `uniform`.
 
     PYTHONPATH=src python perf/methods.py    # a few minutes, one thread; writes perf/results/methods_cpu.json
+    PYTHONPATH=src python perf/methods.py --methods forum    # these alone, beside what the file has of the others
     python -m research.choosing              # shows it in docs/choosing.md
 
 One process, one thread, processor time. All methods take turns on the same network, in random order, so whatever else
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -38,13 +40,13 @@ def _step(problem: Problem, name: str) -> Callable[[], object]:
     return step
 
 
-def measure(seconds: float) -> dict[str, object]:
-    """Ratios of the medians, for every network and method."""
+def measure(seconds: float, methods: list[str]) -> dict[str, Any]:
+    """Ratios of the medians, for every network and these methods."""
     torch.set_num_threads(1)
     networks = {}
     for name, network in MEASURED.items():
         problem = network.problem(torch.device("cpu"))
-        steps = {method: _step(problem, method) for method in excessmtl.list_methods()}
+        steps = {method: _step(problem, method) for method in [_REFERENCE, *methods]}
         times = Clock(torch.device("cpu")).side_by_side(steps, seconds)
         middle = {method: median(found) for method, found in times.items()}
         networks[name] = {
@@ -60,7 +62,16 @@ def main() -> None:
     """Measure, then write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each network")
-    found = measure(parser.parse_args().seconds)  # before the file is opened: it takes minutes
+    parser.add_argument("--methods", nargs="+", choices=excessmtl.list_methods(), help="default: all")
+    options = parser.parse_args()
+    # Before the file is opened: it takes minutes.
+    found = measure(options.seconds, options.methods or excessmtl.list_methods())
+    if options.methods:
+        before = json.loads(RESULTS.read_text(encoding="utf-8"))
+        for name, network in found["networks"].items():
+            new = {method: network["ratio"][method] for method in options.methods}
+            before["networks"][name]["ratio"].update(new)
+        found = before
     with atomic_write(RESULTS) as file:
         file.write((json.dumps(found, indent=2) + "\n").encode())
 

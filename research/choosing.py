@@ -2,6 +2,7 @@
 
     excessmtl sweep studies/all-methods.yaml
     python -m research.choosing runs/all-methods    # docs/data/choosing.csv from the runs, then the tables
+    python -m research.choosing --add runs/forum    # the methods of these runs beside those that are there
     python -m research.choosing                     # the tables alone, from the files that are there
 
 What a step costs is in `perf/results/methods_cpu.json` (`python perf/methods.py`), what is known of a method in
@@ -63,6 +64,18 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
             for label, row in table.iterrows()
         ]
     return pd.DataFrame(found)
+
+
+def with_others(scores: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+    """These methods beside those measured before, ranked together; a method that is in both is measured anew."""
+    again = pd.MultiIndex.from_frame(before[["benchmark", "method"]]).isin(
+        pd.MultiIndex.from_frame(scores[["benchmark", "method"]])
+    )
+    found = pd.concat([before[~again], scores]).sort_values(["benchmark", "method"], ignore_index=True)
+    for (_, unit), own in found.groupby(["benchmark", "unit"]):
+        ranks = own["with_noise"].rank(ascending=unit != "points", na_option="bottom")
+        found.loc[own.index, "rank"] = ranks
+    return found
 
 
 def _mean(values: pd.Series) -> pd.Series:
@@ -159,9 +172,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the runs, where they are given, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", help="folder of the sweep; default: the numbers that are there")
+    parser.add_argument("--add", action="store_true", help="keep what was measured of other methods")
     options = parser.parse_args(arguments)
     try:
         scores = None if options.runs is None else scores_of(collect(options.runs))
+        if scores is not None and options.add:
+            scores = with_others(scores, pd.read_csv(SCORES))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

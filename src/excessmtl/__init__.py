@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from excessmtl.balancer import Balancer
+from excessmtl.bayes_agg import BayesAgg
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.cuda_graphs.replay import Replay
 from excessmtl.diagnosis import diagnose
@@ -13,6 +14,7 @@ from excessmtl.step import Step
 
 __all__ = [
     "Balancer",
+    "BayesAgg",
     "ExcessMTL",
     "Replay",
     "Step",

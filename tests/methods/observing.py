@@ -9,7 +9,7 @@ LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "r
 LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi", "ldc_mtl")
 GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
 GRADIENTS += ("fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "gradvac", "pcd", "krum", "sdmgrad", "modo")
-GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean", "autoscale")
+GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean", "autoscale", "forum")
 FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash", "fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "krum")
 """No memory: the weights of a step are a function of its gradients alone."""
 VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]

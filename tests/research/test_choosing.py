@@ -52,6 +52,20 @@ def test_what_noise_costs_and_the_best_under_noise_first(runs):
     assert choosing.PAGE.read_text() == page
 
 
+def test_a_method_is_added_to_those_measured_before(runs):
+    choosing.main([str(runs)])
+    for path in runs.rglob("summary.json"):
+        summary = json.loads(path.read_text())
+        better = {**summary, "method": "rlw", "label": "rlw", "clean_score": summary["clean_score"] + 0.02}
+        path.write_text(json.dumps(better)) if "excess" in str(path) else path.unlink()
+    choosing.main(["--add", str(runs)])
+    page = choosing.PAGE.read_text()
+    assert page.index("| rlw | 1.0 |") < page.index("| excess | 2.0 |") < page.index("| uniform | 3.0 |")
+    once = choosing.SCORES.read_text()
+    choosing.main(["--add", str(runs)])  # measured anew
+    assert choosing.SCORES.read_text() == once
+
+
 def test_a_run_that_has_diverged_does_not_make_a_method_look_good(runs):
     path = runs / "excess" / "0.8" / "2" / "summary.json"
     summary = json.loads(path.read_text())

@@ -24,6 +24,7 @@ def methods(
             table.add_row(*(row[column] for column in shown))
         console.print(table)
         console.print("excessmtl methods NAME lists the options of one")
+        console.print("BayesAgg-MTL (Achituve et al. 2024) needs labels: excessmtl.BayesAgg in Python", soft_wrap=True)
         return
     if name not in found:
         raise ValueError(f"unknown method {name!r}; the methods are {list(found)}")

@@ -1,14 +1,18 @@
 """AutoScale: fixed weights, chosen in the first steps so that all gradients are equally long.
 
 Yang et al., "AutoScale: Linear Scalarization Guided by Multi-Task Optimization Metrics", 2025,
-https://arxiv.org/abs/2508.13979. Fixed weights that do well have gradients of similar length: a high value of
-    2 |w_i g_i| |w_j g_j| / (|w_i g_i|^2 + |w_j g_j|^2)      (the gradient magnitude similarity of Yu et al. 2020)
-Phase 1 explores: after each of `windows` windows of steps the weights that maximise this metric for the mean gradient
-lengths of the window come into force. Phase 2 trains on with the mean of all the weights found, which stay.
+https://arxiv.org/abs/2508.13979.
 
-The metric has its maximum, 1 for every pair, where w_i is proportional to 1 / |g_i|; that is taken here in place of an
-optimiser on the weights. The paper's other metrics (condition number, balance of the losses) are not here. That phase 2
-takes the mean, and the number and length of the windows, are our choice: phase 1 should be a small part of training.
+The paper's: fixed weights that do well have gradients of similar length, gradients with a low condition number, and
+losses of similar size. Training has two phases: the first goes through windows of steps and chooses weights by such a
+metric, the second keeps fixed weights. One of the metrics is the gradient magnitude similarity (Yu et al. 2020), for
+each pair of tasks
+    2 |w_i g_i| |w_j g_j| / (|w_i g_i|^2 + |w_j g_j|^2)
+
+Ours, written from the abstract and summaries, without the paper's equations: that this metric alone counts; that its
+maximum, 1 for every pair where w_i is proportional to 1 / |g_i|, is taken at once, for the mean lengths of a window, in
+place of an optimiser on the weights; that the weights of a window are in force in the next; that the second phase takes
+the mean of all of them; and how many windows there are, and how long. Phase 1 should be a small part of training.
 """
 
 from collections.abc import Sequence

@@ -78,6 +78,7 @@ CATALOGUE: dict[str, Entry] = {
     "trimmed_mean": Entry(2018, "Yin et al.", "1803.01498", PRESENT, False, "groups of one task, some of them bad"),
     "ldc_mtl": Entry(2025, "Xiao et al.", "2502.08585", LATEST, False, "losses of one kind kept together, cheaply"),
     "autoscale": Entry(2025, "Yang et al.", "2508.13979", KEEPS, False, "fixed weights that you do not know yet"),
+    "forum": Entry(2024, "Ye et al.", "2401.09257", PRESENT, False, "validation data to train on as well"),
 }  # fmt: skip
 
 _LOOKS_AT = {

@@ -1,0 +1,241 @@
+"""BayesAgg-MTL: each task's gradient by the representation, weighted by how sure its last layer is of it."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, mse_loss
+
+from excessmtl.engine.tensors import autocast_disabled
+from excessmtl.estimation import last_layer
+from excessmtl.estimation import last_layer_inputs as inputs
+from excessmtl.estimation.last_layer import Evidence, Kind, Moments
+from excessmtl.host_state import decoded, encoded
+from excessmtl.losses.missing_labels import masked_mean
+from excessmtl.step import Step
+
+_POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}
+_LOSS: dict[str, Callable[..., Tensor]] = {
+    "regression": mse_loss,
+    "binary": binary_cross_entropy_with_logits,
+    "classification": cross_entropy,
+}
+_STATISTICS = ("precision", "information", "new_precision", "new_information")
+_VERSION = 1
+_MANY_STEPS = 10_000
+"""Without an `end_epoch`: somebody has forgotten it."""
+
+
+class _Seen(NamedTuple):
+    """One task in one step."""
+
+    loss: Tensor
+    labelled: Tensor
+    new: Evidence
+    gradient: Moments
+
+
+class BayesAgg(nn.Module):
+    """BayesAgg-MTL of Achituve et al., ICML 2024, https://arxiv.org/abs/2402.04005, for linear heads on one vector z.
+
+    The last layer of every task has a Gaussian posterior: from the samples of the epoch before and those of the batch.
+    It makes the gradient of each sample's loss by z a random vector, whose mean and variance are known for regression
+    and sampled for classification. The trunk gets, per sample and per feature,
+        sum_k a_k E[g_k],   a_k in proportion to Var(g_k)^-power
+    and the heads the gradients of their own mean losses (squared error, or cross-entropy). As the rule needs the labels
+    of every sample, it is no method of `excessmtl.create`: `backward` takes z and the targets in place of losses.
+
+    Until `end_epoch` has been called `warmup_epochs` times all tasks count alike, and the step is that of the sum of
+    the losses: the authors start in this way, too. Ours: what an epoch says of the last layers is summed up step by
+    step, where the authors keep all representations and expand the losses of classifications around the weights at the
+    end of the epoch; a last layer for regression has a bias if the head has one; and tasks may lack labels.
+
+    Args:
+        heads: Task -> its last layer, an `nn.Linear` on z.
+        kinds: "regression", "binary" (one or more outputs that are yes or no) or "classification", for all tasks or as
+            a dict from task to kind.
+        prior_variance: Of the weights, before any data.
+        power: s, how much the variance counts: 0 is equal weights, 1 the weights of Bayes' rule. Default: as in the
+            authors' experiments, 0.3 for regression and 0.1 for the others.
+        samples: How many draws of a last layer for the kinds that are sampled.
+        warmup_epochs: After how many epochs the posteriors count.
+        scale: What the weights of a sample sum to: the number of its tasks ("sum"), or 1 ("mean").
+
+    The memory and the time of a "classification" grow with the square and the cube of classes times features. Processes
+    that train together do not pool what they know.
+
+    Example:
+        >>> bayes = BayesAgg(model.heads, {"price": "regression", "churn": "binary"})
+        >>> step = bayes.backward(model.encoder(x), {"price": price, "churn": churn})
+        >>> bayes.end_epoch()
+    """
+
+    weights: Tensor
+
+    def __init__(
+        self,
+        heads: Mapping[str, nn.Module] | nn.ModuleDict,
+        kinds: Kind | Mapping[str, Kind],
+        *,
+        prior_variance: float = 0.005,
+        power: float | None = None,
+        samples: int = 512,
+        warmup_epochs: int = 1,
+        scale: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        super().__init__()
+        # A dict: the heads belong to the model, and neither move nor are saved with this module.
+        self._heads: dict[str, Any] = dict(heads.items())
+        self.tasks = tuple(self._heads)
+        self.kinds = inputs.kinds_of(self._heads, kinds)
+        if not 0 < prior_variance < float("inf"):
+            raise ValueError(f"prior_variance must be positive and finite, found {prior_variance}")
+        if power is not None and not 0 <= power < float("inf"):
+            raise ValueError(f"power must be at least 0 and finite, found {power}")
+        for name, value, least in (("samples", samples, 2), ("warmup_epochs", warmup_epochs, 0)):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number, at least {least}, found {value!r}")
+        if scale not in ("sum", "mean"):
+            raise ValueError(f'scale must be "sum" or "mean", found {scale!r}')
+        self.prior_variance, self.samples, self.warmup_epochs = prior_variance, samples, warmup_epochs
+        self.scale, self.steps, self.epochs = scale, 0, 0
+        self._powers = [_POWER[kind] if power is None else power for kind in self.kinds]
+        for task, (head, kind) in enumerate(zip(self._heads.values(), self.kinds, strict=True)):
+            blocks, rows, n = last_layer.sizes(kind, head.out_features, head.in_features + (head.bias is not None))
+            for name in _STATISTICS:
+                shape = (blocks, n, n) if "precision" in name else (rows, n)
+                self.register_buffer(f"{name}_{task}", torch.zeros(shape))
+        self.register_buffer("weights", torch.full((len(self.tasks),), 1.0 if scale == "sum" else 1 / len(self.tasks)))
+        self.to(next(iter(self._heads.values())).weight.device)
+
+    def backward(self, z: Tensor, targets: Mapping[str, Tensor | None]) -> Step:
+        """Add to `.grad` of the heads and of all that z was computed from.
+
+        Args:
+            z: [samples, features], the input of the heads.
+            targets: Task -> labels. Regression and binary: [samples] or [samples, outputs], NaN where there is no
+                label. Classification: [samples] whole numbers, negative where there is no label. A task that is missing
+                or None has no label in this batch.
+
+        `step.weights` are the means of the weights over samples and features.
+        """
+        ready = inputs.labels(z, targets, self._heads, self.kinds)
+        if self.weights.device != z.device:
+            self.to(z.device)
+        x = z.detach().to(torch.promote_types(z.dtype, torch.float32))
+        with autocast_disabled(x):
+            generator = torch.Generator(x.device).manual_seed(self.steps)  # as good after a resume
+            seen = {task: self._seen(task, x, *ready[task], generator) for task in sorted(ready)}
+            labelled = torch.stack([one.labelled for one in seen.values()])
+            shares = _shares([(one.gradient.variance, self._powers[task]) for task, one in seen.items()], labelled)
+            shares = shares if self.scale == "sum" else shares / len(self.tasks)
+            counts = labelled.sum(1).clamp(min=1)
+            gradients = torch.stack([one.gradient.mean for one in seen.values()])
+            dz = (shares * gradients / counts[:, None, None]).sum(0)
+        losses = [one.loss for one in seen.values() if one.loss.requires_grad]
+        torch.autograd.backward([*losses, z], [*(None for _ in losses), dz.to(z.dtype)])
+        return self._commit(seen, shares.mean(2).sum(1) / counts, labelled.any(1))
+
+    def end_epoch(self) -> None:
+        """Call it after every epoch: what its samples say of the last layers is what the next epoch starts from."""
+        for task in range(len(self.tasks)):
+            old, new = self._statistics(task), self._statistics(task, "new_")
+            there = new.precision.any()  # a task without a label in the whole epoch keeps what is known
+            for kept, found in zip(old, new, strict=True):
+                kept.copy_(torch.where(there, found, kept))
+                found.zero_()
+        self.epochs += 1
+
+    def _seen(self, place: int, z: Tensor, target: Tensor, labelled: Tensor, generator: torch.Generator) -> _Seen:
+        head, kind, features = self._heads[self.tasks[place]], self.kinds[place], z.shape[1]
+        outputs = linear(z, head.weight.to(z.dtype), None if head.bias is None else head.bias.to(z.dtype))
+        entries = _LOSS[kind](outputs, target, reduction="none")
+        mask = labelled if entries.ndim == 1 else labelled[:, None].expand_as(entries)
+        loss = masked_mean(entries, mask, tuple(range(entries.ndim)))
+        x, weight = z, head.weight.detach().to(z.dtype)
+        if head.bias is not None:
+            x = torch.cat((z, torch.ones_like(z[:, :1])), 1)
+            weight = torch.cat((weight, head.bias.detach().to(z.dtype)[:, None]), 1)
+        new = last_layer.evidence(kind, torch.where(labelled[:, None], x, 0), weight, target)
+        if self.epochs < self.warmup_epochs:
+            mean = last_layer.slopes(kind, outputs.detach(), target) @ weight[:, :features]
+            return _Seen(loss, labelled, new, Moments(mean, torch.ones_like(mean)))
+        known = Evidence(*(old + more for old, more in zip(self._statistics(place), new, strict=True)))
+        found = last_layer.posterior(known, self.prior_variance)
+        if kind == "regression":
+            return _Seen(loss, labelled, new, last_layer.exact_moments(found, x, target, features))
+        moments = last_layer.sampled_moments(kind, found, x, target, features, self.samples, generator)
+        return _Seen(loss, labelled, new, moments)
+
+    def _commit(self, seen: Mapping[int, _Seen], weights: Tensor, any_label: Tensor) -> Step:
+        """Make the step count, now that it can no longer fail."""
+        losses = self.weights.new_full((len(self.tasks),), torch.nan)
+        with torch.no_grad():
+            for place, (task, one) in enumerate(seen.items()):
+                # A step that overflows leaves inf or NaN in `.grad`, as ever, but not in what is known of the layer.
+                finite = one.new.precision.isfinite().all() & one.new.information.isfinite().all()
+                for total, more in zip(self._statistics(task, "new_"), one.new, strict=True):
+                    total.add_(torch.where(finite, more, 0))
+                self.weights[task] = torch.where(any_label[place], weights[place], self.weights[task])
+                losses[task] = torch.where(any_label[place], one.loss, torch.nan)
+        self.steps += 1
+        if self.steps == _MANY_STEPS and self.epochs == 0 and self.warmup_epochs:
+            warnings.warn(
+                f"end_epoch has not been called in {_MANY_STEPS} steps, and all tasks still count alike; call it after "
+                "every epoch",
+                stacklevel=3,
+            )
+        nothing = torch.full_like(losses, torch.nan)
+        return Step.of(self.tasks, self.weights.clone(), losses, nothing, torch.zeros_like(losses))
+
+    def _statistics(self, task: int, which: str = "") -> Evidence:
+        """Of the epoch before, or ("new_") of this one."""
+        return Evidence(getattr(self, f"{which}precision_{task}"), getattr(self, f"{which}information_{task}"))
+
+    def get_extra_state(self) -> Tensor:
+        """What is not a buffer, as a tensor of bytes."""
+        plain = {"version": _VERSION, "tasks": list(self.tasks), "kinds": list(self.kinds)}
+        epochs = f"{self.epochs:019d}"  # the length must not change: some formats load into the tensors that are there
+        return encoded({**plain, "epochs": epochs}, self.steps, torch.zeros(1, dtype=torch.uint8))
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes the counters from a state."""
+        found = decoded(state)
+        self.steps, self.epochs = found["steps"], int(found["epochs"])
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Go on where the state was saved, bit for bit; a state of something else is refused, and nothing changes."""
+        found = decoded(state_dict.get("_extra_state"))
+        for name, mine in (("tasks", list(self.tasks)), ("kinds", list(self.kinds)), ("version", _VERSION)):
+            if found.get(name) != mine:
+                raise ValueError(f"state has {name} {found.get(name)!r}, this BayesAgg has {mine!r}; make one like it")
+        for name, buffer in self.named_buffers():
+            if getattr(state_dict.get(name), "shape", None) != buffer.shape:
+                raise ValueError(
+                    f"state does not fit: {name} must have shape {tuple(buffer.shape)}; use the same heads"
+                )
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self._buffers:  # the buffers change in place; what was saved must not
+            destination[prefix + name] = destination[prefix + name].clone()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `.half()` on a model that owns this module must move its state, not round it.
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+def _shares(variances: list[tuple[Tensor, float]], labelled: Tensor) -> Tensor:
+    """[tasks, samples, features] in proportion to variance^-power, sum: the number of tasks the sample has labels for.
+
+    The variances come with the power of their task. Samples without a label have zeros.
+    """
+    smallest = torch.finfo(torch.float32).tiny
+    scores = torch.stack([-power * variance.clamp(min=smallest).log() for variance, power in variances])
+    known = labelled[..., None]
+    shares = torch.where(known, scores, -torch.inf).softmax(0)
+    return torch.where(known, shares, 0) * known.sum(0)
