@@ -30,6 +30,7 @@ from excessmtl.analysis.robustness import (
 from excessmtl.analysis.statistics import CONFIDENCE
 from excessmtl.analysis.table import Table
 from excessmtl.files import atomic_write, write_whole
+from research.oracle_table import oracle_table
 from research.rank_picture import draw_ranks
 
 _COMMAND = "excessmtl sweep STUDY.yaml\npython -m research.robustness RUNS_DIR..."
@@ -45,10 +46,13 @@ _NOTE = _DATA / "note.md"
 """What a person has to say about the runs, beside them."""
 
 
-def page(frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "") -> str:
+def page(
+    frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "", oracles: pd.DataFrame | None = None
+) -> str:
     """The page as Markdown.
 
-    `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite; `note`: what comes first.
+    `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite; `note`: what comes first;
+    `oracles`: runs that know what nobody knows.
     """
     scores = scores_by_run(frame)
     blocks = scores.drop_duplicates(["setting", "noise"])
@@ -63,6 +67,8 @@ def page(frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "") -
         parts += _goals(frame, scores, method)
     for epoch in EPOCHS:
         parts += _ranks(scores, epoch)
+    if oracles is not None and method is not None:
+        parts += ["## What could be reached", oracle_table(frame, oracles, method)]
     parts += ["## Area under the noise curve", *_areas(scores)]
     parts += ["## Every score", _every_score(scores)]
     how = " Learning rate and weight decay were chosen for each method: [chosen.csv](data/robustness/chosen.csv)."
@@ -152,9 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/robustness.md"))
     parser.add_argument("--method", help="the label that is judged; default: excess with its default options")
+    parser.add_argument("--oracles", nargs="+", type=Path, help="folders of runs that know which tasks are noisy")
     wanted = parser.parse_args(arguments)
     try:
         frame, chosen = _read(wanted.folders)
+        oracles = _read(wanted.oracles)[0] if wanted.oracles else None
         method = default_method(frame) if wanted.method is None else wanted.method
         lost, _ = regretted(frame, method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
@@ -172,9 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_table(frame, out / _DATA / "runs.csv.gz")
     if chosen is not None:
         write_whole(out / _DATA / "chosen.csv", chosen.to_csv(index=False).encode())
+    if oracles is not None:
+        write_table(oracles, out / _DATA / "oracles.csv.gz")
     write_regrets(lost, out / _DATA / "regret.csv")
     note = (out / _NOTE).read_text(encoding="utf-8").strip() if (out / _NOTE).is_file() else ""
-    write_whole(wanted.out, page(frame, method, chosen is not None, note).encode())
+    write_whole(wanted.out, page(frame, method, chosen is not None, note, oracles).encode())
     print(f"{wanted.out}: {len(frame)} runs")
 
 

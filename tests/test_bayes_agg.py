@@ -68,11 +68,12 @@ def test_with_power_0_all_tasks_count_alike_and_sure_last_layers_give_the_plain_
     """Much data and a wide prior: the posterior of a regression is a point, the least-squares solution."""
     heads = {"a": nn.Linear(6, 1), "b": nn.Linear(6, 1)}
     model, generator = model_of(heads=heads), torch.Generator().manual_seed(0)
-    truth = {task: torch.randn(1, 7, generator=generator) for task in heads}
+    truth = {task: torch.randn(1, 7, generator=generator).to(DEVICE) for task in heads}
     bayes = excessmtl.BayesAgg(model["heads"], "regression", prior_variance=1e6, power=0.0, warmup_epochs=0)
-    z = model["trunk"](torch.randn(4000, 4, generator=generator)).detach().requires_grad_()
-    rows = torch.cat((z.detach(), torch.ones(4000, 1)), 1)
-    targets = {task: rows @ truth[task].T + torch.randn(4000, 1, generator=generator) for task in heads}
+    z = model["trunk"](torch.randn(4000, 4, generator=generator).to(DEVICE)).detach().requires_grad_()
+    rows = torch.cat((z.detach(), torch.ones(4000, 1, device=DEVICE)), 1)
+    noise = {task: torch.randn(4000, 1, generator=generator).to(DEVICE) for task in heads}
+    targets = {task: rows @ truth[task].T + noise[task] for task in heads}
     step = bayes.backward(z, targets)
     assert step.weights.tolist() == pytest.approx([1, 1])
     solutions = {task: torch.linalg.lstsq(rows, targets[task]).solution for task in heads}
@@ -86,7 +87,7 @@ def test_weights_are_shared_out_per_sample_and_heads_get_their_own_gradients(sca
     bayes = trained(excessmtl.BayesAgg(model["heads"], KINDS, scale=scale, power=1.0), model)
     x, targets = batch_of()
     step = bayes.backward(model["trunk"](x), targets)
-    assert step.weights.sum() == pytest.approx(3 if scale == "sum" else 1, rel=1e-5)
+    assert float(step.weights.sum()) == pytest.approx(3 if scale == "sum" else 1, rel=1e-5)
     assert step.weights.max() > 1.2 * step.weights.min()
     sum_of_losses(twin, x, targets).backward()
     torch.testing.assert_close(gradients(model["heads"]), gradients(twin["heads"]))
@@ -108,7 +109,7 @@ def test_the_trunk_gets_the_precision_weighted_gradients():
     means, precisions = [], []
     for task in heads:
         everything = [(model["trunk"](x).detach(), targets[task]) for x, targets in batches]
-        rows = torch.cat([torch.cat((one, torch.ones(10, 1)), 1) for one, _ in everything])
+        rows = torch.cat([torch.cat((one, torch.ones_like(one[:, :1])), 1) for one, _ in everything])
         labels = torch.cat([y for _, y in everything])
         found = last_layer.posterior(last_layer.evidence("regression", rows, None, labels), 0.1)
         moments = last_layer.exact_moments(found, rows[20:], labels[20:], 6)
@@ -120,9 +121,9 @@ def test_the_trunk_gets_the_precision_weighted_gradients():
 
 def test_a_noisy_regression_gets_less_weight():
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(512, 4, generator=generator)
+    x = torch.randn(512, 4, generator=generator).to(DEVICE)
     y = torch.sin(x[:, 0]) + x[:, 1] * x[:, 2] / 2
-    targets = {"clean": y, "noisy": y + 2 * torch.randn(512, generator=generator)}
+    targets = {"clean": y, "noisy": y + 2 * torch.randn(512, generator=generator).to(DEVICE)}
     model = model_of(heads={"clean": nn.Linear(6, 1), "noisy": nn.Linear(6, 1)})
     bayes = excessmtl.BayesAgg(model["heads"], "regression")
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -142,7 +143,7 @@ def test_samples_without_a_label_count_for_the_tasks_that_have_one(warmup):
     model = model_of()
     x, targets = batch_of()
     targets["price"][:4, 0] = torch.nan
-    targets["class"][[5, 6]] = torch.tensor([-1, -100])
+    targets["class"][5], targets["class"][6] = -1, -100
     targets["churn"][3:7] = torch.nan
     bayes = excessmtl.BayesAgg(model["heads"], KINDS, warmup_epochs=warmup, power=0.0)
     step = bayes.backward(model["trunk"](x), targets)

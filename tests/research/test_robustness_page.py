@@ -48,6 +48,21 @@ def test_the_numbers_lie_beside_the_page(written):
     assert (data / "chosen.csv").exists()
 
 
+def test_oracles_stand_beside_the_method_and_are_no_rivals(written, tmp_path):
+    for label, scores in (("noisy tasks left out", (0.95, 0.1)), ("a network per task", (0.8, 0.7))):
+        summary = run(label, 0.4, 0, dict(zip(("clean", "noisy"), scores, strict=True)), benchmark="digits")
+        (tmp_path / "runs" / label).mkdir(parents=True)
+        (tmp_path / "runs" / label / "summary.json").write_text(json.dumps(summary))
+    page = tmp_path / "docs" / "robustness.md"
+    main([str(written / "data" / "robustness"), "-o", str(page), "--oracles", str(tmp_path / "runs")])
+    rows = [line.split(" | ")[1:] for line in page.read_text().splitlines() if line.startswith("| digits | 0.4 | ")]
+    oracles = [row for row in rows if row[1] in ("clean tasks", "noisy tasks")]
+    # uniform, excess, a network per task, noisy tasks left out, excess with clean labels
+    assert oracles[0] == ["0.4", "clean tasks", "81.05", "86.05", "80", "95", "90.05 |"]
+    assert oracles[1] == ["0.4", "noisy tasks", "50", "40", "70", "", "60 |"]
+    assert "in 0 of 4 comparisons" in page.read_text()
+
+
 def test_a_folder_without_runs_is_one_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(tmp_path), "-o", str(tmp_path / "page.md")])

@@ -25,3 +25,15 @@ def test_a_line_for_everything_that_happens():
         "2/3  school, [red] one, noise 0, seed 1: FAILED: no [room]  (about 20 s left)",
         "3/3  school, [red] one, noise 0, seed 2: a 0.5000",
     ]
+
+
+def test_the_second_part_of_a_study_that_tunes_counts_from_one():
+    runs = [RunConfig("school", "uniform", seed=seed) for seed in range(2)]
+    file = io.StringIO()
+    with SweepProgress(Console(file=file, width=60)) as progress:
+        for _ in range(2):
+            progress.on_start(runs, 0, 1)
+            for run in runs:
+                progress.on_finished(run, {"scores": {"a": 0.5}}, 1)
+    counts = [line.split()[0] for line in file.getvalue().splitlines() if "/" in line]
+    assert counts == ["1/2", "2/2", "1/2", "2/2"]

@@ -124,6 +124,6 @@ def _names(setting: Setting) -> list[str]:
     noisy = f"noise in {', '.join(setting.noisy_tasks) or 'no task'}"
     kind, optimiser = f"{setting.noise_kind} noise", setting.optimiser
     parts = [setting.source, f"{setting.epochs} epochs", noisy, kind, optimiser]
-    short = [[setting.source], [kind], [noisy], [optimiser], [kind, noisy]]
+    short = [[setting.source], [kind], [noisy], [optimiser], [kind, noisy], [kind, noisy, optimiser]]
     longer = [parts[:count] for count in range(2, len(parts) + 1)]
     return [setting.benchmark, *(f"{setting.benchmark} ({'; '.join(own)})" for own in [*short, *longer])]

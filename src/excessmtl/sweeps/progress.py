@@ -39,14 +39,14 @@ class SweepProgress(SweepWatcher):
         self.bar.stop()
 
     def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
-        """How much there is to do."""
-        self.pace, self.total = Pace(todo, jobs), len(todo)
+        """How much there is to do. A study that tunes starts twice."""
+        self.pace, self.total, self.ended = Pace(todo, jobs), len(todo), 0
         if todo:
             known = f", {before} are finished already" if before else ""
             self._print(f"{len(todo)} runs to do{known}; {min(jobs, len(todo))} at a time")
         else:
             self._print(f"nothing to do, all {before} runs are finished")
-        self.bar.update(self.task, total=len(todo), description="")
+        self.bar.update(self.task, total=len(todo), completed=0, description="")
 
     def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
         """Scores of the run."""
