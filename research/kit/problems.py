@@ -1,4 +1,4 @@
-"""The problems that the default was chosen on. None of them is in studies/robust.yaml."""
+"""The problems that the default was chosen on. None of them is in studies/robustness."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

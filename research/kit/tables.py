@@ -60,7 +60,8 @@ def summary(frame: pd.DataFrame, names: Sequence[str] = ()) -> Table:
         raise ValueError(f"no configuration {unknown[0]!r} among the results; name one of them")
     noisy = found[found["level"] > 0]
     groups = (found[found["classes"]], found[~found["classes"]], found[found["level"] == 0], noisy)
-    means = [group.groupby("config")[list(SCORES)].mean() for group in groups]
+    every = sorted(set(found["config"]))  # a round may have no regressions
+    means = [group.groupby("config")[list(SCORES)].mean().reindex(every) for group in groups]
     behind = (found[["clean", "overall"]] < -1).groupby(found["config"]).sum()
     order = (means[-1]["clean"] + means[-1]["overall"]).sort_values(ascending=False, kind="stable").index
     rows = [
@@ -84,6 +85,8 @@ def filled(page: str, results: Path) -> str:
 
 
 def _joined(values: pd.Series) -> str:
+    if values.isna().all():
+        return ""
     return " / ".join(f"{value:.1f}".replace("-0.0", "0.0") for value in values)
 
 
