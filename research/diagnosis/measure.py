@@ -60,6 +60,7 @@ def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[st
         "precision": np.nan,
         "own_probability": np.nan,
         "own_margin": np.nan,
+        "own_adjusted": np.nan,
     }
     if task.noisy and cell.kind == "symmetric" and most is None:
         row["twice"] = _labelled_twice(task)
@@ -72,13 +73,7 @@ def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[st
             every = report.suspects(task.task, None)
             ranking[[one.sample for one in every]] = np.arange(len(every), 0, -1)
             row["precision"] = average_precision(ranking, wrong)
-            # The scores that cleanlab ranks by: the label's probability, and its distance to the best other one.
-            shares = np.exp(logits - logits.max(1, keepdims=True))
-            shares /= shares.sum(1, keepdims=True)
-            own = shares[np.arange(len(labels)), labels]
-            others = np.where(np.arange(shares.shape[1]) == labels[:, None], -1, shares).max(1)
-            row["own_probability"] = average_precision(-own, wrong)
-            row["own_margin"] = average_precision(others - own, wrong)
+            row |= {name: average_precision(-scores, wrong) for name, scores in cleanlab_scores(logits, labels).items()}
     return row
 
 
@@ -109,6 +104,27 @@ def confident_quarter(logits: Array, labels: NDArray[np.int64]) -> float:
     chance: float = 1 / logits.shape[1]
     agree = float((logits.argmax(1) == labels)[chosen].mean())
     return 1 - (agree - chance) / float(1 - chance)
+
+
+def cleanlab_scores(logits: Array, labels: NDArray[np.int64]) -> dict[str, Array]:
+    """What cleanlab 2.9 ranks by, low for a wrong label: the label's probability, its margin, and the adjusted margin.
+
+    The margin is the distance to the best other class. Adjusted: from the probabilities less the mean that each class
+    has where it is the label (`adjust_pred_probs=True`).
+    """
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    usual = np.array(
+        [shares[labels == one, one].mean() if (labels == one).any() else 1 for one in range(shares.shape[1])]
+    )
+    adjusted = shares - usual + usual.max()
+    adjusted /= adjusted.sum(1, keepdims=True)
+    rows, is_label = np.arange(len(labels)), np.arange(shares.shape[1]) == labels[:, None]
+    return {
+        "own_probability": shares[rows, labels],
+        "own_margin": shares[rows, labels] - np.where(is_label, -1, shares).max(1),
+        "own_adjusted": adjusted[rows, labels] - np.where(is_label, -1, adjusted).max(1),
+    }
 
 
 def average_precision(scores: Array, wrong: Array) -> float:

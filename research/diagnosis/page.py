@@ -79,7 +79,7 @@ above chance, of the most confident quarter. Tasks without an estimate are not i
 
 {by_samples(sizes)}
 
-**Which labels.** Average precision of the ranking of wrong labels, beside the two scores that cleanlab ranks by, on the
+**Which labels.** Average precision of the ranking of wrong labels, beside the scores that cleanlab ranks by, on the
 same predictions.
 
 {ranking(frame, titles)}
@@ -135,12 +135,12 @@ def clean_tasks(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
 def ranking(frame: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """Average precision of the suspects."""
     lines = [
-        "| | noise | `report.suspects` | label's probability | label's margin |",
-        "|---|---|---:|---:|---:|",
+        "| | noise | `report.suspects` | label's probability | label's margin | adjusted margin |",
+        "|---|---|---:|---:|---:|---:|",
     ]
     known = frame.dropna(subset=["precision"])
     for (world, kind), own in known.groupby(["world", "kind"], sort=False):
-        values = own[["precision", "own_probability", "own_margin"]].mean()
+        values = own[["precision", "own_probability", "own_margin", "own_adjusted"]].mean()
         lines.append(f"| {titles[str(world)]} | {kind} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     return "\n".join(lines)
 

@@ -66,7 +66,11 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
     level = kind.noise_level(task) if pairs is None else second_labels_level(pairs)
     if pairs is None and skill.is_nothing and kind is classes:  # random labels, as far as can be seen
         level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
-    verdict, reason = verdict_of(Evidence(task.samples, level, skill, others_learned, pairs.samples if pairs else 0))
+    learnable = 1 / (1 + level.rate) if kind is residuals else 1 - level.rate
+    seen = Evidence(task.samples, level, skill, others_learned, learnable, pairs.samples if pairs else 0)
+    verdict, reason = verdict_of(seen)
+    if seen.hard_or_noisy:
+        level = replace(level, low=0.0)
     known = verdict not in ("not learned yet", "too little evidence")
     loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
     floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))

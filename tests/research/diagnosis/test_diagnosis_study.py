@@ -58,7 +58,12 @@ def test_the_page_says_what_the_file_has():
 
 
 def test_missed_goals_come_first():
-    columns = {"precision": [0.5, None], "own_probability": [0.6, None], "own_margin": [0.4, None]}
+    columns = {
+        "precision": [0.5, None],
+        "own_probability": [0.6, None],
+        "own_margin": [0.4, None],
+        "own_adjusted": [0.3, None],
+    }
     frame = pd.DataFrame(
         {"world": "w", "kind": "pair", "truth": [0.2, 0.0], "estimate": [0.2, 0.0], "low": 0.0, "high": 0.3, **columns}
     ).assign(verdict=["noisy", "clean"])
