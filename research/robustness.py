@@ -33,7 +33,8 @@ from excessmtl.files import atomic_write, write_whole
 from research.oracle_table import oracle_table
 from research.rank_picture import draw_ranks
 
-_COMMAND = "excessmtl sweep studies/robustness/STUDY.yaml    # each of them\npython -m research.robustness RUNS_DIR... [--oracles RUNS_DIR...]"
+_COMMAND = """excessmtl sweep studies/robustness/STUDY.yaml    # each of them
+python -m research.robustness RUNS_DIR... [--oracles RUNS_DIR...]"""
 _TITLES = {
     "clean": "clean tasks",
     "noisy": "noisy tasks",
