@@ -15,7 +15,7 @@ ENOUGH_SAMPLES = 400
 NOISY = 0.08
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
-"""At least so high is the cautious lower end of a suspect task, or else its noise rate is over twice that."""
+"""At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
 WIDE = 0.5
 """An interval so wide says nothing."""
 LEARNED = 0.2
@@ -77,7 +77,7 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
             "suspect",
             f"this task is hard, or its noise rate is about {level.rate:.2f}: less than half of it has been learned",
         )
-    if level.least >= SUSPECT or level.rate >= 2 * SUSPECT:
+    if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
     return "clean", f"where predictions are sure the labels agree: the noise rate is {rates}"
 
