@@ -15,7 +15,8 @@ _LEFT_OUT = "noisy tasks left out"
 def oracle_table(frame: pd.DataFrame, oracles: pd.DataFrame, method: str) -> str:
     """As Markdown: a row per setting, level and group of tasks; mean scores over the seeds, after the last epoch."""
     both = scores_by_run(pd.concat([frame, oracles], ignore_index=True))
-    means = both[both["epoch"] == LAST].groupby(["setting", "noise", "label"])[list(_TITLES)].mean()
+    groups = both[both["epoch"] == LAST].groupby(["setting", "noise", "label"])[list(_TITLES)]
+    means = groups.agg(lambda values: values.mean(skipna=False))  # a run that has diverged is not left out
     means.loc[means.index.get_level_values("label") == _LEFT_OUT, "noisy"] = math.nan
     labels = sorted(set(oracles["label"]))
     places = dict.fromkeys((setting, noise) for setting, noise, label in means.index if label in labels)

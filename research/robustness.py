@@ -35,6 +35,11 @@ from research.rank_picture import draw_ranks
 
 _COMMAND = """excessmtl sweep studies/robustness/STUDY.yaml    # each of them
 python -m research.robustness RUNS_DIR... [--oracles RUNS_DIR...]"""
+_ORACLES = (
+    "Networks that know what nobody knows: which tasks are noisy (these are left out, or get a small weight), or the "
+    "clean labels. And a network for every task. Mean scores over the seeds after the last epoch; accuracies in "
+    "percent, errors with a minus. [oracles.csv.gz](data/robustness/oracles.csv.gz) has the runs."
+)
 _TITLES = {
     "clean": "clean tasks",
     "noisy": "noisy tasks",
@@ -69,10 +74,10 @@ def page(
     for epoch in EPOCHS:
         parts += _ranks(scores, epoch)
     if oracles is not None and method is not None:
-        parts += ["## What could be reached", oracle_table(frame, oracles, method)]
+        parts += ["## What could be reached", _ORACLES, oracle_table(frame, oracles, method)]
     parts += ["## Area under the noise curve", *_areas(scores)]
     parts += ["## Every score", _every_score(scores)]
-    how = " Learning rate and weight decay were chosen for each method: [chosen.csv](data/robustness/chosen.csv)."
+    how = " What was tuned for each method is in [chosen.csv](data/robustness/chosen.csv)."
     parts += [
         "## How it was made",
         f"{len(frame)} runs, seeds: {frame['seed'].nunique()}; test scores on clean labels.{how if tuned else ''} "

@@ -289,3 +289,34 @@ def test_bad_steps():
         with pytest.raises(ValueError, match=message):
             bayes.backward(wrong, labels)
     assert bayes.steps == 0
+
+
+def test_gradients_that_are_switched_off_do_not_starve_the_heads():
+    model, twin = model_of(), model_of()
+    x, targets = batch_of()
+    z = model["trunk"](x)
+    with torch.no_grad():
+        excessmtl.BayesAgg(model["heads"], KINDS).backward(z, targets)
+    sum_of_losses(twin, x, targets).backward()
+    torch.testing.assert_close(gradients(model), gradients(twin))
+
+
+def test_a_scaler_scales_gradients_and_nothing_else():
+    model, twin = model_of(), model_of()
+    x, targets = batch_of()
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=128.0)
+    plain, scaled = excessmtl.BayesAgg(twin["heads"], KINDS), excessmtl.BayesAgg(model["heads"], KINDS)
+    plain.backward(twin["trunk"](x), targets)
+    step = scaled.backward(model["trunk"](x), targets, scaler=scaler)
+    torch.testing.assert_close(gradients(model), [128 * gradient for gradient in gradients(twin)])
+    torch.testing.assert_close(step.losses.sum(), sum_of_losses(twin, x, targets).detach())
+    assert all(torch.equal(buffer, plain.get_buffer(name)) for name, buffer in scaled.named_buffers())
+
+
+def test_a_state_inside_that_of_a_model_is_checked_too():
+    model = model_of()
+    inside = nn.ModuleDict({"bayes": excessmtl.BayesAgg(model["heads"], KINDS)})
+    other = nn.ModuleDict({"bayes": excessmtl.BayesAgg(model["heads"], {**KINDS, "churn": "regression"})})
+    inside.load_state_dict(inside.state_dict())
+    with pytest.raises(ValueError, match="kinds"):
+        inside.load_state_dict(other.state_dict())

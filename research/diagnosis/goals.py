@@ -58,7 +58,8 @@ def _goals(frame: pd.DataFrame, hard: pd.DataFrame, titles: Mapping[str, str]) -
     for (world, kind), own in frame.dropna(subset=["precision"]).groupby(["world", "kind"], sort=False):
         values = own[["precision", "own_probability", "own_margin", "own_adjusted"]].mean()
         yield Goal(
-            f"wrong labels ranked at least as well as by the best of cleanlab's scores: {titles[str(world)]}, {kind}",
+            "wrong labels ranked at least as well as by the best of three of cleanlab's scores: "
+            f"{titles[str(world)]}, {kind}",
             f"{values['precision']:.3f} against {values.iloc[1:].max():.3f}",
             bool(values["precision"] >= values.iloc[1:].max()),
         )

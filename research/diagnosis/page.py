@@ -56,7 +56,7 @@ def tables(
 benchmark's own noisy tasks.
 Held-out samples are the benchmark's test split ({frame["samples"].min():,} to {frame["samples"].max():,} samples),
 disturbed like the training split. Constants were chosen on {chosen}. SARCOS has the same rows at every seed.
-Not run here: {", ".join(left_out) or "nothing"}.
+{f"Not run here: {', '.join(left_out)}." if left_out else ""}
 
 **Noisy tasks, by data and kind of noise.** Mean absolute error of the noise rate, and that of the baseline: the error,
 above chance, of the most confident quarter. Tasks without an estimate are not in the mean.

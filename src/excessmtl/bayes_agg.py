@@ -110,14 +110,15 @@ class BayesAgg(nn.Module):
         self.register_buffer("weights", torch.full((len(self.tasks),), 1.0 if scale == "sum" else 1 / len(self.tasks)))
         self.to(next(iter(self._heads.values())).weight.device)
 
-    def backward(self, z: Tensor, targets: Mapping[str, Tensor | None]) -> Step:
+    def backward(self, z: Tensor, targets: Mapping[str, Tensor | None], *, scaler: Any = None) -> Step:
         """Add to `.grad` of the heads and of all that z was computed from.
 
         Args:
             z: [samples, features], the input of the heads.
-            targets: Task -> labels. Regression and binary: [samples] or [samples, outputs], NaN where there is no
-                label. Classification: [samples] whole numbers, negative where there is no label. A task that is missing
-                or None has no label in this batch.
+            targets: Task -> labels. Regression and binary: [samples] or [samples, outputs]; a sample with NaN in any of
+                its outputs has no label. Classification: [samples] whole numbers, negative where there is no label. A
+                task that is missing or None has no label in this batch.
+            scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
 
         `step.weights` are the means of the weights over samples and features.
         """
@@ -125,7 +126,7 @@ class BayesAgg(nn.Module):
         if self.weights.device != z.device:
             self.to(z.device)
         x = z.detach().to(torch.promote_types(z.dtype, torch.float32))
-        with autocast_disabled(x):
+        with autocast_disabled(x), torch.enable_grad():  # z has its graph, also where gradients are off by now
             generator = torch.Generator(x.device).manual_seed(self.steps)  # as good after a resume
             seen = {task: self._seen(task, x, *ready[task], generator) for task in sorted(ready)}
             labelled = torch.stack([one.labelled for one in seen.values()])
@@ -133,8 +134,10 @@ class BayesAgg(nn.Module):
             shares = shares if self.scale == "sum" else shares / len(self.tasks)
             counts = labelled.sum(1).clamp(min=1)
             gradients = torch.stack([one.gradient.mean for one in seen.values()])
-            dz = (shares * gradients / counts[:, None, None]).sum(0)
-        losses = [one.loss for one in seen.values() if one.loss.requires_grad]
+            dz = (shares * gradients / counts[:, None, None]).sum(0).detach()
+            losses = [one.loss for one in seen.values() if one.loss.requires_grad]
+            if scaler is not None:
+                dz, losses = scaler.scale(dz), [scaler.scale(loss) for loss in losses]
         torch.autograd.backward([*losses, z], [*(None for _ in losses), dz.to(z.dtype)])
         return self._commit(seen, shares.mean(2).sum(1) / counts, labelled.any(1))
 
@@ -205,18 +208,22 @@ class BayesAgg(nn.Module):
         found = decoded(state)
         self.steps, self.epochs = found["steps"], int(found["epochs"])
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Go on where the state was saved, bit for bit; a state of something else is refused, and nothing changes."""
-        found = decoded(state_dict.get("_extra_state"))
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """A state of something else is refused, and nothing changes."""
+        if not prefix or any(key.startswith(prefix) for key in state_dict):
+            self._check(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _check(self, state_dict: Mapping[str, Any], prefix: str) -> None:
+        found = decoded(state_dict.get(prefix + "_extra_state"))
         for name, mine in (("tasks", list(self.tasks)), ("kinds", list(self.kinds)), ("version", _VERSION)):
             if found.get(name) != mine:
                 raise ValueError(f"state has {name} {found.get(name)!r}, this BayesAgg has {mine!r}; make one like it")
         for name, buffer in self.named_buffers():
-            if getattr(state_dict.get(name), "shape", None) != buffer.shape:
+            if getattr(state_dict.get(prefix + name), "shape", None) != buffer.shape:
                 raise ValueError(
                     f"state does not fit: {name} must have shape {tuple(buffer.shape)}; use the same heads"
                 )
-        return super().load_state_dict(state_dict, strict, assign)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -67,6 +67,16 @@ def test_noisy_takes_half_of_what_can_be_learned(skill, verdict):
     assert seen.hard_or_noisy == (verdict == "suspect")
 
 
+@pytest.mark.parametrize(
+    ("rate", "samples", "width", "seed"), [(0.3, 100, 0.3, 3), (0.05, 60, 0.5, 47), (0.1, 60, 0.5, 18)]
+)
+def test_a_rate_that_the_predictions_are_too_good_for_is_no_estimate(rate, samples, width, seed):
+    """Few samples, in which nearly all targets seem to have an error; the fit alone says 0.9."""
+    found = of({"a": numbers(rate, samples, width, seed=seed)})["a"]
+    assert (found.verdict, found.noise_rate) == ("too little evidence", None)
+    assert "too good for it" in found.reason
+
+
 def test_the_interval_of_a_task_that_is_hard_or_noisy_starts_at_0():
     rng = np.random.default_rng(3)
     truth, sure = rng.integers(7, size=800), rng.random(800)

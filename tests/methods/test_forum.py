@@ -119,7 +119,7 @@ def test_a_training_loss_may_come_and_go_and_a_validation_loss_is_named_by_an_op
     balancer.remove_task("b")
     assert balancer.tasks == ("a", "a_val", "c")
     assert balancer.state["simplex"].tolist() == [0, 1, 0]
-    with pytest.raises(ValueError, match="validation must name some"):
+    with pytest.raises(ValueError, match="validation must be a list of some"):
         balancer.remove_task("a_val")
 
 

@@ -69,8 +69,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
     learnable = 1 / (1 + level.rate) if kind is residuals else 1 - level.rate
     seen = Evidence(task.samples, level, skill, others_learned, learnable, pairs.samples if pairs else 0)
     verdict, reason = verdict_of(seen)
-    if seen.hard_or_noisy:
-        level = replace(level, low=0.0)
+    level = replace(level, low=seen.low)
     known = verdict not in ("not learned yet", "too little evidence")
     loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
     floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))
@@ -78,7 +77,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
         task.task,
         verdict,
         reason,
-        advice_for(verdict, task.kind, task.samples, wrong),
+        advice_for(verdict, task.kind, task.samples, wrong, seen.pairs),
         noise_rate=level.rate if known else None,
         noise_rate_interval=(level.low, level.high),
         wrong_labels=wrong if known else None,

@@ -38,14 +38,24 @@ class Evidence:
 
     @property
     def hard_or_noisy(self) -> bool:
-        """Whether less than half of what can be learned has been: then a hard task looks like a noisy one."""
+        """Whether too little of what can be learned has been: then a hard task looks like a noisy one."""
         return not self.pairs and self.skill.share < max(LEARNED, self.learnable / 2)
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return 0.0 if self.hard_or_noisy else self.level.low
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the predictions are far better than this much noise allows."""
+        return self.level.least >= SUSPECT and 1 - self.skill.share < (1 - self.learnable) / 2
 
 
 def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
     """The verdict and its reason."""
     level, skill = seen.level, seen.skill
-    span = f"{level.low:.2f} to {level.high:.2f}"
+    span = f"{seen.low:.2f} to {level.high:.2f}"
     rates = f"{level.rate:.2f} ({span})"
     if seen.pairs:
         return _by_second_labels(seen, rates)
@@ -60,6 +70,11 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
         return "not learned yet", "the predictions say nothing about the labels of this task, nor of any other one"
     if skill.information < 2 * skill.error:
         return "too little evidence", f"{seen.samples} held-out labels do not show whether anything has been learned"
+    if seen.is_impossible:
+        return (
+            "too little evidence",
+            f"{seen.samples} labels fit a noise rate of {level.rate:.2f}, but the predictions are too good for it",
+        )
     if level.least >= NOISY and not seen.hard_or_noisy:
         return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
     if level.high - level.low >= WIDE:
@@ -72,10 +87,10 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
             "too little evidence",
             f"hard and noisy cannot be told apart here: any noise rate from {span} fits",
         )
-    if level.least >= SUSPECT and seen.hard_or_noisy:
+    if seen.hard_or_noisy and (level.least >= SUSPECT or level.rate >= 2 * SUSPECT):
         return (
             "suspect",
-            f"this task is hard, or its noise rate is about {level.rate:.2f}: less than half of it has been learned",
+            f"this task is hard, or its noise rate is about {level.rate:.2f}: too little has been learned to tell",
         )
     if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
@@ -94,15 +109,14 @@ def _by_second_labels(seen: Evidence, rates: str) -> tuple[Verdict, str]:
     return "clean", f"the two labels agree, {where}"
 
 
-def advice_for(verdict: Verdict, kind: Kind, samples: int, wrong: float | None) -> str:
-    """What to do, in one sentence; only what our own studies have found to help."""
+def advice_for(verdict: Verdict, kind: Kind, samples: int, wrong: float | None, pairs: int = 0) -> str:
+    """What to do, in one sentence; only what our own studies have found to help. `pairs`: labelled twice."""
     if verdict == "clean":
         return "nothing to do"
     if verdict == "suspect":
-        return (
-            "look at the most suspicious labels: report.suspects(task); or have some samples labelled a second time "
-            "and pass second_labels, which tells hard from noisy"
-        )
+        look = "look at the most suspicious labels: report.suspects(task)"
+        twice = "; or have some samples labelled a second time and pass second_labels, which tells hard from noisy"
+        return look if pairs else look + twice
     if verdict == "noisy":
         count = "" if wrong is None else f" (about {round(wrong * samples)} of these {samples} are bad)"
         look = f"look at the most suspicious labels{count} with report.suspects(task), and relabel them"
@@ -110,6 +124,8 @@ def advice_for(verdict: Verdict, kind: Kind, samples: int, wrong: float | None) 
         return f"{look}, or train with excessmtl.losses.RobustCrossEntropy" if kind == "classification" else look
     if verdict == "not learned yet":
         return "train longer, or with a larger learning rate or network, and diagnose again"
+    if pairs:
+        return "have more samples labelled a second time"
     if samples < ENOUGH_SAMPLES:
         return f"hold out more labelled samples ({max(4 * samples, 4 * LEAST_SAMPLES)} or more) and diagnose again"
     return "have some of these samples labelled a second time and pass second_labels, which tells hard from noisy"

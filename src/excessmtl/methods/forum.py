@@ -72,9 +72,9 @@ class FORUM(Rule):
             return self
         wanted = tuple(self.validation)
         unknown = [name for name in wanted if name not in tasks]
-        if unknown or not wanted or len(set(wanted)) == len(tasks):
+        if isinstance(self.validation, str) or unknown or not wanted or len(set(wanted)) == len(tasks):
             raise ValueError(
-                f"validation must name some of the tasks {list(tasks)}, not all, found {self.validation!r}"
+                f"validation must be a list of some of the tasks {list(tasks)}, not all, found {self.validation!r}"
             )
         return replace(self, validation=tuple(int(task in wanted) for task in tasks))
 
