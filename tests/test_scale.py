@@ -13,7 +13,7 @@ from models import METHODS, UNIFORM, Method, batch, losses_of, mlp, rule_of, tra
 
 OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]
 OWN_TOTAL += ["igb", "log_loss", "gls", "stch", "cosmos", "pbi", "fairgrad", "upgrad", "dualproj", "aligned_mtl"]
-OWN_TOTAL += ["config", "gradvac", "pcd", "auto_lambda", "db_mtl", "ldc_mtl"]
+OWN_TOTAL += ["config", "gradvac", "pcd", "auto_lambda", "db_mtl", "ldc_mtl", "forum"]
 """The methods whose total is part of the method, as the guide lists them."""
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
