@@ -1,7 +1,7 @@
 """What a step costs with every method, relative to `uniform`.
 
     PYTHONPATH=src python perf/methods.py    # a few minutes, one thread; writes perf/results/methods_cpu.json
-    PYTHONPATH=src python perf/methods.py --methods forum    # these alone, beside what the file has of the others
+    PYTHONPATH=src python perf/methods.py --methods forum    # only these; the file keeps what it has of the others
     python -m research.choosing              # shows it in docs/choosing.md
 
 One process, one thread, processor time. All methods take turns on the same network, in random order, so whatever else

@@ -67,7 +67,7 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_others(scores: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
-    """These methods beside those measured before, ranked together; a method that is in both is measured anew."""
+    """These methods ranked among those measured before; a method that is in both is measured anew."""
     again = pd.MultiIndex.from_frame(before[["benchmark", "method"]]).isin(
         pd.MultiIndex.from_frame(scores[["benchmark", "method"]])
     )

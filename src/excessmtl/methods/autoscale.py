@@ -9,7 +9,7 @@ metric, the second keeps fixed weights. One of the metrics is the gradient magni
 each pair of tasks
     2 |w_i g_i| |w_j g_j| / (|w_i g_i|^2 + |w_j g_j|^2)
 
-Ours, written from the abstract and summaries, without the paper's equations: that this metric alone counts; that its
+Ours, written from the abstract and summaries, without the paper's equations: that only this metric counts; that its
 maximum, 1 for every pair where w_i is proportional to 1 / |g_i|, is taken at once, for the mean lengths of a window, in
 place of an optimiser on the weights; that the weights of a window are in force in the next; that the second phase takes
 the mean of all of them; and how many windows there are, and how long. Phase 1 should be a small part of training.

@@ -1,4 +1,4 @@
-"""FORUM: the validation losses go down together, while the model stays at a minimum of the weighted training losses.
+"""FORUM: all validation losses go down, while the model stays at a minimum of the weighted training losses.
 
 Ye, Lin, Cao, Zhang & Tsang, "A First-Order Multi-Gradient Algorithm for Multi-Objective Bi-Level Optimization", ECAI
 2024, https://arxiv.org/abs/2401.09257. Upper level: the validation losses F_i. Lower level: f = sum_j s_j l_j of the
@@ -15,7 +15,7 @@ get the multipliers nu s_j, validation losses lambda_i; their total is decided b
 `"mean"` leave it as it is.
 
 The equations are those of the authors' program, with four differences. f(omega~) is taken to first order, l_j(omega) -
-l_j(omega~) = eta grad l_j . grad f with eta the length of all inner steps together; the authors take five steps of 0.1
+l_j(omega~) = eta grad l_j . grad f with eta the sum of the inner step sizes; the authors take five steps of 0.1
 and compute the losses again. The gradients of F_i are not brought to length one. t counts steps, not epochs. And the
 last term of what lambda minimises is twice theirs, or nu would not be its minimiser. alpha moves by Adam, as theirs.
 """
@@ -42,7 +42,7 @@ _STATIONARY = 1e-6
 @method("forum")
 @dataclass(frozen=True)
 class FORUM(Rule):
-    """Validation losses go down together, at a minimum of the weighted training losses."""
+    """All validation losses go down, at a minimum of the weighted training losses."""
 
     probe: ClassVar[Probe] = Probe.SHARED
     simplex: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class FORUM(Rule):
     rho: float = 0.1
     """How fast q goes down, at least."""
     inner_step: float = 0.5
-    """eta, the length of the inner steps together."""
+    """eta, the sum of the inner step sizes."""
     step_size: float = 1e-3
     """Of Adam on alpha."""
     power: float = 0.75
@@ -144,6 +144,6 @@ class FORUM(Rule):
 
         prices = torch.where(active, shortest / lengths, 0)
         found = prices * minimize(derivatives, prices, active)
-        # A zero gradient: no direction lowers all validation losses, and the lower level moves alone.
+        # A zero gradient: no direction lowers all validation losses, and only the lower level moves.
         found = torch.where((upper & ~active).any(), (upper & ~active).to(found), found)
         return found / found.sum().clamp(min=torch.finfo(torch.float32).tiny)

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, mse_loss
 
+from excessmtl.bayes_agg import inputs, last_layer
+from excessmtl.bayes_agg.last_layer import Evidence, Kind, Moments
 from excessmtl.engine.tensors import autocast_disabled
-from excessmtl.estimation import last_layer
-from excessmtl.estimation import last_layer_inputs as inputs
-from excessmtl.estimation.last_layer import Evidence, Kind, Moments
 from excessmtl.host_state import decoded, encoded
 from excessmtl.losses.missing_labels import masked_mean
 from excessmtl.step import Step
@@ -63,8 +62,8 @@ class BayesAgg(nn.Module):
         warmup_epochs: After how many epochs the posteriors count.
         scale: What the weights of a sample sum to: the number of its tasks ("sum"), or 1 ("mean").
 
-    The memory and the time of a "classification" grow with the square and the cube of classes times features. Processes
-    that train together do not pool what they know.
+    The memory and the time of a "classification" grow with the square and the cube of classes times features. Under
+    DDP every process keeps statistics of its own samples.
 
     Example:
         >>> bayes = BayesAgg(model.heads, {"price": "regression", "churn": "binary"})

@@ -1,12 +1,12 @@
 """A Bayesian last layer: the Gaussian posterior of its weights, and what that says of the gradient of a sample.
 
 Achituve et al., "Bayesian Uncertainty for Gradient Aggregation in Multi-Task Learning", ICML 2024,
-https://arxiv.org/abs/2402.04005. A linear layer w sees x = (h, 1), or h alone where it has no bias. What data say of w
+https://arxiv.org/abs/2402.04005. A linear layer w sees x = (h, 1), or x = h where it has no bias. What data say of w
 is kept as a precision P (a matrix) and P times the mean, which are sums over samples:
     regression       P = sum x x',            P mean = sum y x                 (exact; noise of variance 1)
     classification   P = sum H(x) (x) x x',   P mean = P w - a                 (second order around the present w)
 with a the gradient of the summed loss and H the second derivative by the logits. Outputs of a regression have one P in
-common, binary outputs have one each, and the classes of a classification have one together: [classes * inputs] squared.
+common, binary outputs have one each, and the classes of a classification share one: [classes * inputs] squared.
 """
 
 from typing import Literal, NamedTuple

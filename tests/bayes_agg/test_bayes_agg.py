@@ -95,7 +95,7 @@ def test_weights_are_shared_out_per_sample_and_heads_get_their_own_gradients(sca
 
 def test_the_trunk_gets_the_precision_weighted_gradients():
     """By hand, from the posterior of one epoch and the batch."""
-    from excessmtl.estimation import last_layer
+    from excessmtl.bayes_agg import last_layer
 
     heads = {"a": nn.Linear(6, 1), "b": nn.Linear(6, 1)}
     model = model_of(heads=heads)
@@ -240,7 +240,7 @@ def test_it_moves_and_is_never_rounded_and_leaves_the_heads_to_the_model():
 
 
 def test_a_forgotten_end_epoch_is_noticed(monkeypatch):
-    monkeypatch.setattr("excessmtl.bayes_agg._MANY_STEPS", 2)
+    monkeypatch.setattr("excessmtl.bayes_agg.bayes_agg._MANY_STEPS", 2)
     model = model_of()
     bayes = excessmtl.BayesAgg(model["heads"], KINDS)
     x, targets = batch_of()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excessmtl.estimation.last_layer import KINDS, Kind
+from excessmtl.bayes_agg.last_layer import KINDS, Kind
 
 
 def kinds_of(heads: Mapping[str, Any], kinds: Any) -> tuple[Kind, ...]:
