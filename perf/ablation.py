@@ -17,7 +17,6 @@ from excessmtl.bench.machine import machine
 from excessmtl.bench.measure import _ratios
 from excessmtl.bench.networks import NETWORKS, USUAL, Problem
 from excessmtl.cuda_graphs.engine import GraphedEngine
-from excessmtl.fast import kernels
 from excessmtl.fast.engine import WAYS, FastEngine
 from excessmtl.files import atomic_write
 
@@ -34,7 +33,6 @@ def without(*ways: str) -> Callable[[], GraphedEngine]:
 EXCESS: Mapping[str, Mapping[str, Any]] = {
     "all ways": {},
     "without linear heads": {"engine": without("linear heads")},
-    "without large maps": {"engine": without("large maps")},
     "without selection": {"engine": without("selection")},
     "without separate heads": {"engine": without("separate heads")},
     "without CUDA graphs": {"record": False},
@@ -43,7 +41,6 @@ EXCESS: Mapping[str, Mapping[str, Any]] = {
 PAPER: Mapping[str, Mapping[str, Any]] = {
     "all ways": {"estimator": "paper"},
     "one task at a time": {"estimator": "paper", "tasks_at_once": 1},
-    "without streaming": {"estimator": "paper", "streaming": False},
     "reference": {"estimator": "paper", "engine": lambda: "reference"},
 }
 UNIFORM: Mapping[str, Mapping[str, Any]] = {
@@ -67,19 +64,6 @@ def step_of(problem: Problem, method: str, options: Mapping[str, Any], as_list: 
     return step
 
 
-def without_triton(step: Step) -> Step:
-    """The same step while the kernels are not used."""
-
-    def plain() -> None:
-        kept, kernels._DTYPES = kernels._DTYPES, ()
-        try:
-            step()
-        finally:
-            kernels._DTYPES = kept
-
-    return plain
-
-
 def measured(device: torch.device, seconds: float) -> list[dict[str, Any]]:
     """One row per network, method and way: the ratio to all ways, with quartiles, and peak memory."""
     clock, rows = Clock(device), []
@@ -91,8 +75,6 @@ def measured(device: torch.device, seconds: float) -> list[dict[str, Any]]:
         ):
             network, rule = NETWORKS[name], method.partition(",")[0]
             steps = {way: step_of(network.problem(device), rule, options, as_list) for way, options in variants.items()}
-            if variants is EXCESS and device.type == "cuda":
-                steps["without Triton"] = without_triton(step_of(network.problem(device), rule, {}))
             times = clock.side_by_side(steps, seconds)
             for way in steps:
                 ratio, peak = _ratios(times[way], times["all ways"]), clock.peak_memory(steps[way])

@@ -1,4 +1,4 @@
-"""What the exact mode loses with accumulators that take less memory: `accumulators="bf16"`, `"factored"`.
+"""What the exact mode loses with accumulators that take less memory: `accumulators="bf16"`.
 
 One network is trained by Algorithm 1 in fp32. At every step the other forms see the same gradients, so that whatever
 differs is theirs alone. bf16 with ordinary rounding is there to show why ours is not that.
@@ -59,7 +59,6 @@ FORMS: Mapping[str, Callable[[], PaperExcess]] = {
     "fp32": PaperExcess,
     "bf16": lambda: PaperExcess(accumulators="bf16"),
     "bf16, ordinary rounding": PaperNearest,
-    "factored": lambda: PaperExcess(accumulators="factored"),
 }
 
 

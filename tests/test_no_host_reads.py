@@ -28,9 +28,7 @@ EXACT = [
     for options in (
         {"tasks_at_once": 2},
         {"accumulators": "bf16"},
-        {"accumulators": "factored"},
-        {"streaming": True},
-        {"streaming": True, "tasks_at_once": 3, "accumulators": "bf16"},
+        {"tasks_at_once": 3, "accumulators": "bf16"},
     )
 ]
 

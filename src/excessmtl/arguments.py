@@ -129,7 +129,7 @@ def validation_losses(losses: Any, tasks: Sequence[str]) -> list[Tensor | None]:
     return ordered
 
 
-def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any, streaming: Any) -> None:
+def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any) -> None:
     """A ValueError for options that a balancer cannot have, or that its rule does not use."""
     if heads not in (None, "weighted", "unweighted"):
         raise ValueError(f"heads must be 'weighted' or 'unweighted', found {heads!r}")
@@ -141,8 +141,6 @@ def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any, st
         raise ValueError(f"scale must be 'sum', 'mean' or a positive number, found {scale!r}")
     if layer is not None and rule.probe is not Probe.LAYER:
         raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
-    if streaming and not rule.streams:
-        raise ValueError(f"streaming is not used by {rule.name!r} as it is set up here; leave it out")
 
 
 def floors(rule: Rule, protect: Any, tasks: Sequence[str]) -> tuple[dict[str, float], tuple[float, ...] | None]:

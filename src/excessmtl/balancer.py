@@ -31,7 +31,6 @@ from excessmtl.memory import Memory
 from excessmtl.methods.base import Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
-from excessmtl.stream_to_rule import Streaming
 from excessmtl.task_changes import load_matching, take_tasks
 
 if TYPE_CHECKING:
@@ -67,11 +66,6 @@ class Balancer(nn.Module):
         tasks_at_once: For methods that look at all shared parameters: how many tasks go through the trunk in one
             backward pass, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where
             the trunk is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
-        streaming: For the paper's estimate on all shared parameters: drop the gradients of a task as soon as its excess
-            risk is known, and pass the trunk once more for the weighted sum. As many gradients are alive as tasks go
-            through the trunk at once, not one per task. Default: for 16 tasks or more whose gradients would take over
-            64 MB, where nothing needs them (a scaler, micro-batches, several processes). A step that fails in the
-            middle of it leaves some tasks a step ahead, and the next one warns.
         record: On a CUDA device, where the tasks meet at one tensor of moderate size: the work between the two backward
             passes is recorded as a CUDA graph and launched as a whole, after three steps with a kind of batch. Turn it
             off to debug a rule.
@@ -92,11 +86,10 @@ class Balancer(nn.Module):
         pool: bool = True,
         engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
-        streaming: bool | None = None,
         record: bool = True,
     ) -> None:
         super().__init__()
-        arguments.check_options(rule, heads, every, scale, layer, streaming)
+        arguments.check_options(rule, heads, every, scale, layer)
         names = arguments.task_names(tasks)
         self._given, self.rule, self.tasks = rule, rule.bind(names), names
         self.heads: Heads = heads or rule.heads
@@ -105,7 +98,7 @@ class Balancer(nn.Module):
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
         """What `factor` was computed from last, and what it was."""
         self.protect, self._floors = arguments.floors(rule, protect, names)
-        self.engine = make_engine(engine, rule.probe, tasks_at_once, streaming, record)
+        self.engine = make_engine(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
@@ -113,7 +106,6 @@ class Balancer(nn.Module):
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
-        self._streaming = Streaming(streaming)
         self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
         self.memory = Memory(self.rule, names, self._shapes, self._options())
         self.to(self._shared.device)
@@ -233,21 +225,12 @@ class Balancer(nn.Module):
         given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
         distributed = dist.is_available() and dist.is_initialized()
         reduction = self._reduction if distributed else no_reduction
-        call = Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
-        if self.rule.streams and self._streaming.wanted is not False:
-            self._streaming.allow(call, self.rule, self.state, self._offsets, bool(self._pending))
-        return call
+        return Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
 
     def _plan(self, call: Call, stacklevel: int) -> Plan:
-        checked = len(self._checks.checked) == len(self.tasks) and not call.distributed
-        if not checked or call.probe in (Probe.SHARED, Probe.LAYER):
-            self._checks.before(call, self.rule.name)
+        self._checks.before(call, self.rule.name)
         plan = self.engine.plan(call)
-        if not (checked and plan.known):
-            self._checks.after(plan, stacklevel)
-        elif call.per_sample:
-            for one in plan.representations:
-                one.check_unchanged()
+        self._checks.after(plan, stacklevel)
         return plan
 
     def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
@@ -282,7 +265,6 @@ class Balancer(nn.Module):
             memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
         if call.accumulate or self.accumulating:
             self._losses_so_far = outcome.step.losses if call.accumulate else None
-        self._streaming.interrupted = False
         return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:
@@ -482,7 +464,6 @@ class Balancer(nn.Module):
         if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
             self.memory.check(found)
         self.discard()
-        self._streaming.interrupted = False
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 

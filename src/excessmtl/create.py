@@ -44,7 +44,6 @@ class ExcessMTL(Balancer):
         pool: bool = True,
         engine: EngineName | Engine = "fast",
         tasks_at_once: int | None = None,
-        streaming: bool | None = None,
         record: bool = True,
         **options: Any,
     ) -> None:
@@ -61,7 +60,6 @@ class ExcessMTL(Balancer):
             pool=pool,
             engine=engine,
             tasks_at_once=tasks_at_once,
-            streaming=streaming,
             record=record,
         )
 
@@ -89,7 +87,6 @@ def create(
         pool: Whether several processes that train together decide together (the default).
         engine: "fast", or "reference": the same numbers from code written to be read.
         tasks_at_once: For methods that look at all shared parameters: how many tasks share a backward pass.
-        streaming: For `estimator="paper"`: drop each task's gradient as soon as it has served.
         record: Whether the balancer's own arithmetic is recorded as a CUDA graph on a GPU (the default).
         options: Those of the method, by name; for "excess", `estimator="robust"` or `"paper"` and the estimator's own.
 

@@ -10,9 +10,7 @@ from excessmtl.fast.engine import FastEngine
 EngineName = Literal["fast", "reference"]
 
 
-def make_engine(
-    engine: EngineName | Engine, probe: Probe, tasks_at_once: Any, streaming: bool | None, record: bool
-) -> Engine:
+def make_engine(engine: EngineName | Engine, probe: Probe, tasks_at_once: Any, record: bool) -> Engine:
     """The engine of this name with these options, or the engine itself where one was given."""
     if tasks_at_once is not None and probe is not Probe.SHARED:
         raise ValueError("tasks_at_once is not used by this method as it is set up here; leave it out")
@@ -23,8 +21,6 @@ def make_engine(
             raise ValueError(f"engine must be 'fast', 'reference' or an engine, found {engine!r}")
         if tasks_at_once is not None:
             raise ValueError("tasks_at_once has no effect on an engine that was made already; pass it to the engine")
-        if streaming and isinstance(engine, ReferenceEngine):
-            raise ValueError("streaming is an option of engine='fast', found a ReferenceEngine; leave it out")
         if not record and isinstance(engine, GraphedEngine):
             raise ValueError("record=False has no effect on a GraphedEngine; pass the FastEngine that it holds")
         return engine
@@ -33,7 +29,6 @@ def make_engine(
         return GraphedEngine(fast) if record else fast
     if engine != "reference":
         raise ValueError(f"engine must be 'fast' or 'reference', found {engine!r}")
-    for option, value in (("tasks_at_once", tasks_at_once), ("streaming", streaming)):
-        if value:
-            raise ValueError(f"{option} is an option of engine='fast', found engine='reference'; leave it out")
+    if tasks_at_once:
+        raise ValueError("tasks_at_once is an option of engine='fast', found engine='reference'; leave it out")
     return ReferenceEngine()

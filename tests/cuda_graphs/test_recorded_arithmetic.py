@@ -53,7 +53,7 @@ def test_options_of_the_balancer(options):
     assert recorded(ours.balancer) == min(options.get("every", 1), 2)
 
 
-@pytest.mark.parametrize("accumulators", ["fp32", "bf16", "factored"])
+@pytest.mark.parametrize("accumulators", ["fp32", "bf16"])
 def test_state_that_is_brought_up_to_date_in_place(accumulators):
     assert recorded(compare(PAPER, accumulators=accumulators).balancer) == 1
 

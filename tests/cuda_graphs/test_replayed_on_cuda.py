@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from engines import all_maps_are_large
 from excessmtl.cuda_graphs.recording import WARM_UP
 from models import FEATURES, WIDTH
 from replay_world import World, assert_same, batches
@@ -91,11 +90,11 @@ class OnMaps(World):
 
 
 @pytest.mark.parametrize("method", ["excess", "uniform"])
-def test_large_maps(method):
+def test_maps(method):
     def trunk():
         return nn.Sequential(nn.Linear(FEATURES, 4 * WIDTH), nn.Unflatten(1, (4, 4, WIDTH // 4)), nn.Conv2d(4, 4, 1))
 
-    plain, ours = (OnMaps(method, "cuda", trunk=trunk, engine=all_maps_are_large()) for _ in range(2))
+    plain, ours = (OnMaps(method, "cuda", trunk=trunk) for _ in range(2))
     replay = ours.replay()
     for batch in batches(10, device="cuda"):
         plain.step(*batch)

@@ -16,7 +16,6 @@ from excessmtl.fast.engine import FastEngine
     [
         ({"engine": None}, "engine must be"),
         ({"engine": ReferenceEngine}, "engine must be"),
-        ({"engine": ReferenceEngine(), "streaming": True}, "streaming is an option"),
         ({"engine": GraphedEngine(FastEngine()), "record": False}, "record=False has no effect"),
         ({"engine": FastEngine(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
     ],
@@ -29,6 +28,6 @@ def test_an_option_without_effect_is_refused(options: dict[str, Any], words: str
 def test_an_engine_that_has_the_option_is_taken() -> None:
     engine = FastEngine()
     balancer = excessmtl.create(
-        "excess", tasks=["a"], shared=nn.Linear(2, 2), estimator="paper", engine=engine, streaming=True, record=False
+        "excess", tasks=["a"], shared=nn.Linear(2, 2), estimator="paper", engine=engine, record=False
     )
     assert balancer.engine is engine

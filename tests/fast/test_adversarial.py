@@ -15,7 +15,7 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
 @pytest.fixture(params=ENGINES)
 def way(request, monkeypatch):
-    """Every test here runs with the ways for linear heads, for any heads, for large maps, and with the reference."""
+    """Every test here runs with the ways for linear heads, for any heads, and with the reference."""
     monkeypatch.setattr(models, "ENGINE", ENGINES[request.param])
     return request.param
 

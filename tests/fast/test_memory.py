@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import models
-from engines import all_maps_are_large
 from excessmtl.cuda_graphs import engine as engine_module
 from excessmtl.cuda_graphs.engine import GraphedEngine
 from excessmtl.fast.engine import FastEngine
@@ -19,12 +18,11 @@ MGDA_Z = Method("mgda", {"probe": "representation"})
 SHAPE = (2, 8, 40, 40)
 
 
-@pytest.fixture(params=["rows", "maps", "rows to be recorded", "maps to be recorded"], autouse=True)
+@pytest.fixture(params=["not recorded", "to be recorded"], autouse=True)
 def way(request, monkeypatch):
-    """Copied side by side, and left where autograd puts them; with the decisions as they are before being recorded."""
-    make = all_maps_are_large if "maps" in request.param else FastEngine
-    monkeypatch.setattr(models, "ENGINE", lambda: GraphedEngine(make()))
-    monkeypatch.setattr(engine_module, "records_on", lambda device: "recorded" in request.param)
+    """Decisions that are never recorded, and those that are going to be."""
+    monkeypatch.setattr(models, "ENGINE", lambda: GraphedEngine(FastEngine()))
+    monkeypatch.setattr(engine_module, "records_on", lambda device: request.param == "to be recorded")
 
 
 class Alive(TorchDispatchMode):

@@ -40,7 +40,6 @@ MEANING = [
     ("excess", PAPER_EXCESS, "normalize", "none", "initial"),
     ("excess", INITIAL, "warmup_steps", 0, 4),
     ("excess", PAPER_EXCESS, "accumulators", "fp32", "bf16"),
-    ("excess", PAPER_EXCESS, "accumulators", "fp32", "factored"),
     ("excess", PAPER_EXCESS, "probe", "all", "representation"),
     ("excess", AT_REPRESENTATION, "width", 32, 8),
     ("excess", AT_REPRESENTATION, "seed", 0, 1),
@@ -124,9 +123,7 @@ def test_another_layer_is_refused_by_name():
         other.load_state_dict(saved)
 
 
-@pytest.mark.parametrize(
-    "option", [{"tasks_at_once": 2}, {"streaming": True}, {"record": False}, {"pool": False}], ids=str
-)
+@pytest.mark.parametrize("option", [{"tasks_at_once": 2}, {"record": False}, {"pool": False}], ids=str)
 def test_options_that_change_nothing_but_the_way_may_differ(option):
     model = mlp()
     saving = PAPER.create(model.trunk)

@@ -175,9 +175,7 @@ _OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_
 _EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
     "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
-    "paper-factored": ("accumulators factored", {"accumulators": "factored"}),
-    "paper-streaming": ("gradients let go one after the other", {"streaming": True}),
-    "paper-least": ("the least memory", {"streaming": True, "tasks_at_once": 1, "accumulators": "factored"}),
+    "paper-least": ("the least memory", {"tasks_at_once": 1, "accumulators": "bf16"}),
 }
 _FORMS = (
     Variant(name, f"paper, {summary}", _Ours("excess", {"estimator": "paper", **options}))

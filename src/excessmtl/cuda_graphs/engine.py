@@ -82,7 +82,7 @@ class GraphedEngine:
     def evaluate(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Key) -> Outcome:
         """`function(gradients)`, from a recording where there is one."""
         heads = gradients.heads
-        if self.failed or not isinstance(heads, BatchedHeads) or gradients.reduced is not None:
+        if self.failed or not isinstance(heads, BatchedHeads):
             return self._eagerly(function, gradients, plan, key)
         if plan.second_backward or not records_on(heads.representation.stored.device) or (found := key()) is None:
             return self._eagerly(function, gradients, plan, key)

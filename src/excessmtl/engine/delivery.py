@@ -1,6 +1,6 @@
 """Putting the combined gradient where training expects it: into `.grad`, or behind a scalar."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,7 +11,7 @@ from excessmtl.engine import fsdp
 from excessmtl.engine.distributed import processes
 from excessmtl.engine.graph import leaves_among, nodes_below
 from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import accumulate, are_unwatched, hooks_disabled
+from excessmtl.engine.private_torch import accumulate, hooks_disabled
 from excessmtl.engine.representation import Representation
 from excessmtl.engine.task_gradients import Contribution
 
@@ -24,7 +24,6 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     `parts` is emptied: a gradient that nobody else holds becomes `.grad` without a copy. Where a hook raises, or memory
     runs out, in the middle of it, gradients that were None are None again.
     """
-    by_hand = [] if plan.call.distributed else _take_plain_leaves(parts, plan.unhooked)
     touched = [target for target, _ in parts if isinstance(target, Tensor)]
     without_gradient = _reached_without_gradient(touched, plan)
     touched += plan.call.shared.latest
@@ -48,35 +47,6 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
                 "before going on."
             )
         raise
-    if by_hand:
-        _write(by_hand)
-
-
-def _write(by_hand: list[tuple[Tensor, Tensor]]) -> None:
-    """What autograd does at leaves. A new gradient is laid out in memory as the leaf is."""
-    with torch.no_grad():
-        for leaf, gradient in by_hand:
-            before = leaf.grad
-            if before is None:
-                as_leaf = gradient.stride() == leaf.stride()
-                leaf.grad = gradient if as_leaf else torch.empty_like(leaf).copy_(gradient)
-            else:
-                leaf.grad = before + gradient if before.is_sparse else before.add_(gradient)
-
-
-def _take_plain_leaves(parts: list[Contribution], unhooked: Set[int]) -> list[tuple[Tensor, Tensor]]:
-    """Take out the gradients of leaves that nobody watches: autograd takes 20 times as long to write them.
-
-    Such a leaf has no hooks, neither itself nor at its node (`unhooked`).
-    """
-    taken: list[Any] = []
-    left: list[Any] = []
-    for part in parts if unhooked else ():
-        (taken if id(part[0]) in unhooked and not part[1].is_sparse else left).append(part)
-    if not taken or not are_unwatched([leaf for leaf, _ in taken]):
-        return []
-    parts[:] = left
-    return taken
 
 
 def _reached_without_gradient(served: Sequence[Tensor], plan: Plan) -> list[Tensor]:

@@ -32,9 +32,6 @@ class Sample:
 class Gradients(Protocol):
     """The gradients of all tasks at one tensor, however they are stored. Zero where a task is not ok."""
 
-    large: bool
-    """Whether a copy of all of them takes too much memory: then look at them one by one with `each`."""
-
     @property
     def tensors(self) -> Tensor:
         """[m, ...]"""
@@ -43,12 +40,6 @@ class Gradients(Protocol):
         """For gradients [m, samples, features], times the matrix, and z [samples, k], in fp32.
 
         Both are sums over samples: [m, k, columns] of z' g, and [m, k] of z^2 |g|^2."""
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """[m, ...]: what the function makes of every gradient."""
-
-    def over_positions(self) -> Tensor:
-        """[m, samples, features] of maps [samples, features, ...]: sums over the other dimensions, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +102,6 @@ class Observation:
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
     heads: bool = True
     """Whether any task has parameters of its own."""
-    reduced: Tensor | None = None
-    """Streaming: [m] what the rule's `reduce` made of each task's gradient; there are no rows then."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None
@@ -177,7 +166,7 @@ def observe(
     matrix: Tensor | None = None
     if local and not call.per_sample:
         rows = tuple(row for batch in batches for row in batch.rows_at_representation())
-    elif probe in (Probe.SHARED, Probe.LAYER) and latest.reduced is None:
+    elif probe in (Probe.SHARED, Probe.LAYER):
         matrix = total([batch.matrix for batch in batches if batch.matrix is not None]).float()
         matrix = matrix if reduction is no_reduction else over_processes(matrix) / processes()
         rows = split_by_parameter(matrix, latest.parameters)
@@ -205,7 +194,6 @@ def observe(
         samples=lambda task: [one for number, batch in enumerate(batches) for one in batch.samples(task, number)],
         samples_of_all=_samples_of_all(batches) if local and call.per_sample else (),
         heads=not latest.headless,
-        reduced=latest.reduced,
         metrics=metrics,
         cross=cross,
         random_stream=random_stream,

@@ -17,8 +17,6 @@ from excessmtl.engine.shared import Shared
 
 Losses = Mapping[str, Tensor | None]
 Validation = Callable[[], Losses] | Losses
-Reduce = Callable[["Call", slice, Tensor, Tensor], Tensor]
-"""(call, tasks, their gradients [k, n], whether they are ok [k]) -> [k]. Gradients are zero where not ok."""
 
 
 class Probe(Enum):
@@ -61,10 +59,6 @@ class Call:
     """How statistics are summed over the processes that train together."""
     distributed: bool = False
     """Whether `torch.distributed` is in use, so that somebody may wait for every gradient."""
-    reduce: Reduce | None = None
-    """What the rule makes of some tasks' gradients, where it can do without keeping them."""
-    must_stream: bool = False
-    """Whether the user asked for the gradients to be reduced as they come."""
 
     @cached_property
     def trainable(self) -> dict[int, Tensor]:
@@ -96,13 +90,6 @@ class Plan:
     """Whether gradients are delivered by a second backward pass from the losses, as FSDP needs it."""
     separate_heads: ClassVar[bool] = False
     """Whether it is known that no two tasks meet above the representation."""
-    known: bool = False
-    """Whether graphs like this one have been searched and checked before."""
-
-    @property
-    def unhooked(self) -> Set[int]:
-        """The ids of leaves whose nodes have no hooks, as far as that is known."""
-        return frozenset()
 
     @property
     def reaches(self) -> Sequence[Reach]:

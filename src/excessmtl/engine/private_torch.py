@@ -25,9 +25,6 @@ NAMES = {
     # Autograd calls a tensor's hooks when its gradient is computed and again when it is delivered.
     # https://github.com/pytorch/pytorch/issues/61519
     "Tensor._backward_hooks": "without it: hooks act twice",
-    # Hooks that run when a gradient has been added to a leaf's.
-    # https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_post_accumulate_grad_hook.html
-    "Tensor._post_accumulate_grad_hooks": "without it: gradients of heads take a backward pass",
     # Values that were overwritten in place. https://docs.pytorch.org/docs/stable/notes/autograd.html
     "Tensor._version": "without it: a representation that was overwritten is not noticed",
     # torch.vmap warns of operators that it loops over, which is still faster than one backward pass per task.
@@ -152,14 +149,6 @@ def hooks_disabled(tensors: Iterable[Tensor | None]) -> Iterator[None]:
             tensor.grad = gradient
 
 
-def are_unwatched(leaves: Sequence[Tensor]) -> bool:
-    """Whether no hook of one of these leaves waits for its gradient; False where torch does not tell."""
-    try:
-        return not any(any(map(hooks, leaves)) for hooks in _HOOKS)
-    except AttributeError:
-        return False
-
-
 def version(tensor: Tensor) -> int | None:
     """How often the tensor was changed in place; None where torch does not tell."""
     return getattr(tensor, "_version", None)
@@ -212,17 +201,23 @@ def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     return int(name == "AddmmBackward0"), left, right
 
 
-def applied_weights(nodes: Sequence[Node]) -> list[Tensor | None] | None:
-    """The right matrices of nodes that are known to be of `torch.addmm` or `torch.mm`; None where something differs.
+def has_node_hooks(nodes: Iterable[Node]) -> bool:
+    """Whether somebody waits for the gradients that these nodes receive or return.
 
-    Autograd's own error where one of them has been overwritten since.
+    Autograd has no list of the hooks of a node, but the handle of a new hook refers to all of them.
     """
-    try:
-        if any(getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1 for node in nodes):
-            return None
-        return [node._saved_mat2 for node in nodes]  # type: ignore[attr-defined]
-    except AttributeError:
-        return None
+    for node in nodes:
+        for register in (node.register_hook, node.register_prehook):
+            handle = register(_no_change)
+            hooks = handle.hooks_dict_ref()
+            handle.remove()
+            if hooks:
+                return True
+    return False
+
+
+def _no_change(*gradients: Any) -> None:
+    return None
 
 
 def has_hooks(tensor: Tensor | None) -> bool:

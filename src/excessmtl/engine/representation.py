@@ -217,16 +217,6 @@ def forget(representations: Iterable[Representation]) -> None:
         node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
 
 
-def noted_types() -> int:
-    """How many types of nodes have had a note."""
-    return len(_noted)
-
-
-def may_be_noted(node: Node | None) -> bool:
-    """Whether a node of this type has had a note, or may select a part of one that has."""
-    return type(node).__name__ in _noted or type(node).__name__ == "SelectBackward0"
-
-
 def used(node: Node) -> bool:
     """Whether a step has been taken with a representation that this node made."""
     return type(node).__name__ in _noted and _USED in node.metadata  # type: ignore[operator]  # a property

@@ -192,8 +192,6 @@ class TaskGradients:
     """These parameters."""
     complete: bool = False
     """Whether `at_parameters` is all that the shared parameters get: the trunk needs no further backward pass."""
-    reduced: Tensor | None = None
-    """[m] what the rule made of each gradient at the shared parameters, where these were not kept."""
     known: Tensor | None = None
     """[m] which tasks are usable, where that is known already."""
     headless: bool = False

@@ -95,46 +95,7 @@ def _rounded(values: Tensor, gradient: Tensor, counter: Tensor) -> Tensor:
     return values
 
 
-class Factored:
-    """Sums over the rows and over the columns of a matrix, as in Adafactor: next to no memory.
-
-    s_jk is taken as r_j c_k / sum(r), which is right where the squares of a layer's gradient are products of something
-    of its outputs and something of its inputs. Parameters of more dimensions are matrices of the first and all others;
-    vectors are kept whole.
-    """
-
-    def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """Per parameter: one vector for each task, or two."""
-        state = {}
-        for i, shape in enumerate(shared):
-            outputs = shape[0] if len(shape) > 1 else 0
-            if outputs:
-                state[f"outputs_{i}"] = torch.zeros(tasks, outputs)
-            state[f"inputs_{i}"] = torch.zeros(tasks, shape.numel() // max(outputs, 1))
-        return state
-
-    def estimate(self, state: State, seen: Observation) -> Estimate:
-        """Parameter by parameter."""
-        new: State = {}
-        shares = []
-        for i, rows in zip(seen.positions, seen.rows, strict=True):
-            outputs, inputs = state.get(f"outputs_{i}"), state[f"inputs_{i}"]
-            if outputs is None:
-                shares.append(excess_risks(rows, inputs))
-                new[f"inputs_{i}"] = torch.addcmul(inputs, rows, rows)
-                continue
-            power = rows.square().view(len(rows), outputs.shape[1], inputs.shape[1])
-            outputs, inputs = outputs + power.sum(2), inputs + power.sum(1)
-            new[f"outputs_{i}"], new[f"inputs_{i}"] = outputs, inputs
-            # Where nothing has ever arrived the sum is zero, and so is the power it divides.
-            tiny = torch.finfo(power.dtype).tiny
-            per_output = (power @ inputs.clamp(min=tiny).rsqrt()[:, :, None]).squeeze(2)
-            total = outputs.sum(1).sqrt()
-            shares.append((per_output * outputs.clamp(min=tiny).rsqrt()).sum(1) * total)
-        return Estimate(_total(shares), new)
-
-
-ACCUMULATORS: Mapping[str, Accumulators] = {"fp32": Whole(), "bf16": Rounded(), "factored": Factored()}
+ACCUMULATORS: Mapping[str, Accumulators] = {"fp32": Whole(), "bf16": Rounded()}
 
 
 def _pairs(squares: Tensor, seen: Observation) -> Iterator[tuple[Tensor, Tensor]]:

@@ -27,8 +27,6 @@ _STREAM = 7919
 """Between the seeds of two projections."""
 _FEW = 2
 """Up to so many widths of features are multiplied before they are projected; more would cost more than is saved."""
-_SMALL = 1 / 8
-"""Of a map: so much memory may be taken for each task by what is made of all maps at once."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,6 @@ class Adapter:
         batches = seen.samples_of_all
         if batches and self._takes_vectors and all(one.z.ndim == 2 for one in batches):
             sums = [total(parts) for parts in zip(*map(self._of_vectors, batches), strict=True)]
-        elif batches and all(one.gradients.large and self._little(self._positions(one.z)) for one in batches):
-            sums = [total(parts) for parts in zip(*map(self._of_maps, batches), strict=True)]
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}
             tasks = [self._of_task(seen.samples(task), seen.losses, projected) for task in range(seen.tasks)]
@@ -112,26 +108,9 @@ class Adapter:
         first, second = batch.gradients.times_samples(z, _narrowed(features, self.width, seed + _STREAM, device))
         return first, second, batch.counts(_enough(size))
 
-    def _little(self, z: Tensor) -> bool:
-        """Whether products of [samples, positions, features], and their sketches, can be had for all tasks at once."""
-        _, positions, features = z.shape
-        made = max(features * features, (self.width + 1) * self.width)
-        return self._few(z) and made <= _SMALL * positions * features
-
     def _few(self, z: Tensor) -> bool:
         """Whether [samples, positions, features] are better multiplied before they are projected."""
         return z.shape[2] < z.shape[1] and z.shape[2] <= _FEW * self.width
-
-    def _of_maps(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
-        """All tasks at once, for large maps: they are multiplied first, and what comes out is small."""
-        z, gradients = self._positions(batch.z), batch.gradients
-        products = gradients.each(lambda dz: outer_products(z, self._positions(dz)))
-        if batch.z.ndim > 3 and self.batch_dim % batch.z.ndim == 0 and self.feature_dim in (None, 1, 1 - batch.z.ndim):
-            sums = gradients.over_positions()
-        else:
-            sums = gradients.each(lambda dz: self._positions(dz).sum(1, dtype=torch.float32))
-        per_sample = self._sketched(products, sums)
-        return per_sample.sum(1), per_sample.square().sum((1, 3)), batch.counts(_enough(len(z)))
 
     def _of_task(
         self, samples: Sequence[Sample], like: Tensor, projected: dict[tuple[int, int, int], Tensor]
@@ -162,15 +141,11 @@ class Adapter:
 
         For few features at many positions: projected maps, as large as the maps themselves, are not written.
         """
-        return self._sketched(outer_products(z, dz), dz.sum(1))
-
-    def _sketched(self, products: Tensor, sums: Tensor) -> Tensor:
-        """[..., width + 1, width] from sums over positions: z' dz [..., features, features] and dz [..., features]."""
-        features, device = sums.shape[-1], sums.device
+        features, device = dz.shape[-1], dz.device
         left, right = (_narrowed(features, self.width, self.seed + _STREAM * stream, device) for stream in (0, 1))
         # Where a sample without a label is not finite this is zero times that; see `_with_one`.
-        products = products.nan_to_num(0, torch.inf, -torch.inf)
-        return torch.cat([left.T @ products, sums.unsqueeze(-2)], dim=-2) @ right
+        products = outer_products(z, dz).nan_to_num(0, torch.inf, -torch.inf)
+        return torch.cat([left.T @ products, dz.sum(1).unsqueeze(-2)], dim=-2) @ right
 
     def _factors(
         self, sample: Sample, index: int, tensors: int, projected: dict[tuple[int, int, int], Tensor]

@@ -4,7 +4,7 @@ The reference (`excessmtl.engine.task_gradients.PerTask`) does the same task by 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,13 +20,11 @@ from excessmtl.fast.separate_heads import Pairs
 
 
 class AtRepresentation(ABC):
-    """The gradients of all m tasks at z: `Stacked`, `LargeMaps` and `Factored` store them in different ways.
+    """The gradients of all m tasks at z: `Stacked` and `Factored` store them in different ways.
 
     Subclasses are made of the tensors `stored`, which a CUDA graph replaces by others through `with_stored`.
     """
 
-    large: bool = False
-    """Whether a copy of all of them takes too much memory."""
     tensors: Any
     """[m, ...]: all gradients in one tensor."""
     stored: Any
@@ -67,15 +65,6 @@ class AtRepresentation(ABC):
         """
         projected = self.times(matrix)
         return z.T @ projected, projected.square().sum(-1) @ z.square()
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """[m, ...]: what the function makes of every gradient."""
-        return torch.stack([function(one) for one in self.one_by_one()])
-
-    def over_positions(self) -> Tensor:
-        """[m, samples, features] of maps [samples, features, ...]: sums over the other dimensions, in fp32."""
-        found: Tensor = self.tensors.flatten(3).sum(3, dtype=torch.float32)
-        return found
 
     def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
         """(task, leaf, gradient) for leaves whose gradients are known from those at z, times `own` [m] (None: 1)."""

@@ -1,9 +1,7 @@
 """The fast engine: the first way that applies to a step's graph is taken, and the reference where none does."""
 
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -12,23 +10,21 @@ from excessmtl.engine import fsdp
 from excessmtl.engine.per_task import ParameterRows, per_task_gradients
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.plan import plan as reference_plan
+from excessmtl.engine.private_torch import has_node_hooks
 from excessmtl.engine.reference import Key
 from excessmtl.engine.representation import FindRepresentation, given
 from excessmtl.engine.task_gradients import HeadGradients, TaskGradients
 from excessmtl.fast.batched import AtRepresentation, BatchedHeads, Stacked, group_leaves
 from excessmtl.fast.find_linear import find_linear_layers
-from excessmtl.fast.kinds import Kinds, has_node_hooks
-from excessmtl.fast.large_maps import LargeMaps, is_large
 from excessmtl.fast.linear_heads import release_linear_layers
 from excessmtl.fast.losses_only import OneBackward
 from excessmtl.fast.one_head import find_one_head
 from excessmtl.fast.selection import Selected, through_selection
 from excessmtl.fast.separate_heads import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
-from excessmtl.fast.streaming import ReducedRows
 from excessmtl.fast.thresholds import Thresholds
 from excessmtl.fast.trunk import Trunk, graph_below
 
-WAYS = frozenset({"linear heads", "one head", "large maps", "separate heads", "selection", "losses only"})
+WAYS = frozenset({"linear heads", "one head", "separate heads", "selection", "losses only"})
 _Found = tuple[SeparateHeads, Any]
 """The heads, and `LinearHeads`, `OneHead` or None."""
 _SELECTION_TRIES = 3
@@ -52,13 +48,12 @@ class FastEngine:
     ) -> None:
         self.thresholds, self.ways = thresholds or Thresholds(), ways
         self.trunk = Trunk(tasks_at_once, self.thresholds)
-        self._kinds = Kinds()
         self._selections_tried = 0
         """In how many steps selected positions were looked for in vain since they were last found."""
         self._last_losses: list[weakref.ref[Tensor]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last_losses": [], "_kinds": Kinds()}
+        return {**self.__dict__, "_last_losses": []}
 
     def plan(self, call: Call) -> Plan:
         """Separate heads where the graph has them, else the plan of the reference."""
@@ -66,32 +61,24 @@ class FastEngine:
             separate = self._separate_plan(call)
             if separate is not None:
                 return separate
-        if call.must_stream:
-            raise ValueError(
-                "streaming needs tasks that meet the shared parameters at one tensor and nowhere above it; pass the "
-                "module that computes it as shared, or make the balancer with streaming=False"
-            )
         return reference_plan(call)
 
     def _separate_plan(self, call: Call) -> SeparatePlan | None:
-        """The plan where the graph has separate heads: of a kind that is known, or searched."""
+        """The plan where the graph has separate heads."""
         find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
         if find is None:
             return None
-        found: _Found | None = self._kinds.find(call.losses, shared, find)
-        known = found is not None and self._can_deliver(found[0], call)
-        sharded = not known and fsdp.in_use()  # graphs of sharded modules are never known
-        if not known:
-            found = self._search(call, shared, find, sharded)
+        sharded = fsdp.in_use()
+        found = self._search(call, shared, find, sharded)
         if found is None:
             return None
         heads, linear = found
         if call.probe is not Probe.SHARED:
-            return SeparatePlan(call, (), False, (), sharded, known, heads, linear)
+            return SeparatePlan(call, (), False, (), sharded, heads, linear)
         trunk = graph_below(heads.representation, shared)
         if trunk is None:
             return None
-        return SeparatePlan(call, (), True, call.parameters, False, known, heads, linear, trunk)
+        return SeparatePlan(call, (), True, call.parameters, False, heads, linear, trunk)
 
     def _search(self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool) -> _Found | None:
         heads = self._find_heads(call, shared, find, sharded)
@@ -99,10 +86,8 @@ class FastEngine:
             one = find_one_head(call.losses, shared, find) if "one head" in self.ways and not sharded else None
             return None if one is None or has_node_hooks(one[1].nodes) else one
         linear = find_linear_layers(heads) if "linear heads" in self.ways and not sharded else None
-        if linear is not None and has_node_hooks(linear.nodes):
-            self.ways, linear = self.ways - {"linear heads"}, None
-        if not sharded:
-            self._kinds.note(call.losses, (heads, linear), shared, find)
+        if linear is not None and has_node_hooks(linear.nodes):  # autograd would not run these nodes
+            linear = None
         return heads, linear
 
     def _find_heads(
@@ -150,12 +135,9 @@ class FastEngine:
             self._last_losses = [weakref.ref(loss) for loss in call.losses if loss is not None]
             at_z, leaves = plan.linear.backward(call.losses, z)
         else:
-            rows_wanted = call.probe is Probe.SHARED or (call.probe is Probe.REPRESENTATION and not call.per_sample)
-            may_be_large = "large maps" in self.ways and not plan.second_backward and not rows_wanted
-            large = may_be_large and is_large(z, self.thresholds.large_map)
-            at_z = (LargeMaps if large else Stacked).empty_like(z, len(call.losses))
-            leaves = backward_to_representation(call.losses, heads, at_z.add, plan.second_backward)
-            at_z.finish()
+            at_z = rows = Stacked.empty_like(z, len(call.losses))
+            leaves = backward_to_representation(call.losses, heads, rows.add, plan.second_backward)
+            rows.finish()
         groups = group_leaves(leaves)
         there = tuple([loss is not None for loss in call.losses])
         found = BatchedHeads(heads.representation, at_z, groups or [], there)
@@ -172,16 +154,11 @@ class FastEngine:
         self._last_losses = []
 
     def _backward_trunk(self, plan: SeparatePlan, heads: HeadGradients, at_z: AtRepresentation) -> TaskGradients:
-        """On through the trunk for every task; the gradients are kept, or reduced at once."""
+        """On through the trunk for every task."""
         assert plan.heads is not None
         call, z = plan.call, plan.heads.representation
         tasks = [task for task, loss in enumerate(call.losses) if loss is not None]
         dz, parameters = at_z.tensors, plan.at_parameters
-        if call.reduce is not None and (call.must_stream or self._worth_streaming(len(call.losses), parameters)):
-            found = _task_gradients(plan, heads)
-            reduced = ReducedRows(parameters, partial(call.reduce, call), found.ok)
-            self.trunk.backward(z, plan.trunk, dz, tasks, parameters, reduced.take, retain_graph=True)
-            return replace(found, parameters=parameters, reduced=reduced.numbers, known=reduced.ok)
         rows = ParameterRows(parameters, len(call.losses))
         if rows.flat is not None and len(tasks) < len(call.losses):
             rows.flat.zero_()
@@ -189,10 +166,6 @@ class FastEngine:
         heads.without_representation()
         found = _task_gradients(plan, heads)
         return replace(found, at_parameters=rows.flat, parameters=parameters, complete=True)
-
-    def _worth_streaming(self, tasks: int, parameters: Sequence[Tensor]) -> bool:
-        entries = tasks * sum(parameter.numel() for parameter in parameters)
-        return tasks >= self.thresholds.streaming_tasks and entries > self.thresholds.streaming_entries
 
 
 def _task_gradients(plan: Plan, heads: HeadGradients) -> TaskGradients:

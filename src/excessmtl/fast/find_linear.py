@@ -1,4 +1,4 @@
-"""Looking for the linear layers by which tasks take z. Where a kind of graph is known, nobody looks again."""
+"""Looking for the linear layers by which tasks take z."""
 
 from collections.abc import Collection, Mapping, Sequence
 

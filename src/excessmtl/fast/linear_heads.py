@@ -16,11 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.engine.private_torch import (
-    applied_weights,
-    hooks_disabled,
-    release_saved,
-)
+from excessmtl.engine.private_torch import hooks_disabled, release_saved
 from excessmtl.engine.tensors import filled, index_of
 from excessmtl.fast.batched import AtRepresentation
 from excessmtl.fast.separate_heads import Losses, Pairs, by_task, gradients_from
@@ -53,8 +49,6 @@ class LinearHeads:
     """Per task: the outputs of its layer; 0 where the task is missing."""
     dtype: torch.dtype
     """In which everything is computed: the wider of that of the weights and that in which they were applied."""
-    cast: bool
-    """Whether the weights were cast before they were applied."""
 
     @classmethod
     def of(cls, found: Sequence[Linear | None], leaves: Sequence[Sequence[Tensor]]) -> "LinearHeads":
@@ -68,26 +62,7 @@ class LinearHeads:
             [[leaf for leaf in own if id(leaf) not in known] for own in leaves],
             tuple([0 if layer is None else layer.applied.shape[0] for layer in found]),
             torch.promote_types(layers[0].weight.dtype, layers[0].applied.dtype),
-            any(layer.applied is not layer.weight for layer in layers),
         )
-
-    def copy(self) -> "LinearHeads":
-        """The same with a list of nodes of its own, and the weights in place of what they were cast to."""
-        weights = [pair[0] for pair in self.pairs if pair is not None]
-        return replace(self, nodes=[*self.nodes], applied=weights)
-
-    def at(self, nodes: list[Node]) -> "LinearHeads | None":
-        """The same in another step, where the layers have these nodes; None where they do something else there.
-
-        Autograd's own error where a weight has been overwritten since.
-        """
-        found = applied_weights(nodes)
-        if found is None:
-            return None
-        applied = self.applied
-        if self.cast:
-            applied = [one.t() for one in found if one is not None]
-        return LinearHeads(nodes, applied, self.pairs, self.others, self.sizes, self.dtype, self.cast)
 
     def worth_it(self, z: Tensor) -> bool:
         """Whether the factors have fewer entries than the gradients at z."""

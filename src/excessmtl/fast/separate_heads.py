@@ -38,8 +38,6 @@ class SeparateHeads:
     """Nodes to which several edges lead."""
     users: dict[Node, tuple[Node, int]]
     """The node above each node, and which of its inputs it is; of several, the one found first."""
-    unhooked: Set[int] = frozenset()
-    """The ids of leaves whose nodes have no hooks, as far as that is known."""
 
     @cached_property
     def own_edges(self) -> dict[Node | None, int] | None:
@@ -84,12 +82,6 @@ class SeparatePlan(Plan):
         """All leaves outside `shared` that a loss reaches."""
         assert self.heads is not None
         return list({id(leaf): leaf for own in self.heads.leaves for leaf in own}.values())
-
-    @property
-    def unhooked(self) -> Set[int]:
-        """The ids of the heads' leaves, where hooks on their nodes were looked for and not found."""
-        assert self.heads is not None
-        return self.heads.unhooked
 
     @property
     def noted(self) -> list[Representation]:

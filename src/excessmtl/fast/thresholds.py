@@ -7,11 +7,6 @@ from dataclasses import dataclass
 class Thresholds:
     """The defaults were measured with `excessmtl bench` on an H200 and on two CPU cores."""
 
-    large_map: int = 2**22
-    """Entries of z from which on the tasks' gradients there are not copied into one tensor.
-
-    SegNet, whose z has 2^25 entries: 98 ms instead of 127. At 2^20 entries launching an operation per task takes longer
-    than the copy."""
     tasks_at_once: int = 8
     """Tasks that go through the trunk in one backward pass on a GPU. ResNet-18 with 40 tasks: 70 ms with 8, 68 with 20
     at 1.4 times the memory, 164 one by one. On a CPU one by one is the fastest."""
@@ -19,8 +14,3 @@ class Thresholds:
     """Entries of the gradients at all nodes of the trunk, over all tasks of one such pass, that keep a GPU busy: more
     only take memory. ResNet-18 that keeps images at 64 px (2^30 for one task), 4 tasks: 75 ms and 3.8 GB one by one, 79
     ms and 5.1 GB in one pass."""
-    streaming_tasks: int = 16
-    """Tasks from which on a further backward pass through the trunk adds little: 1/16 of what the tasks take."""
-    streaming_entries: int = 2**24
-    """Entries of all tasks' gradients (64 MB) from which on it is worth not keeping them. ResNet-18 with 40 tasks:
-    2.9 GB instead of 4.6."""

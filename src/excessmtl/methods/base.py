@@ -55,10 +55,6 @@ class Rule:
     uses_host: ClassVar[bool] = False
     """Whether `update` reads a device value, draws random numbers, or does other operations from step to step. All
     others do the same operations on the device in every step, which may be recorded as a CUDA graph."""
-    streams: ClassVar[bool] = False
-    """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
-
-    It then has a `reduce`."""
     logits: ClassVar[frozenset[str]] = frozenset()
     """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
     starts with the mean weight there."""
@@ -98,13 +94,6 @@ class Rule:
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Weights for this step and the state after it. Must not modify its arguments."""
-        raise NotImplementedError
-
-    def reduce(self, state: State, tasks: slice, seen: Observation) -> Tensor:
-        """[k] what `update` has to know of the gradients of these tasks, which nobody will see again.
-
-        `seen` is of these tasks alone. What the state keeps of them is brought up to date in place, now.
-        """
         raise NotImplementedError
 
     def lookahead(self, state: State) -> Tensor:

@@ -90,10 +90,9 @@ class PaperExcess(PaperWeights):
     """Algorithm 1 on all shared parameters."""
 
     probe: ClassVar[Probe] = Probe.SHARED
-    streams: ClassVar[bool] = True
 
-    accumulators: Literal["fp32", "bf16", "factored"] = "fp32"
-    """How s is kept: to the letter, in half the memory, or in next to none."""
+    accumulators: Literal["fp32", "bf16"] = "fp32"
+    """How s is kept: to the letter, or in half the memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,19 +109,7 @@ class PaperExcess(PaperWeights):
 
     def update(self, state: State, seen: Observation) -> Decision:
         """One pass of the outer loop of Algorithm 1."""
-        if seen.reduced is not None:  # `reduce` has seen the gradients already
-            return self.weigh(state, torch.where(seen.ok, seen.reduced, 0), seen.ok)
         estimate = self._squares.estimate(state, seen)  # Eq. 6 and 7
         risks = torch.where(seen.ok, estimate.risks, 0)
         decision = self.weigh({**state, **estimate.state}, risks, seen.ok)  # Eq. 9
         return replace(decision, finish=estimate.finish)
-
-    def reduce(self, state: State, tasks: slice, seen: Observation) -> Tensor:
-        """Eq. 6 and 7 for some of the tasks, whose gradients are then dropped."""
-        own = {name: tensor[tasks] if tensor.ndim else tensor for name, tensor in state.items()}
-        estimate = self._squares.estimate(own, seen)
-        if estimate.finish is not None:
-            estimate.finish()
-        for name, new in estimate.state.items():
-            own[name].copy_(new)
-        return estimate.risks
