@@ -16,18 +16,18 @@ from excessmtl.bench.clock import Clock
 from excessmtl.bench.machine import machine
 from excessmtl.bench.measure import _ratios
 from excessmtl.bench.networks import NETWORKS, USUAL, Problem
-from excessmtl.cuda_graphs.engine import GraphedEngine
-from excessmtl.fast.engine import WAYS, FastEngine
+from excessmtl.cuda_graphs.engine import Recorded
 from excessmtl.files import atomic_write
+from excessmtl.gradients.ways import WAYS, Fastest
 
 Step = Callable[[], object]
 MEASURED = {"cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "segnet-3", "bert-3")}
 """Networks on a GPU: one of each kind."""
 
 
-def without(*ways: str) -> Callable[[], GraphedEngine]:
+def without(*ways: str) -> Callable[[], Recorded]:
     """An engine that does not take these ways."""
-    return lambda: GraphedEngine(FastEngine(ways=WAYS - set(ways)))
+    return lambda: Recorded(Fastest(ways=WAYS - set(ways)))
 
 
 EXCESS: Mapping[str, Mapping[str, Any]] = {

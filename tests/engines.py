@@ -1,11 +1,10 @@
 """Engines that take one way and no other, to compare the ways with each other."""
 
-from excessmtl.engine.reference import ReferenceEngine
-from excessmtl.fast.engine import WAYS, FastEngine
+from excessmtl.gradients.ways import WAYS, AnyGraph, Fastest
 
 ENGINES = {
-    "linear heads": FastEngine,
-    "separate heads": lambda: FastEngine(ways=WAYS - {"linear heads"}),
-    "reference": ReferenceEngine,
+    "linear heads": Fastest,
+    "separate heads": lambda: Fastest(ways=WAYS - {"linear heads"}),
+    "reference": AnyGraph,
 }
 """By the way they take, where the graph allows it."""

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from excessmtl.cuda_graphs.engine import GraphedEngine
+from excessmtl.cuda_graphs.engine import Recorded
 from excessmtl.cuda_graphs.recording import WARM_UP
 from models import DEVICE, FEATURES, OUTPUTS, ROBUST, TASKS, WIDTH, MultiTask, host_state
 
@@ -100,4 +100,4 @@ class Stream:
 
 def recorded(balancer):
     """How many kinds of batches have a recording."""
-    return balancer.engine.cache.recordings if isinstance(balancer.engine, GraphedEngine) else 0
+    return balancer.engine.cache.recordings if isinstance(balancer.engine, Recorded) else 0

@@ -12,20 +12,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from excessmtl import arguments
+from excessmtl.cuda_graphs.engine import EngineName, chosen_ways
 from excessmtl.decide import Decide
 from excessmtl.engine.checks import GraphChecks
-from excessmtl.engine.delivery import deferred, deliver
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
 from excessmtl.engine.reasons import explain_second_backward
-from excessmtl.engine.reference import Engine
 from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
 from excessmtl.engine.shared import Shared
-from excessmtl.engine.task_gradients import TaskGradients
 from excessmtl.engine.tensors import flags
-from excessmtl.engines import EngineName, make_engine
+from excessmtl.gradients.deliver import deferred, deliver
+from excessmtl.gradients.task_gradients import TaskGradients
+from excessmtl.gradients.ways import Ways
 from excessmtl.left_out import Watch
 from excessmtl.memory import Memory
 from excessmtl.methods.base import Heads, Rule, State
@@ -84,7 +84,7 @@ class Balancer(nn.Module):
         z: str | None = None,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
-        engine: EngineName | Engine = "fast",
+        engine: EngineName | Ways = "fast",
         tasks_at_once: int | None = None,
         record: bool = True,
     ) -> None:
@@ -98,7 +98,7 @@ class Balancer(nn.Module):
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
         """What `factor` was computed from last, and what it was."""
         self.protect, self._floors = arguments.floors(rule, protect, names)
-        self.engine = make_engine(engine, rule.probe, tasks_at_once, record)
+        self.engine = chosen_ways(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
@@ -147,7 +147,7 @@ class Balancer(nn.Module):
             decide = self._decide(call, self.heads, scalar=False)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, partial(self._key, call))
             del gradients  # before the trunk is passed: they may be large
-            deliver(outcome.parts or [], plan)
+            deliver(outcome.parts, plan)
             forget(plan.noted)
             return self._commit(call, outcome)
         except RuntimeError as error:
@@ -183,7 +183,7 @@ class Balancer(nn.Module):
             decide = self._decide(call, "weighted", scalar=True)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, _no_key)
             assert outcome.value is not None
-            scalar = deferred(outcome.value, outcome.parts or [], plan)
+            scalar = deferred(outcome.value, outcome.parts, plan)
             self._commit(call, outcome)
             return scalar
         except RuntimeError as error:

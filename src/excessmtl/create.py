@@ -7,8 +7,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from excessmtl.balancer import Balancer
-from excessmtl.engine.reference import Engine
-from excessmtl.engines import EngineName
+from excessmtl.cuda_graphs.engine import EngineName
+from excessmtl.gradients.ways import Ways
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
@@ -42,7 +42,7 @@ class ExcessMTL(Balancer):
         protect: Mapping[str, float] | None = None,
         z: str | None = None,
         pool: bool = True,
-        engine: EngineName | Engine = "fast",
+        engine: EngineName | Ways = "fast",
         tasks_at_once: int | None = None,
         record: bool = True,
         **options: Any,

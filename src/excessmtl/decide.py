@@ -11,9 +11,9 @@ from torch import Tensor
 from excessmtl.arguments import validation_losses
 from excessmtl.engine.observation import observe
 from excessmtl.engine.plan import Call, Probe
-from excessmtl.engine.task_gradients import Contribution, PerTask, TaskGradients
 from excessmtl.engine.tensors import autocast_disabled, filled, split_by_parameter
 from excessmtl.engine.validation import validation_products
+from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.memory import Memory, RandomStream
 from excessmtl.methods.base import Decision, Heads, Rule
 from excessmtl.multipliers import Floors, multipliers
@@ -56,9 +56,9 @@ class Decide:
             if decision is not None and decision.direction is not None:
                 parts = _along(decision.direction * self.factor, gradients, parts)
         zero = filled(0, len(applied), applied.device)
-        in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.left_out)
+        in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.skipped)
         step = self._report(gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
-        write = partial(memory.write, left_out=gradients.left_out, in_a_row=in_a_row)
+        write = partial(memory.write, left_out=gradients.skipped, in_a_row=in_a_row)
         if decision is not None:
             write = partial(write, decision.state, decision.weights, finish=decision.finish)
         value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if self.scalar else None
@@ -84,7 +84,7 @@ class Decide:
         late = bool(pending) and not self._held_back(gradients)
         return replace(decision, weights=decided), before if late else decided
 
-    def _combine(self, gradients: TaskGradients, weights: Tensor, gates: Any) -> list[Contribution] | None:
+    def _combine(self, gradients: TaskGradients, weights: Tensor, gates: Any) -> list[Contribution]:
         """The weighted sum of the gradients to deliver now."""
         if gates is not None and self.factor != 1:
             gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
@@ -92,11 +92,10 @@ class Decide:
         if self._held_back(gradients):
             batches = [] if self.call.accumulate else [*(one for one in self.pending if one.complete), gradients]
         own = weights if self.heads == "weighted" else None
-        found = [batch.weighted_sum(weights, own, gates) for batch in batches]
-        return None if None in found else [part for parts in found if parts is not None for part in parts]
+        return [part for batch in batches for part in batch.weighted_sum(weights, own, gates)]
 
     def _report(self, gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor) -> Step:
-        values, left_out = gradients.values, gradients.left_out
+        values, left_out = gradients.values, gradients.skipped
         nothing = filled(torch.nan, len(values), values.device)
         losses = values if gradients.all_labelled else torch.where(gradients.labelled, values, nothing)
         if self.losses_so_far is not None:
@@ -110,20 +109,17 @@ class Decide:
         """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
         if self.rule.gated or not self.estimating:
             return None
-        nothing = PerTask.nothing(len(gradients.values), gradients.values.device)
         if self._held_back(gradients):
-            return gradients.only(replace(nothing, at_leaves=gradients.own()))
-        return gradients.only(gradients.heads.statistics() if self.call.probe is Probe.REPRESENTATION else nothing)
+            return gradients.held_back()
+        return gradients.statistics() if self.call.probe is Probe.REPRESENTATION else gradients.numbers()
 
     def _held_back(self, gradients: TaskGradients) -> bool:
         """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
         return gradients.complete and self.call.probe is Probe.SHARED
 
 
-def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution] | None) -> list[Contribution] | None:
+def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution]) -> list[Contribution]:
     """The combined gradient with a direction of the rule's own on the shared parameters."""
-    if parts is None:
-        return None
     shared = {id(parameter) for parameter in gradients.parameters}
     if gradients.scale is not None:
         direction = direction * gradients.scale

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.aligned import aligned
-from excessmtl.engine.task_gradients import Contribution, TaskGradients
+from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 
 _QUANTITIES = ("weights", "losses", "excess_risks", "skipped")
 """The rows of `numbers`, as a logger sees them."""
@@ -121,7 +121,7 @@ def _shown(number: float) -> str:
 class Outcome:
     """What a step is going to do. Nothing has been changed yet."""
 
-    parts: list[Contribution] | None
+    parts: list[Contribution]
     """The gradients to deliver. None where a task turned out to be unusable, and it is not known which."""
     step: Step
     write: Callable[[], None]

@@ -6,18 +6,17 @@ import pytest
 from torch import nn
 
 import excessmtl
-from excessmtl.cuda_graphs.engine import GraphedEngine
-from excessmtl.engine.reference import ReferenceEngine
-from excessmtl.fast.engine import FastEngine
+from excessmtl.cuda_graphs.engine import Recorded
+from excessmtl.gradients.ways import AnyGraph, Fastest
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"engine": None}, "engine must be"),
-        ({"engine": ReferenceEngine}, "engine must be"),
-        ({"engine": GraphedEngine(FastEngine()), "record": False}, "record=False has no effect"),
-        ({"engine": FastEngine(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
+        ({"engine": AnyGraph}, "engine must be"),
+        ({"engine": Recorded(Fastest()), "record": False}, "record=False has no effect"),
+        ({"engine": Fastest(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
     ],
 )
 def test_an_option_without_effect_is_refused(options: dict[str, Any], words: str) -> None:
@@ -26,7 +25,7 @@ def test_an_option_without_effect_is_refused(options: dict[str, Any], words: str
 
 
 def test_an_engine_that_has_the_option_is_taken() -> None:
-    engine = FastEngine()
+    engine = Fastest()
     balancer = excessmtl.create(
         "excess", tasks=["a"], shared=nn.Linear(2, 2), estimator="paper", engine=engine, record=False
     )

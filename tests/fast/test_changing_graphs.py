@@ -8,8 +8,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import l1_loss, mse_loss
 
-from excessmtl.engine.reference import ReferenceEngine
-from excessmtl.fast.engine import FastEngine
+from excessmtl.gradients.ways import AnyGraph, Fastest
 from models import DEVICE, PAPER, ROBUST, UNIFORM
 
 FEATURES, WIDTH, TASKS = 5, 24, ["a", "b", "c"]
@@ -99,7 +98,7 @@ def run(method, engine, deep, change, steps=5):
 @pytest.mark.parametrize("deep", [False, True], ids=["linear", "deep"])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_what_changes_between_steps_is_noticed(method, deep, change):
-    found, wanted = (run(method, engine, deep, change) for engine in (FastEngine(), ReferenceEngine()))
+    found, wanted = (run(method, engine, deep, change) for engine in (Fastest(), AnyGraph()))
     torch.testing.assert_close(found, wanted, rtol=2e-4, atol=1e-6)
 
 

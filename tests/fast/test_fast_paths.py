@@ -7,11 +7,13 @@ import torch
 from torch import nn
 
 from engines import ENGINES
-from excessmtl.fast.batched import Stacked
-from excessmtl.fast.engine import FastEngine
-from excessmtl.fast.find_linear import find_linear_layers
-from excessmtl.fast.linear_heads import Factored
-from excessmtl.fast.separate_heads import find_separate_heads
+from excessmtl.engine.representation import Representation
+from excessmtl.gradients.at_representation import RowsInTheMaking
+from excessmtl.gradients.factors import Factors
+from excessmtl.gradients.linear_heads import find_linear_layers
+from excessmtl.gradients.one_pass import find_separate_heads
+from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.ways import Fastest
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
@@ -531,24 +533,24 @@ def test_leaves_of_half_precision_that_are_widened(method, dtype):
     compare(method, model_of(heads).to(DEVICE), rtol=5e-3)
 
 
-def factored(left, right, sizes):
-    columns = [one if size else None for one, size in zip(left.split(list(sizes), 1), sizes, strict=True)]
-    rows = [one for one, size in zip(right.split(list(sizes)), sizes, strict=True) if size]
-    z = torch.zeros(len(left), right.shape[1])
-    return Factored(z, columns, rows, sizes, [None] * len(sizes), z.dtype)
+def factors(left, right, sizes):
+    z = Representation(None, torch.zeros(len(left), right.shape[1]), None, lambda: None)
+    return Factors(z, left.clone(), right.clone(), sizes, ())
 
 
 def test_factors_are_what_they_stand_for():
     left, right = torch.randn(5, 6), torch.randn(6, 4)
-    products = factored(left, right, (1, 0, 3, 2))
+    products = factors(left, right, (1, 0, 3, 2))
     dense = torch.stack(
         [left[:, :1] @ right[:1], torch.zeros(5, 4), left[:, 1:4] @ right[1:4], left[:, 4:] @ right[4:]]
     )
-    weights, matrix = torch.rand(4), torch.randn(4, 3)
+    weights, matrix, z = torch.rand(4), torch.randn(4, 3), torch.randn(5, 2)
     torch.testing.assert_close(products.tensors, dense)
-    torch.testing.assert_close(products.combined(weights), torch.einsum("m,mbf->bf", weights, dense))
-    torch.testing.assert_close(products.times(matrix), dense @ matrix)
-    products = factored(left, right, (1, 0, 3, 2))
+    torch.testing.assert_close(products.weighted_sum(weights), torch.einsum("m,mbf->bf", weights, dense))
+    first, second = products.times_samples(z, matrix)
+    torch.testing.assert_close(first, z.T @ (dense @ matrix))
+    torch.testing.assert_close(second, (dense @ matrix).square().sum(-1) @ z.square())
+    products = factors(left, right, (1, 0, 3, 2))
     products.right[2, 1] = torch.nan
     assert products.magnitudes().isfinite().tolist() == [True, True, False, True]
     products.zero_unless(products.magnitudes().isfinite())
@@ -560,24 +562,31 @@ def test_stacked_tensors_keep_shape_and_layout(layout):
     tensors = [torch.randn(2, 3, 4, 5).to(memory_format=layout) for _ in range(3)]
     stacked = Stacked.of(tensors)
     torch.testing.assert_close(stacked.tensors, torch.stack(tensors))
-    combined = stacked.combined(torch.tensor([1.0, 0.0, 2.0]))
+    combined = stacked.weighted_sum(torch.tensor([1.0, 0.0, 2.0]))
     torch.testing.assert_close(combined, tensors[0] + 2 * tensors[2])
     assert combined.is_contiguous(memory_format=layout)
-    filled = Stacked.empty_like(tensors[0], 3)
-    filled.add(0, tensors[0])
-    filled.add(2, tensors[1])
-    filled.add(2, tensors[2])
-    filled.finish()
-    torch.testing.assert_close(
-        filled.tensors, torch.stack([tensors[0], torch.zeros(2, 3, 4, 5), tensors[1] + tensors[2]])
-    )
+    making = RowsInTheMaking(Representation(None, tensors[0], None, lambda: None), range(3))
+    making.add(0, tensors[0])
+    making.add(2, tensors[1])
+    making.add(2, tensors[2])
+    wanted = torch.stack([tensors[0], torch.zeros(2, 3, 4, 5), tensors[1] + tensors[2]])
+    torch.testing.assert_close(making.finished().tensors, wanted)
+    arrived = making.arrived()
+    assert arrived.tasks == (0, 2)
+    torch.testing.assert_close(arrived.tensors, wanted[[0, 2]])
+
+
+def test_half_precision_is_added_up_without_rounding_on_the_way():
+    tensors = torch.rand(64, 100).bfloat16()
+    combined = Stacked.of(tensors.unbind()).weighted_sum(torch.ones(64))
+    assert torch.equal(combined, tensors.double().sum(0).bfloat16())
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_scaler_that_is_switched_off_does_not_cost_the_fast_way(enabled):
     plans = []
 
-    class Engine(FastEngine):
+    class Engine(Fastest):
         def plan(self, call):
             plans.append(super().plan(call))
             return plans[-1]

@@ -9,8 +9,8 @@ from torch.utils._pytree import tree_leaves
 
 import models
 from excessmtl.cuda_graphs import engine as engine_module
-from excessmtl.cuda_graphs.engine import GraphedEngine
-from excessmtl.fast.engine import FastEngine
+from excessmtl.cuda_graphs.engine import Recorded
+from excessmtl.gradients.ways import Fastest
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 
 TASKS = list("abcdef")
@@ -21,7 +21,7 @@ SHAPE = (2, 8, 40, 40)
 @pytest.fixture(params=["not recorded", "to be recorded"], autouse=True)
 def way(request, monkeypatch):
     """Decisions that are never recorded, and those that are going to be."""
-    monkeypatch.setattr(models, "ENGINE", lambda: GraphedEngine(FastEngine()))
+    monkeypatch.setattr(models, "ENGINE", lambda: Recorded(Fastest()))
     monkeypatch.setattr(engine_module, "records_on", lambda device: request.param == "to be recorded")
 
 

@@ -9,8 +9,8 @@ from torch import nn
 import excessmtl
 from cases import each, finds_selections
 from engines import ENGINES
-from excessmtl.fast.engine import FastEngine
-from excessmtl.fast.selection import Selected
+from excessmtl.gradients.selection import Selected
+from excessmtl.gradients.ways import Fastest
 from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, assert_same
 
 TASKS = list("abc")
@@ -85,7 +85,7 @@ def test_every_engine_gives_the_same(method, name, deep, form):
         torch.testing.assert_close(way, wanted, rtol=2e-3, atol=2e-5)
 
 
-class Looking(FastEngine):
+class Looking(Fastest):
     """Remembers where the tasks met."""
 
     def plan(self, call):
@@ -132,8 +132,8 @@ def test_hooks_act_once(method, place):
     def select(z):
         return [doubled(z[:, 0]) if place == "position" else z[:, 0]] * 3
 
-    (plain, *_), _ = run(method, FastEngine, once)
-    (hooked, *_), _ = run(method, FastEngine, select, prepare=doubled if place == "z" else None)
+    (plain, *_), _ = run(method, Fastest, once)
+    (hooked, *_), _ = run(method, Fastest, select, prepare=doubled if place == "z" else None)
     trunk = slice(3, 3 + 4)
     torch.testing.assert_close(hooked[trunk], [2 * gradient for gradient in plain[trunk]], rtol=1e-4, atol=1e-6)
 
@@ -198,5 +198,5 @@ def test_a_micro_batch_that_waits_does_not_keep_the_other_positions():
     (x,) = batches(1)
     balancer.backward(model.losses(x, once), accumulate=True)
     (waiting,) = balancer._pending
-    kept = waiting.heads.representation.stored
+    kept = waiting.at_z[0].representation.stored
     assert kept.untyped_storage().nbytes() == kept.numel() * kept.element_size()

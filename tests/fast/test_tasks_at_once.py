@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import excessmtl
 from excessmtl.engine.representation import given
-from excessmtl.fast.thresholds import Thresholds
-from excessmtl.fast.trunk import Trunk, even_parts, graph_below
+from excessmtl.gradients.through_trunk import Trunk, even_parts, graph_below
 from models import DEVICE, HOLDING, PAPER, assert_same, trunk_of
 
 TASKS = list("abcde")
@@ -425,7 +424,7 @@ def test_warnings_of_the_user_are_shown():
 
 
 def test_the_usual_number_of_tasks():
-    usual, gpu = Trunk(None, Thresholds()).usual, torch.device("meta")
+    usual, gpu = Trunk(None).usual, torch.device("meta")
     assert usual(torch.device("cpu"), 10**6) == 1
     assert usual(gpu, 10**6) == 8
     assert usual(gpu, 2**27) == 4

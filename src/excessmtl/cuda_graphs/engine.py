@@ -6,9 +6,9 @@ afterwards. Both are recorded. The backward passes stay as they are, so nothing 
 """
 
 import warnings
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,12 +17,10 @@ from excessmtl.cuda_graphs.cache import GraphCache, settings
 from excessmtl.cuda_graphs.recording import WARM_UP, Recording, check_no_draws, failure
 from excessmtl.cuda_graphs.results import Results
 from excessmtl.cuda_graphs.static_inputs import Arguments, StaticInputs
-from excessmtl.engine.plan import Call, Plan
-from excessmtl.engine.reference import Key
+from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.representation import Representation
-from excessmtl.engine.task_gradients import TaskGradients
-from excessmtl.fast.batched import BatchedHeads
-from excessmtl.fast.engine import FastEngine
+from excessmtl.gradients.task_gradients import TaskGradients
+from excessmtl.gradients.ways import AnyGraph, Fastest, Key, Ways
 from excessmtl.step import Outcome, Step
 
 Decide = Callable[[TaskGradients], Outcome]
@@ -51,13 +49,13 @@ class _RecordedDecision:
         return Outcome(list(zip(targets, gradients.copies(), strict=True)), step, self.write.replay)
 
 
-class GraphedEngine:
-    """The fast engine with its decisions recorded: the first few times with a kind of batch as they are.
+class Recorded:
+    """The fastest ways with the decisions recorded: the first few times with a kind of batch as they are.
 
     Belongs to one balancer. Recordings are not copied with it: they are bound to the memory they were made in.
     """
 
-    def __init__(self, fast: FastEngine) -> None:
+    def __init__(self, fast: Fastest) -> None:
         self.fast = fast
         self.failed: str | None = None
         """Why nothing is recorded any more, if so."""
@@ -68,11 +66,11 @@ class GraphedEngine:
         return {"fast": self.fast, "failed": None, "cache": GraphCache(), "_stream": None}
 
     def plan(self, call: Call) -> Plan:
-        """That of the fast engine."""
+        """That of the fastest way."""
         return self.fast.plan(call)
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
-        """Those of the fast engine."""
+        """By the fastest way."""
         return self.fast.task_gradients(plan)
 
     def forget(self) -> None:
@@ -81,22 +79,19 @@ class GraphedEngine:
 
     def evaluate(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Key) -> Outcome:
         """`function(gradients)`, from a recording where there is one."""
-        heads = gradients.heads
-        if self.failed or not isinstance(heads, BatchedHeads):
+        tensors = None if self.failed or plan.second_backward else gradients.tensors
+        if tensors is None or not records_on(tensors[0].device) or not can_record(tensors):
             return self._eagerly(function, gradients, plan, key)
-        if plan.second_backward or not records_on(heads.representation.stored.device) or (found := key()) is None:
-            return self._eagerly(function, gradients, plan, key)
-        tensors = _tensors(gradients, heads)
-        if not can_record(tensors):
+        if (equal_for_equal_steps := key()) is None:
             return self._eagerly(function, gradients, plan, key)
         looks = [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors]
-        entry = self.cache.entry((found, settings(), _layout(gradients, heads), looks))
+        entry = self.cache.entry((equal_for_equal_steps, settings(), gradients.layout, looks))
         if entry is None:
             return self._eagerly(function, gradients, plan, key)
         if entry.recorded is None and entry.taken >= WARM_UP:
-            entry.recorded = self._record(function, gradients, heads, tensors)
+            entry.recorded = self._record(function, gradients, tensors)
         if entry.recorded is not None:
-            return entry.recorded.outcome(heads.representation, tensors)
+            return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
         outcome = self._eagerly(function, gradients, plan, key)
         entry.taken += 1  # now: a batch that is refused is none that a recording could be made for
         return outcome
@@ -105,18 +100,16 @@ class GraphedEngine:
         outcome: Outcome = self.fast.evaluate(function, gradients, plan, key)
         return outcome
 
-    def _record(
-        self, function: Decide, gradients: TaskGradients, heads: BatchedHeads, tensors: list[Tensor]
-    ) -> _RecordedDecision | None:
+    def _record(self, function: Decide, gradients: TaskGradients, tensors: list[Tensor]) -> _RecordedDecision | None:
         device = tensors[0].device
         if self._stream is None or self._stream.device != device:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         targets: list[Tensor | None] = []
 
         def decide() -> tuple[Results, Outcome]:
-            outcome = function(_with_tensors(gradients, heads, inputs.arguments[0]))
+            outcome = function(gradients.with_tensors(inputs.arguments[0]))
             check_no_draws(outcome.generator is None)
-            parts, outcome.parts = outcome.parts or [], None
+            parts, outcome.parts = outcome.parts, []
             targets[:] = [None if isinstance(target, Representation) else target for target, _ in parts]
             return Results([gradient for _, gradient in parts]), outcome
 
@@ -149,41 +142,28 @@ def small_enough(tensors: list[Tensor]) -> bool:
     return sum([tensor.nbytes for tensor in tensors]) <= _LARGEST
 
 
-def _tensors(gradients: TaskGradients, heads: BatchedHeads) -> list[Tensor]:
-    """All tensors that a decision reads, beside the balancer's state."""
-    return [
-        *(loss for loss in gradients.losses if loss is not None),
-        heads.representation.stored,
-        *heads.at_z.stored,
-        *(group.gradients.flat for group in heads.groups),
-        *(mask for mask in gradients.masks if mask is not None),
-        *(() if gradients.at_parameters is None else (gradients.at_parameters,)),
-    ]
+EngineName = Literal["fast", "reference"]
 
 
-def _layout(gradients: TaskGradients, heads: BatchedHeads) -> Hashable:
-    """Everything but the tensors: equal for batches that take the same operations."""
-    return (
-        gradients.there,
-        tuple([mask is not None for mask in gradients.masks]),
-        type(heads.at_z).__name__,
-        heads.at_z.layout,
-        tuple([(tuple(map(id, group.leaves)), group.tasks, group.gradients.layout) for group in heads.groups]),
-        heads.trunk_passed,
-        tuple(map(id, gradients.parameters)),
-    )
-
-
-def _with_tensors(gradients: TaskGradients, heads: BatchedHeads, tensors: list[Tensor]) -> TaskGradients:
-    """The same batch made of other tensors, in the order of `_tensors`, without an autograd graph."""
-    remaining = iter(tensors)
-    losses = [None if loss is None else next(remaining) for loss in gradients.losses]
-    z = next(remaining)
-    at_z = heads.at_z.with_stored(z, [next(remaining) for _ in heads.at_z.stored])
-    groups = [replace(group, gradients=group.gradients.with_stored(z, [next(remaining)])) for group in heads.groups]
-    masks = [None if mask is None else next(remaining) for mask in gradients.masks]
-    at_parameters = None if gradients.at_parameters is None else next(remaining)
-    moved = BatchedHeads(
-        heads.representation.with_values(z), at_z, groups, heads.there, trunk_passed=heads.trunk_passed
-    )
-    return replace(gradients, losses=losses, masks=masks, heads=moved, at_parameters=at_parameters, _zeroed=False)
+def chosen_ways(engine: "EngineName | Ways", probe: Probe, tasks_at_once: Any, record: bool) -> Ways:
+    """What the options `engine`, `tasks_at_once` and `record` of a balancer stand for."""
+    if tasks_at_once is not None and probe is not Probe.SHARED:
+        raise ValueError("tasks_at_once is not used by this method as it is set up here; leave it out")
+    if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
+        raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")
+    if not isinstance(engine, str):
+        if isinstance(engine, type) or not hasattr(engine, "task_gradients"):
+            raise ValueError(f"engine must be 'fast', 'reference' or an engine, found {engine!r}")
+        if tasks_at_once is not None:
+            raise ValueError("tasks_at_once has no effect on an engine that was made already; pass it to the engine")
+        if not record and isinstance(engine, Recorded):
+            raise ValueError("record=False has no effect on what records already; pass the Fastest that it holds")
+        return engine
+    if engine == "fast":
+        fast = Fastest(tasks_at_once)
+        return Recorded(fast) if record else fast
+    if engine != "reference":
+        raise ValueError(f"engine must be 'fast' or 'reference', found {engine!r}")
+    if tasks_at_once:
+        raise ValueError("tasks_at_once is an option of engine='fast', found engine='reference'; leave it out")
+    return AnyGraph()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.engine.private_torch import copy_all
-from excessmtl.fast.batched import memory_order
+from excessmtl.gradients.stacked import memory_order
 
 _Place = tuple[int, torch.Size, tuple[int, ...], int]
 """Of a tensor: which of all it is, its shape, its strides, and where it begins."""

@@ -13,7 +13,7 @@ from excessmtl.engine.plan import Call, Probe
 from excessmtl.engine.tensors import filled, split_by_parameter, total
 
 if TYPE_CHECKING:
-    from excessmtl.engine.task_gradients import TaskGradients
+    from excessmtl.gradients.task_gradients import TaskGradients
 
 _BLOCK = 2**15
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from excessmtl.engine.per_task import per_task_gradients
 from excessmtl.engine.plan import Call, Losses, at_shared_parameters
-from excessmtl.engine.task_gradients import TaskGradients
 from excessmtl.engine.tensors import autocast_disabled, total
+from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.task_gradients import TaskGradients
 
 Ordered = Callable[[Losses], list[Tensor | None]]
 """Checks validation losses and puts them in task order."""
@@ -40,7 +40,7 @@ def _products(call: Call, losses: list[Tensor | None], batches: Sequence[TaskGra
     unlabelled = replace(call, losses=losses, masks=[None] * len(losses), scale=None)
     plan = at_shared_parameters(unlabelled, call.shared.ids)
     plan = replace(plan, at_parameters=batches[-1].parameters, overlap=True)
-    validation = per_task_gradients(plan)
+    validation = task_by_task(plan)
     with autocast_disabled(validation.values):
         return total([_cross_products(validation, batch) for batch in batches])
 

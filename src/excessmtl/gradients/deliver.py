@@ -13,7 +13,7 @@ from excessmtl.engine.graph import leaves_among, nodes_below
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import accumulate, hooks_disabled
 from excessmtl.engine.representation import Representation
-from excessmtl.engine.task_gradients import Contribution
+from excessmtl.gradients.task_gradients import Contribution
 
 _gradient = attrgetter("grad")
 

@@ -18,10 +18,9 @@ from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import gradients_at, hooks_disabled
 from excessmtl.engine.representation import FindRepresentation, Representation
 from excessmtl.engine.tensors import dense
+from excessmtl.gradients.own_leaves import Pairs
 
 Losses = Sequence[Tensor | None]
-Pairs = list[list[tuple[Tensor, Tensor]]]
-"""Per task: leaves and their gradients."""
 Store = Callable[[int, Tensor], None]
 """Takes a gradient that arrived at z for a task; there may be several for one task."""
 

@@ -1,10 +1,10 @@
-"""One backward pass for all tasks together.
+"""Weights before gradients: one backward pass for all tasks together.
 
 Applies to steps that need nothing but the weights where no representation is known, so that tasks cannot be told apart
-on the way. Where the result is not finite, one host read tells, and the reference finds out whose fault it is.
+on the way. Where the result is not finite, one host read tells, and a backward pass per task finds whose fault it is.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,55 +12,61 @@ from torch import Tensor
 from excessmtl.engine.graph import nodes_of, one_head_for_all
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import hooks_disabled, repeatable
-from excessmtl.engine.task_gradients import Contribution, Gates, PerTask
 from excessmtl.engine.tensors import magnitude, usable
+from excessmtl.gradients.own_leaves import OwnLeaves
+from excessmtl.gradients.task_gradients import Contribution, Gates, TaskGradients
 
 
-class OneBackward(PerTask):
+class NotFinite(Exception):
+    """The gradient of all tasks together cannot be used: it must be computed task by task."""
+
+
+@dataclass
+class WeightsFirst(TaskGradients):
     """Gradients that are only computed when their weights are known: until then there are none.
 
     The graph is kept until the caller drops the losses: the tasks may have to be passed one by one afterwards.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        losses = plan.call.losses
-        nothing: list[list[Any]] = [[] for _ in losses]
-        super().__init__(next(loss.device for loss in losses if loss is not None), nothing, nothing)
-        self.plan = plan
-        self._ok = torch.ones(())
+    plan: Plan | None = None
 
-    def zero_unless(self, ok: Tensor) -> None:
-        """Leave out the tasks that are not `ok` [m]."""
-        self._ok = ok
+    @classmethod
+    def of(cls, plan: Plan) -> "WeightsFirst":
+        """For the losses of this plan."""
+        call = plan.call
+        nothing = OwnLeaves.nothing(len(call.losses))
+        return cls(call.losses, call.masks, call.scale, [], nothing, headless=not plan.own_leaves, plan=plan)
 
-    def weighted_sum(  # type: ignore[override]  # None is an answer of every HeadGradients
-        self, weights: Tensor, own: Tensor | None, gates: Gates | None
-    ) -> list[Contribution] | None:
-        """The combined gradient; None where it is not finite, or where it is hidden which leaf is whose."""
-        if own is None and (self.plan.heads_compiled or one_head_for_all(self.plan.leaves)):
-            return None
-        common: dict[int, Tensor] = {id(parameter): parameter for parameter in self.plan.call.parameters}
+    def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
+        # `NotFinite` where the sum is not, or where it is hidden which leaf is whose.
+        plan = self.plan
+        assert plan is not None
+        if own is None and (plan.heads_compiled or one_head_for_all(plan.leaves)):
+            raise NotFinite
+        common: dict[int, Tensor] = {id(parameter): parameter for parameter in plan.call.parameters}
         owned: dict[int, Tensor] = {}
-        for reach in self.plan.reaches:
+        for reach in plan.reaches:
             for key, leaf in reach.leaves.items():
                 if own is not None or key in owned:  # weighted like the shared ones, or shared in all but name
                     common[key] = leaf
                     owned.pop(key, None)
                 elif key not in common:
                     owned[key] = leaf
-        parts = self._backward(list(common.values()), weights * self._ok)
+        parts = self._backward(list(common.values()), weights * self.ok)
         if owned:
-            parts += self._backward(list(owned.values()), self._ok.to(weights.dtype))
+            parts += self._backward(list(owned.values()), self.ok.to(weights.dtype))
         sizes = [magnitude(gradient.coalesce().values() if gradient.is_sparse else gradient) for _, gradient in parts]
         unusable = (~usable(torch.stack(sizes).sum())).float() if sizes else torch.zeros(())
         # All processes go on task by task, or none: what follows are sums over all of them.
-        return None if bool(self.plan.call.reduction(unusable) > 0) else parts
+        if bool(plan.call.reduction(unusable) > 0):
+            raise NotFinite
+        return parts
 
     def _backward(self, leaves: list[Tensor], multipliers: Tensor) -> list[Contribution]:
-        roots, outputs, scale = [], [], self.plan.call.scale
-        for loss, multiplier in zip(self.plan.call.losses, multipliers, strict=True):
+        roots, outputs = [], []
+        for loss, multiplier in zip(self.losses, multipliers, strict=True):
             if loss is not None:
-                output = multiplier if scale is None else multiplier * scale
+                output = multiplier if self.scale is None else multiplier * self.scale
                 roots.append(loss)
                 outputs.append(output.to(loss.dtype).reshape(loss.shape))
         with hooks_disabled(leaves), repeatable(nodes_of(roots)):

@@ -9,16 +9,15 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import arriving_shape, is_cast, linear_layer, selection
 from excessmtl.engine.representation import FindRepresentation
-from excessmtl.fast.find_linear import fits, layer_above
-from excessmtl.fast.linear_heads import Factored, Linear
-from excessmtl.fast.separate_heads import Losses, Pairs, SeparateHeads, gradients_from
+from excessmtl.gradients.factors import Factors, Layer
+from excessmtl.gradients.linear_heads import Linear, fits, layer_above
+from excessmtl.gradients.one_pass import Losses, SeparateHeads, gradients_from
+from excessmtl.gradients.own_leaves import Pairs
 
 _ENTRY_BY_ENTRY = frozenset(
     f"{name}Backward0"
@@ -37,51 +36,25 @@ _Columns = tuple[Node, list[int | None]]
 class OneHead:
     """The layer. Its outputs are those of the tasks, in their order."""
 
+    heads: SeparateHeads
     layer: Linear
-    tasks: int
 
     @property
     def nodes(self) -> list[Node]:
         """That of the layer."""
         return [self.layer.node]
 
-    def backward(self, losses: Losses, z: Tensor) -> tuple["OneHeadGradients", Pairs]:
+    def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
         """The gradients at z as factors; there are no leaves that the factors do not know."""
         (arrived,) = gradients_from(losses, [GradientEdge(self.layer.node, 0)])
-        _, weight, bias, applied = self.layer
-        dtype = torch.promote_types(weight.dtype, applied.dtype)
-        found = OneHeadGradients(z, [arrived], [applied], (1,) * self.tasks, [(weight, bias)], dtype)
-        return found, [[] for _ in losses]
+        z, (_, weight, bias, applied) = self.heads.representation, self.layer
+        left = z.stored.new_zeros(len(z.stored), len(applied)) if arrived is None else arrived
+        layers = [Layer(weight, bias, 0, slice(0, len(applied)))]
+        factors = left.to(self.layer.dtype), applied.detach().to(self.layer.dtype)
+        return Factors(z, *factors, (1,) * len(losses), layers), [[] for _ in losses]
 
 
-@dataclass
-class OneHeadGradients(Factored):
-    """The same factors as of one layer per task. `arrived`, `applied` and `leaves` are those of the one layer."""
-
-    def __post_init__(self) -> None:
-        (arrived,), (applied,) = self.arrived, self.applied
-        found = self.z.new_zeros(len(self.z), len(applied)) if arrived is None else arrived
-        self.left, self.right = found.to(self.dtype), applied.detach().to(self.dtype)
-
-    def leaf_gradients(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
-        """The gradient of the whole layer, as of the first task."""
-        ((weight, bias),) = self.leaves  # type: ignore[misc]
-        at_weight, at_bias = self.at_layers(own)
-        found = [(0, weight, at_weight.to(weight.dtype))]
-        return found if bias is None else [*found, (0, bias, at_bias.to(bias.dtype))]
-
-    def own_gradients(self) -> list[tuple[int, Tensor, Tensor]]:
-        """(task, leaf, gradient): zero but for the task's own row."""
-        each = torch.eye(len(self.sizes), device=self.z.device)
-        found = [(leaf, gradient) for _, leaf, gradient in self.leaf_gradients(None)]
-        return [
-            (task, leaf, gradient * row.view(-1, *(1 for _ in gradient.shape[1:])).to(gradient.dtype))
-            for task, row in enumerate(each)
-            for leaf, gradient in found
-        ]
-
-
-def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> tuple[SeparateHeads, OneHead] | None:
+def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> OneHead | None:
     """The layer, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
     found = _columns_of_matrix(losses) or _columns_taken(losses, find)
     if found is None:
@@ -106,7 +79,7 @@ def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) ->
         if any(id(leaf) in shared for leaf in leaves):
             return None
         heads.leaves = [[] if loss is None else leaves for loss in losses]
-        return heads, OneHead(layer, len(losses))
+        return OneHead(heads, layer)
     return None
 
 

@@ -1,7 +1,8 @@
-"""One backward pass per task: how the reference engine computes the gradients of any graph."""
+"""One backward pass per task: right for every graph."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,52 +13,74 @@ from excessmtl.engine.graph import Reach, nodes_above, nodes_of
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import hooks_disabled, repeatable
 from excessmtl.engine.representation import Representation
-from excessmtl.engine.task_gradients import PerTask, TaskGradients
 from excessmtl.engine.tensors import dense
+from excessmtl.gradients.at_representation import Rows, RowsInTheMaking
+from excessmtl.gradients.own_leaves import OwnLeaves
+from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
 
 
-def per_task_gradients(plan: Plan) -> TaskGradients:
+def task_by_task(plan: Plan) -> TaskGradients:
     """One backward pass per loss, to the leaves of its own, its representations and the parameters looked at."""
-    call = plan.call
-    given = call.losses
-    last = next(task for task in reversed(range(len(given))) if given[task] is not None)
+    inputs, count = plan.call, len(plan.call.losses)
+    last = next(task for task in reversed(range(count)) if inputs.losses[task] is not None)
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(plan.at_parameters) and not plan.complete)
-    rows = ParameterRows(plan.at_parameters, len(given))
-    device = next(loss.device for loss in given if loss is not None)
-    heads = PerTask.nothing(len(given), device)
     again = retain or plan.overlap or len(plan.representations) > 1
-    with repeatable(nodes_of(given) if again else ()):
-        for task, (loss, reach) in enumerate(zip(given, plan.reaches, strict=True)):
-            found: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
+    at_z = {id(one): RowsInTheMaking(one, _tasks_at(one, plan.reaches)) for one in plan.representations}
+    at_leaves: list[list[tuple[Tensor, Tensor]]] = [[] for _ in inputs.losses]
+    at_parameters = AtParameters(plan.at_parameters, count) if plan.at_parameters else None
+    with repeatable(nodes_of(inputs.losses) if again else ()):
+        for task, (loss, reach) in enumerate(zip(inputs.losses, plan.reaches, strict=True)):
+            rows: Sequence[Tensor | None] = [None] * len(plan.at_parameters)
             if loss is not None:
                 keep = retain or (plan.overlap and task != last)
-                targets, gradients, found = _backward(loss, reach, plan.at_parameters, call.scale, keep)
+                targets, gradients, rows = _backward(loss, reach, plan.at_parameters, inputs.scale, keep)
                 for target, gradient in zip(targets, gradients, strict=True):
-                    at_leaf = isinstance(target, Tensor)
-                    pairs: list[Any] = (heads.at_leaves if at_leaf else heads.at_representation)[task]
-                    if gradient is not None:
-                        pairs.append((target, gradient))
-            rows.take([task], found)
+                    if gradient is not None and isinstance(target, Tensor):
+                        at_leaves[task].append((target, gradient))
+                    elif gradient is not None:
+                        at_z[id(target)].add(task, dense(gradient))
+            if at_parameters is not None:
+                at_parameters.take([task], rows)
+    arrived = [rows_at_z.arrived() for rows_at_z in at_z.values()]
     if plan.heads_compiled:
-        _drop_zeros(heads)
-    headless = not plan.own_leaves
-    parts = (rows.flat, plan.at_parameters, plan.complete)
-    return TaskGradients(given, call.masks, call.scale, heads, *parts, headless=headless)
+        arrived, at_leaves = _without_zeros(arrived, at_leaves)
+    return TaskGradients(
+        inputs.losses,
+        inputs.masks,
+        inputs.scale,
+        [part for part in arrived if part.tasks],
+        OwnLeaves.of(at_leaves),
+        None if at_parameters is None else at_parameters.matrix,
+        plan.at_parameters,
+        plan.complete,
+        headless=not plan.own_leaves,
+    )
 
 
-def _drop_zeros(heads: PerTask) -> None:
-    """Take away the zeros that compiled code hands to what a task does not reach: the heads of the other tasks.
+def _tasks_at(representation: Representation, reaches: Sequence[Reach]) -> list[int]:
+    return [task for task, reach in enumerate(reaches) if id(representation) in reach.representations]
+
+
+def _without_zeros(
+    at_z: Sequence[Rows], at_leaves: Sequence[list[tuple[Tensor, Tensor]]]
+) -> tuple[list[Rows], list[list[tuple[Tensor, Tensor]]]]:
+    """Without the zeros that compiled code hands to what a task does not reach: the heads of the other tasks.
 
     This reads from the device, once. A task whose gradients at the representation are all zero keeps them.
     """
-    lists: list[list[Any]] = [*heads.at_leaves, *heads.at_representation]
-    flags = [dense(gradient).any().to(heads.device) for pairs in lists for _, gradient in pairs]
-    remaining = iter(torch.stack(flags).tolist() if flags else ())
-    for number, pairs in enumerate(lists):
-        kept = [pair for pair in pairs if next(remaining)]
-        if kept or number < len(heads.at_leaves):
-            pairs[:] = kept
+    flags = [dense(gradient).any().reshape(1) for pairs in at_leaves for _, gradient in pairs]
+    flags += [part.rows.flat.any(1) for part in at_z]
+    moved = iter(torch.cat([flag.to(flags[0].device) for flag in flags]).tolist() if flags else ())
+    leaves = [[pair for pair in pairs if next(moved)] for pairs in at_leaves]
+    reached = [{task for task in part.tasks if next(moved)} for part in at_z]
+    anywhere: set[int] = set().union(*reached)
+    kept = []
+    for part, tasks in zip(at_z, reached, strict=True):
+        places = [place for place, task in enumerate(part.tasks) if task in tasks or task not in anywhere]
+        rows_kept = replace(part.rows, flat=part.rows.flat[places])
+        kept.append(Rows(part.representation, tuple(part.tasks[place] for place in places), rows_kept))
+    return kept, leaves
 
 
 def _backward(
@@ -135,37 +158,3 @@ def _stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
 
 def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
-
-
-class ParameterRows:
-    """The gradients of all tasks at all parameters, side by side in one [m, n] matrix (fp32 or wider).
-
-    A gradient is copied as soon as it is there, so that only those of one backward pass are alive beside the matrix.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], tasks: int) -> None:
-        self.flat: Tensor | None = None
-        self._sizes = [parameter.numel() for parameter in parameters]
-        if parameters:
-            wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
-            self.flat = parameters[0].new_empty(tasks, sum(self._sizes), dtype=wide, requires_grad=False)
-
-    def take(self, tasks: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
-        """Copy the gradients [k, ...] of these tasks; zero where there is none."""
-        first, end = tasks[0], tasks[-1] + 1
-        if end - first == len(tasks):
-            self._fill(slice(first, end), gradients)
-            return
-        for row, task in enumerate(tasks):
-            one = [None if gradient is None else gradient[row : row + 1] for gradient in gradients]
-            self._fill(slice(task, task + 1), one)
-
-    def _fill(self, tasks: slice, gradients: Sequence[Tensor | None]) -> None:
-        if self.flat is None:
-            return
-        rows = self.flat[tasks]
-        parts = [
-            rows.new_zeros(1).expand(len(rows), size) if gradient is None else dense(gradient).reshape(len(rows), -1)
-            for size, gradient in zip(self._sizes, gradients, strict=True)
-        ]
-        torch.cat(parts, dim=1, out=rows)

@@ -1,0 +1,162 @@
+"""Heads that take z by a linear layer of few outputs: the backward pass ends at the outputs of these layers.
+
+Applies where every task does so, by a layer whose weight and bias serve nothing else. The gradients at z, and at the
+layers, are then products of what arrived at the outputs (`factors.py`). Autocast may change the types of z, weight and
+bias on the way.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node
+
+from excessmtl.engine.graph import leaf_of
+from excessmtl.engine.private_torch import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
+from excessmtl.gradients.factors import Factors, Layer
+from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
+from excessmtl.gradients.own_leaves import Pairs
+
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+"""Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
+
+
+class Linear(NamedTuple):
+    """A layer `z @ weight.T (+ bias)` whose weight and bias serve nothing else."""
+
+    node: Node
+    weight: Tensor
+    """[outputs, features]"""
+    bias: Tensor | None
+    applied: Tensor
+    """[outputs, features]: the weight as it was applied. The weight itself, unless it was cast on the way."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which products are computed: the wider of that of the weight and that in which it was applied."""
+        return torch.promote_types(self.weight.dtype, self.applied.dtype)
+
+
+@dataclass(frozen=True)
+class LinearHeads:
+    """The layers by which tasks take z."""
+
+    heads: SeparateHeads
+    layers: Sequence[Linear | None]
+    """Per task; None where the task is missing."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Those of the layers."""
+        return [layer.node for layer in self.layers if layer is not None]
+
+    def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
+        """The gradients at z as factors, and those at leaves that the factors do not know."""
+        present = [layer for layer in self.layers if layer is not None]
+        known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
+        leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
+        others = [leaf for own in leaves for leaf in own]
+        with hooks_disabled(others) if others else nullcontext():
+            # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
+            gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for layer in present], *others])
+        arrived = iter(gradients)
+        z, dtype = self.heads.representation, present[0].dtype
+        columns, rows, start = [], [], 0
+        for task, layer in enumerate(self.layers):
+            if layer is None:
+                continue
+            gradient, end = next(arrived), start + len(layer.applied)
+            columns.append(z.stored.new_zeros(len(z.stored), end - start) if gradient is None else gradient)
+            if gradient is not None:
+                rows.append(Layer(layer.weight, layer.bias, task, slice(start, end)))
+            start = end
+        with torch.no_grad():
+            left = torch.cat(columns, dim=1).to(dtype)
+            right = torch.cat([layer.applied for layer in present]).to(dtype)
+        sizes = tuple([0 if layer is None else len(layer.applied) for layer in self.layers])
+        return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :])
+
+
+def release_linear_layers(losses: Sequence[Tensor]) -> None:
+    """Free what the linear layers below these losses have saved, as autograd does for nodes that it runs."""
+    stack: list[Any] = [loss.grad_fn for loss in losses]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if release_saved(node):
+            continue
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+
+
+def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
+    """The layers by which the tasks take z; None where some task takes it in another way."""
+    z = heads.representation.stored
+    if z.ndim != 2:
+        return None
+    layers = [layer_above(above, heads) for above in heads.entries]
+    if any(above and layer is None for above, layer in zip(heads.entries, layers, strict=True)):
+        return None
+    present = [layer for layer in layers if layer is not None]
+    if not fits(z, present):
+        return None
+    # The factors must have fewer entries than the gradients at z.
+    samples, features = z.shape
+    outputs = sum(len(layer.applied) for layer in present)
+    worth_it = outputs * (samples + features) <= len(present) * samples * features
+    return LinearHeads(heads, layers) if worth_it else None
+
+
+def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
+    """Whether these factors can be multiplied: matrices of one kind on one device."""
+    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
+    if z.ndim != 2 or any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
+        return False
+    return len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) == 1
+
+
+def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
+    """The linear layer by which nodes take z, given with the places of z among their inputs."""
+    if len(above) != 1:
+        return None
+    ((node, positions),) = above.items()
+    repeated = heads.repeated
+    if node not in repeated and is_cast(node) and node in heads.users:
+        node, position = heads.users[node]
+        positions = [position]
+    if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
+        return None
+    place, taken, applied = found
+    if taken is None or applied is None:  # not saved: the other one wants no gradient
+        return None
+    # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
+    own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
+    if has_hooks(applied) or has_hooks(applied._base) or (not own and has_hooks(taken)):
+        return None
+    inputs = [child for child, _ in node.next_functions]
+    transposed = inputs[place + 1]
+    if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
+        return None
+    weight = _parameter(transposed.next_functions[0][0], repeated)
+    if weight is None or weight.shape != applied.shape[::-1]:
+        return None
+    itself = weight.data_ptr() == applied.data_ptr() and weight.dtype == applied.dtype
+    applied = weight if itself else applied.t()
+    if place == 0 or inputs[0] is None:
+        return Linear(node, weight, None, applied)
+    bias = _parameter(inputs[0], repeated)
+    same = bias is not None and bias.shape == (len(applied),) and bias.dtype == weight.dtype
+    return Linear(node, weight, bias, applied) if same else None
+
+
+def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
+    """The leaf at which the graph ends here, if it is an ordinary one that serves nothing else."""
+    if node is not None and node not in repeated and is_cast(node):
+        node = node.next_functions[0][0]
+    leaf = None if node is None or node in repeated else leaf_of(node)
+    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) else None

@@ -1,0 +1,198 @@
+"""The ways to compute the gradients of every task: the first that applies to a step's graph is taken."""
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from excessmtl.engine import fsdp
+from excessmtl.engine.plan import Call, Plan, Probe, plan
+from excessmtl.engine.private_torch import has_node_hooks
+from excessmtl.engine.representation import FindRepresentation, given
+from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.at_representation import AtRepresentation, RowsInTheMaking
+from excessmtl.gradients.linear_heads import LinearHeads, find_linear_layers, release_linear_layers
+from excessmtl.gradients.losses_only import NotFinite, WeightsFirst
+from excessmtl.gradients.one_head import OneHead, find_one_head
+from excessmtl.gradients.one_pass import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
+from excessmtl.gradients.own_leaves import OwnLeaves, Pairs
+from excessmtl.gradients.selection import Selected, through_selection
+from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
+from excessmtl.gradients.through_trunk import Trunk, graph_below
+
+T = TypeVar("T")
+Function = Callable[[TaskGradients], T]
+"""From the gradients of a batch to whatever is made of them; changes nothing else."""
+Key = Callable[[], Hashable]
+"""Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
+WAYS = frozenset({"linear heads", "one head", "separate heads", "selection", "losses only"})
+_SELECTION_TRIES = 3
+"""Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
+
+
+class Ways(Protocol):
+    """What a balancer asks for in every step."""
+
+    def plan(self, call: Call) -> Plan:
+        """How far the backward pass of each task goes."""
+
+    def task_gradients(self, plan: Plan) -> TaskGradients:
+        """The gradients of every task."""
+
+    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
+        """`function(gradients)`."""
+
+    def forget(self) -> None:
+        """Drop whatever depends on where the balancer's state is in memory."""
+
+
+class AnyGraph:
+    """One backward pass per task, for every graph."""
+
+    def plan(self, call: Call) -> Plan:
+        """How far the backward pass of each task goes."""
+        return plan(call)
+
+    def task_gradients(self, plan: Plan) -> TaskGradients:
+        """The gradients of every task."""
+        return task_by_task(plan)
+
+    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
+        """`function(gradients)`."""
+        return function(gradients)
+
+    def forget(self) -> None:
+        """Nothing here depends on where the balancer's state is in memory."""
+
+
+class Fastest:
+    """Takes quicker ways than one backward pass per task, with the same results.
+
+    Args:
+        tasks_at_once: Tasks that go through the trunk in one backward pass; None: by the device.
+        ways: Those that may be taken; all by default.
+    """
+
+    def __init__(self, tasks_at_once: int | None = None, ways: frozenset[str] = WAYS) -> None:
+        self.ways, self.trunk = ways, Trunk(tasks_at_once)
+        self._selections_tried = 0
+        """In how many steps selected positions were looked for in vain since they were last found."""
+        self._last_losses: list[weakref.ref[Tensor]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_losses": []}
+
+    def plan(self, call: Call) -> Plan:
+        """Separate heads where the graph has them, else the plan for any graph."""
+        if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
+            separate = self._separate_plan(call)
+            if separate is not None:
+                return separate
+        return plan(call)
+
+    def _separate_plan(self, call: Call) -> SeparatePlan | None:
+        """The plan where the graph has separate heads."""
+        find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
+        if find is None:
+            return None
+        sharded = fsdp.in_use()
+        heads = self._find_heads(call, shared, find, sharded)
+        linear: LinearHeads | OneHead | None = None
+        if heads is not None and "linear heads" in self.ways and not sharded:
+            linear = find_linear_layers(heads)
+        elif heads is None and "one head" in self.ways and not sharded:
+            linear = find_one_head(call.losses, shared, find)
+        if linear is not None and has_node_hooks(linear.nodes):  # autograd would not run these nodes
+            linear = None
+        elif linear is not None:
+            heads = linear.heads
+        if heads is None:
+            return None
+        if call.probe is not Probe.SHARED:
+            return SeparatePlan(call, (), False, (), sharded, heads, linear)
+        trunk = graph_below(heads.representation, shared)
+        if trunk is None:
+            return None
+        return SeparatePlan(call, (), True, call.parameters, False, heads, linear, trunk)
+
+    def _find_heads(
+        self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool
+    ) -> SeparateHeads | None:
+        if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and call.takes_vectors:
+            self._selections_tried += 1
+            heads = None if sharded else find_separate_heads(call.losses, shared, through_selection(find))
+            if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, call):
+                self._selections_tried = 0
+                return heads
+        return find_separate_heads(call.losses, shared, find)
+
+    def _can_deliver(self, heads: SeparateHeads, call: Call) -> bool:
+        """Whether one selection serves all tasks, or each has its own and the trunk is passed once."""
+        if len(heads.representation.edges) == 1:
+            return True
+        return call.probe is not Probe.SHARED and heads.own_edges is not None
+
+    def task_gradients(self, plan: Plan) -> TaskGradients:
+        """The gradients of every task."""
+        if isinstance(plan, SeparatePlan):
+            return self._separate_heads(plan)
+        if plan.call.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
+            return WeightsFirst.of(plan)
+        return task_by_task(plan)
+
+    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
+        """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
+        try:
+            return function(gradients)
+        except NotFinite:
+            return function(task_by_task(replace(plan, overlap=True)))
+
+    def forget(self) -> None:
+        """Nothing here depends on where the balancer's state is in memory."""
+
+    def _separate_heads(self, plan: SeparatePlan) -> TaskGradients:
+        call = plan.call
+        at_z, pairs = self._backward_heads(plan)
+        matrix = self._backward_trunk(plan, at_z.tensors) if plan.at_parameters else None
+        return TaskGradients(
+            call.losses,
+            call.masks,
+            call.scale,
+            [at_z],
+            OwnLeaves.of(pairs),
+            matrix,
+            plan.at_parameters,
+            complete=matrix is not None,
+            headless=not plan.own_leaves,
+        )
+
+    def _backward_heads(self, plan: SeparatePlan) -> tuple[AtRepresentation, Pairs]:
+        """The gradients at z, and at leaves of the tasks' own."""
+        heads, losses = plan.heads, plan.call.losses
+        assert heads is not None
+        self._release_last_losses()
+        if plan.linear is not None:
+            self._last_losses = [weakref.ref(loss) for loss in losses if loss is not None]
+            factors: tuple[AtRepresentation, Pairs] = plan.linear.backward(losses)
+            return factors
+        rows = RowsInTheMaking(heads.representation, range(len(losses)))
+        pairs = backward_to_representation(losses, heads, rows.add, plan.second_backward)
+        return rows.finished(), pairs
+
+    def _release_last_losses(self) -> None:
+        """The nodes of linear heads are never run, so losses that somebody collects would keep every z alive."""
+        release_linear_layers([loss for reference in self._last_losses if (loss := reference()) is not None])
+        self._last_losses = []
+
+    def _backward_trunk(self, plan: SeparatePlan, dz: Tensor) -> Tensor:
+        """[m, n]: from z on through the trunk to the shared parameters, for every task."""
+        assert plan.heads is not None
+        losses = plan.call.losses
+        tasks = [task for task, loss in enumerate(losses) if loss is not None]
+        rows = AtParameters(plan.at_parameters, len(losses))
+        if len(tasks) < len(losses):
+            rows.matrix.zero_()
+        self.trunk.backward(plan.heads.representation, plan.trunk, dz, tasks, plan.at_parameters, rows.take)
+        return rows.matrix
