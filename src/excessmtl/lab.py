@@ -182,7 +182,8 @@ def crossval(
     """Which labels of the *training* data are bad: every sample is predicted by a network that has not seen it.
 
     Trains `folds` networks, each on all tasks, and keeps their runs and `predictions.npz` in `out`; what is finished is
-    not trained again. Samples in the report are numbered as in `benchmark.train`. `settings` are those of `train`.
+    not trained again. Samples in the report are numbered as in `benchmark.train`; labels of a CSV file also
+    have the `row` of the file. `settings` are those of `train`.
     """
     made = benchmark if isinstance(benchmark, Benchmark) else None
     if made is not None:

@@ -64,7 +64,7 @@ def load(
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
     parts = [
-        Split(features[rows], {name: target[rows] for name, target in values.items()})
+        Split(features[rows], {name: target[rows] for name, target in values.items()}, file_rows=rows)
         for rows in map(torch.from_numpy, (train, validation, test))
     ]
     return Benchmark(
