@@ -32,7 +32,7 @@ class Split:
 
     inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
     targets: Targets
-    file_rows: Tensor | None = None
+    file_rows: Tensor | None = field(default=None, kw_only=True)
 
     def length(self, task: str) -> int:
         """How many examples `task` has in this split."""
@@ -48,7 +48,7 @@ class Split:
         return Split(
             inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()),
             targets,
-            None if self.file_rows is None else self.file_rows[first],
+            file_rows=None if self.file_rows is None else self.file_rows[first],
         )
 
 
