@@ -176,7 +176,8 @@ class Balancer(nn.Module):
         """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
 
         In evaluation mode (`balancer.eval()`), the sum of the losses with the weights last decided: nothing is learned
-        and nothing changes, and it works under `torch.no_grad()`. What follows is about training.
+        and nothing changes, and it works under `torch.no_grad()`. Weights move, so choose a checkpoint by the plain
+        sum, `sum(losses.values())`, and not by this one. What follows is about training.
 
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
         can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
@@ -198,13 +199,17 @@ class Balancer(nn.Module):
             explain_second_backward(error)
             raise
 
-    def _evaluate(self, losses: Any, mask: Any) -> Tensor:
-        """The sum of the losses with the weights last decided; a task without labels adds nothing."""
+    def _evaluate(self, losses: Any, mask: Any, equal: bool = False) -> Tensor:
+        """The sum of the losses with the weights last decided; a task without labels adds nothing.
+
+        `equal`: the plain sum. It is comparable between steps, which the weighted one is not, as weights move.
+        """
         losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
         masks = arguments.label_masks(mask, self.tasks)
         given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
-        weights = multipliers(self.weights, self.factor, self._floors).to(given[0][1].device)
+        weights = torch.ones_like(self.weights) if equal else multipliers(self.weights, self.factor, self._floors)
+        weights = weights.to(given[0][1].device)
         terms = [weights[position] * loss.reshape(()).float() for position, loss in given]
         for index, (position, loss) in enumerate(given):
             if (own := masks[position]) is not None:
