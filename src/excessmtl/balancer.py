@@ -18,6 +18,7 @@ from excessmtl.engine.delivery import deferred, deliver
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.engine.private_torch import outside_compiled_code
 from excessmtl.engine.reasons import explain_second_backward
 from excessmtl.engine.reference import Engine
 from excessmtl.engine.replicas import ReplicaCheck
@@ -148,6 +149,10 @@ class Balancer(nn.Module):
             validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
         """
+        if torch.compiler.is_compiling():
+            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
+            step: Step = _backward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            return step
         try:
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
             plan = self._plan(call, stacklevel=4)
@@ -183,6 +188,10 @@ class Balancer(nn.Module):
         can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
         `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
+        if torch.compiler.is_compiling():
+            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
+            value: Tensor = _forward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            return value
         if not self.training:
             return self._evaluate(losses, mask)
         try:
@@ -493,3 +502,8 @@ class Balancer(nn.Module):
 
 def _no_key() -> None:
     """For steps that are not recorded."""
+
+
+# What a compiled training step calls: the compiler cannot follow a search of autograd's graph.
+_backward: Callable[..., Any] = outside_compiled_code(Balancer.backward)
+_forward: Callable[..., Any] = outside_compiled_code(Balancer.forward)
