@@ -46,8 +46,8 @@ def ordered_losses(
     _known(argument, losses, tasks)
     if graph and torch.is_inference_mode_enabled():
         raise ValueError(
-            f"{argument} cannot be trained on under torch.inference_mode(), where autograd does nothing; leave that mode "
-            "before the forward, or call balancer.eval() before balancer(losses) to evaluate"
+            f"{argument} cannot be trained on under torch.inference_mode(), where autograd does nothing; leave that "
+            "mode before the forward, or call balancer.eval() before balancer(losses) to evaluate"
         )
     ordered = [losses.get(task) for task in tasks]
     if not any(loss is not None for loss in ordered):
