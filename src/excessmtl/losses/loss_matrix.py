@@ -91,8 +91,9 @@ def _entries_of_inputs(node: Node, labelled: Tensor, inputs: int) -> Sequence[Te
     """Which entries of each input of an operation lead to a label."""
     if type(node).__name__ not in _REARRANGING:
         return [labelled] * inputs
-    # Its backward function takes every entry of a gradient to where it came from.
-    parts = node(labelled.float())
+    # Its backward function takes every entry of a gradient to where it came from. Nodes can be called, untyped:
+    # https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_cpp_function.cpp
+    parts = node(labelled.float())  # type: ignore[operator]
     return [None if part is None else part != 0 for part in (parts if isinstance(parts, tuple) else (parts,))]
 
 
