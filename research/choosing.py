@@ -23,6 +23,7 @@ import pandas as pd
 
 from excessmtl.analysis.collect import collect
 from excessmtl.files import atomic_write
+from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
 
 ROOT = Path(__file__).parent.parent
@@ -152,6 +153,15 @@ def groups_table() -> str:
     return _markdown(lines)
 
 
+def names_table() -> str:
+    """What LibMTL and TorchJD call our methods."""
+    return _markdown([["LibMTL", "TorchJD", "here", "mind"], *([*map(_code, row[:3]), row[3]] for row in names.rows())])
+
+
+def _code(listed: str) -> str:
+    return ", ".join(f"`{name}`" for name in listed.split(", ") if name)
+
+
 def _markdown(lines: Sequence[Sequence[str]]) -> str:
     lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -161,6 +171,7 @@ def render(page: str) -> str:
     """The page with its tables replaced by what the catalogue and the files say now."""
     scores = pd.read_csv(SCORES) if SCORES.exists() else pd.DataFrame()
     tables = {"methods": methods_table(scores), "robustness": robustness_table(scores), "groups": groups_table()}
+    tables |= {"names": names_table()}
     for name, table in tables.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)

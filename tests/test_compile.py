@@ -165,6 +165,46 @@ def test_a_compiled_trunk(method):
     check(method, Way(sequential=True), sizes=(8, 8))
 
 
+def whole_steps(method, backend, scalar):
+    """Weights and parameters after some steps of a function that does all of a step."""
+    torch._dynamo.reset()
+    model = model_of()
+    balancer = method.create(model.trunk)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def step(x, targets):
+        optimiser.zero_grad()
+        losses = losses_of(model(x), targets)
+        if scalar:
+            balancer(losses).backward()
+        else:
+            balancer.backward(losses)
+        optimiser.step()
+
+    run = torch.compile(step, backend=backend) if backend else step
+    torch.manual_seed(2)
+    for size in (8, 8, 5):
+        run(*batch(size))
+    assert balancer.steps == 3
+    return balancer.weights.clone(), list(model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [
+        (ROBUST, "eager"),
+        *(pytest.param(method, "eager", marks=pytest.mark.slow) for method in (PAPER, UNIFORM)),
+        *(pytest.param(method, "inductor", marks=pytest.mark.slow) for method in THREE),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+def test_a_compiled_function_that_takes_a_whole_step(method, backend, scalar):
+    """The balancer is not compiled: the compiler goes around it."""
+    found, wanted = (whole_steps(method, one, scalar) for one in (backend, None))
+    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
 @pytest.mark.parametrize("way", WAYS, ids=str)

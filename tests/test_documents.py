@@ -1,6 +1,9 @@
 """The Python in the documents runs, and what they say exists does."""
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -42,6 +45,31 @@ def test_the_method_of_the_contributing_guide_works(monkeypatch):
     assert step.weights[0] > step.weights[1]
 
 
+def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(tmp_path):
+    """Pasted into a copy of the source, as the guide says."""
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    places = {"__init__.py": "# isort: on\n", "catalogue.py": "}  # fmt: skip\n"}
+    for name, before in places.items():
+        path = source / "excessmtl" / "methods" / name
+        line = file_in("CONTRIBUTING.md", f"src/excessmtl/methods/{name}").partition("\n")[2]
+        head, mark, rest = path.read_text(encoding="utf-8").partition(before)
+        path.write_text(f"{head}{line}{mark}{rest}", encoding="utf-8")
+    rule = file_in("CONTRIBUTING.md", "src/excessmtl/methods/inverse_loss.py")
+    (source / "excessmtl" / "methods" / "inverse_loss.py").write_text(rule, encoding="utf-8")
+    suites = [ROOT / "tests" / name for name in ("test_every_method.py", "methods", "test_protect.py", "test_scale.py")]
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    passed = re.search(r"^(\d+) passed, \d+ deselected", result.stdout.splitlines()[-1])
+    assert passed is not None, result.stdout
+    assert int(passed[1]) >= 10
+
+
 def test_the_figure_of_the_contributing_guide_is_found_and_drawn(monkeypatch, tmp_path):
     from excessmtl.analysis.collect import write_table
     from excessmtl.paper import figures, registry
@@ -80,7 +108,8 @@ def test_the_page_to_choose_by_has_every_method():
 
     page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
     assert list(CATALOGUE) == excessmtl.list_methods()
-    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == excessmtl.list_methods()
+    methods = page.partition("<!-- /methods -->")[0]
+    assert re.findall(r"^\| `(\w+)` \|", methods, flags=re.MULTILINE) == excessmtl.list_methods()
     assert render(page) == page, "run python -m research.choosing"
 
 

@@ -4,8 +4,13 @@ The command line brings in little more."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+import pytest
 
 SCRIPT = (
     "import json, sys, torch, numpy{more}; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
@@ -34,3 +39,70 @@ def test_every_public_name_is_there():
     for name in excessmtl.__all__:
         assert getattr(excessmtl, name) is not None
     assert {"excess", "uniform"} <= set(excessmtl.list_methods())
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {extras}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+"""
+EXTRAS = (
+    "pandas",
+    "typer",
+    "rich",
+    "yaml",
+    "lightning",
+    "scipy",
+    "joblib",
+    "plotly",
+    "jinja2",
+    "filelock",
+    "torchmetrics",
+)
+
+
+def without_extras(code):
+    """A program where nothing but torch and numpy is installed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", BLOCKED.format(extras=EXTRAS) + code]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("from excessmtl import lab", "excessmtl.lab"),
+        ("import excessmtl.lab", "excessmtl.lab"),
+        ("import excessmtl; excessmtl.Recorder", "excessmtl.Recorder"),
+        ("from excessmtl.cli import main; main()", "the command line"),
+    ],
+)
+def test_without_its_packages_the_laboratory_says_how_to_get_them(code, what):
+    result = without_extras(code)
+    sentence = rf'{what} needs the package \w+; in the folder of the repository, run pip install "\.\[lab\]"$'
+    assert re.search(sentence, result.stderr.splitlines()[-1])
+    assert result.returncode == (2 if "main" in code else 1)
+
+
+def test_the_advice_names_extras_that_exist():
+    root = Path(__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    files = [
+        *root.glob("*.md"),
+        *(root / "docs").glob("*.md"),
+        *(root / "examples").glob("*"),
+        *(root / "src").rglob("*.py"),
+    ]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    advised = {found for text in texts for found in re.findall(r"pip install [^\n]*?\[(\w+)\]", text)}
+    assert {"lab", "hf", "ray", "dask"} <= advised <= set(extras)
+    # Nothing is published under this name: such a command finds nothing, or somebody else's package.
+    assert not [text for text in texts if re.search(r"pip install [\"']?excessmtl", text)]

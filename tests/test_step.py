@@ -31,10 +31,10 @@ def take(balancer, losses, form="backward"):
 
 def test_printed_it_is_a_table():
     assert str(made_up()).splitlines() == [
-        "task   weight    loss  excess risk",
-        "price  1.5000  0.1235     2.00e-07",
-        "b      0.0000     nan            -  left out",
-        "c      0.2500       -            -",
+        "task   weight  batch loss  excess risk",
+        "price  1.5000      0.1235     2.00e-07",
+        "b      0.0000         nan            -  left out",
+        "c      0.2500           -            -",
     ]
 
 

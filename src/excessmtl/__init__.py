@@ -9,6 +9,7 @@ from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.cuda_graphs.replay import Replay
 from excessmtl.diagnosis import diagnose
 from excessmtl.engine.representation import representation
+from excessmtl.extras import needed_by
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
 from excessmtl.step import Step
 
@@ -31,7 +32,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`Recorder`, which needs the packages of `pip install 'excessmtl[lab]'`: imported when asked for."""
+    """`Recorder`, which needs the packages of the extra `[lab]`: imported when asked for."""
     if name == "Recorder":
-        return import_module("excessmtl.training.recorder").Recorder
+        with needed_by("excessmtl.Recorder", "lab"):
+            return import_module("excessmtl.training.recorder").Recorder
     raise AttributeError(f"module 'excessmtl' has no attribute {name!r}")

@@ -44,6 +44,11 @@ def ordered_losses(
         matrix = "" if argument == "validation_losses" else f", or a matrix [batch, {len(tasks)} tasks]"
         raise ValueError(f"{argument} must be a dict from task name to scalar tensor{matrix}, found {found}")
     _known(argument, losses, tasks)
+    if graph and torch.is_inference_mode_enabled():
+        raise ValueError(
+            f"{argument} cannot be trained on under torch.inference_mode(), where autograd does nothing; leave that "
+            "mode before the forward, or call balancer.eval() before balancer(losses) to evaluate"
+        )
     ordered = [losses.get(task) for task in tasks]
     if not any(loss is not None for loss in ordered):
         raise ValueError(f"{argument} has no task in it; pass the loss of at least one of {list(tasks)}")
@@ -76,7 +81,8 @@ def representation(at: Any, tasks: Sequence[str]) -> list[Tensor]:
         if not tensor.requires_grad:
             raise ValueError(
                 f"at has a tensor of shape {tuple(tensor.shape)} that needs no gradient; pass the representation "
-                "as the trunk returned it, not detached"
+                "as the trunk returned it, not detached (checkpoint(use_reentrant=True) detaches it where its inputs "
+                "need no gradient: pass use_reentrant=False)"
             )
     return tensors
 

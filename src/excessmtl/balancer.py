@@ -18,6 +18,7 @@ from excessmtl.engine.checks import GraphChecks
 from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.engine.parts import submodule
 from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.engine.private_torch import outside_compiled_code
 from excessmtl.engine.reasons import explain_second_backward
 from excessmtl.engine.replicas import ReplicaCheck
 from excessmtl.engine.representation import forget
@@ -140,6 +141,10 @@ class Balancer(nn.Module):
             validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
         """
+        if torch.compiler.is_compiling():
+            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
+            step: Step = _backward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            return step
         try:
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
             plan = self._plan(call, stacklevel=4)
@@ -168,12 +173,17 @@ class Balancer(nn.Module):
         """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
 
         In evaluation mode (`balancer.eval()`), the sum of the losses with the weights last decided: nothing is learned
-        and nothing changes, and it works under `torch.no_grad()`. What follows is about training.
+        and nothing changes, and it works under `torch.no_grad()`. Weights move, so choose a checkpoint by the plain
+        sum, `sum(losses.values())`, and not by this one. What follows is about training.
 
         Task-specific parameters receive the gradient of `w_i l_i`, whatever `heads` says: that is what a scalar
         can express. Pass `scaler` here too if you are going to scale the result. The details of the step are in
         `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
+        if torch.compiler.is_compiling():
+            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
+            value: Tensor = _forward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            return value
         if not self.training:
             return self._evaluate(losses, mask)
         try:
@@ -190,13 +200,17 @@ class Balancer(nn.Module):
             explain_second_backward(error)
             raise
 
-    def _evaluate(self, losses: Any, mask: Any) -> Tensor:
-        """The sum of the losses with the weights last decided; a task without labels adds nothing."""
+    def _evaluate(self, losses: Any, mask: Any, equal: bool = False) -> Tensor:
+        """The sum of the losses with the weights last decided; a task without labels adds nothing.
+
+        `equal`: the plain sum. It is comparable between steps, which the weighted one is not, as weights move.
+        """
         losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
         masks = arguments.label_masks(mask, self.tasks)
         given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
-        weights = multipliers(self.weights, self.factor, self._floors).to(given[0][1].device)
+        weights = torch.ones_like(self.weights) if equal else multipliers(self.weights, self.factor, self._floors)
+        weights = weights.to(given[0][1].device)
         terms = [weights[position] * loss.reshape(()).float() for position, loss in given]
         for index, (position, loss) in enumerate(given):
             if (own := masks[position]) is not None:
@@ -469,3 +483,8 @@ class Balancer(nn.Module):
 
 def _no_key() -> None:
     """For steps that are not recorded."""
+
+
+# What a compiled training step calls: the compiler cannot follow a search of autograd's graph.
+_backward: Callable[..., Any] = outside_compiled_code(Balancer.backward)
+_forward: Callable[..., Any] = outside_compiled_code(Balancer.forward)

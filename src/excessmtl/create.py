@@ -12,6 +12,7 @@ from excessmtl.gradients.ways import Ways
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.excess import excess
+from excessmtl.methods.names import checked_name
 from excessmtl.multipliers import Scale
 
 BALANCER_OPTIONS = tuple(
@@ -75,7 +76,8 @@ def create(
     """A balancer: `balancer.backward(losses)` takes the place of `sum(losses.values()).backward()`.
 
     Args:
-        name: A method, e.g. "excess", "uniform", "mgda"; `list_methods()` has all names.
+        name: A method, e.g. "excess", "uniform", "mgda"; `list_methods()` has all names. Case, hyphens and underscores
+            do not matter, and the names of LibMTL and TorchJD are known.
         tasks: The names of the tasks, in the order of every tensor that a step reports.
         shared: The modules, or the parameters, that all tasks share.
         z: With the whole model as `shared`: the name of the part that all tasks share, e.g. "encoder".
@@ -98,8 +100,7 @@ def create(
         >>> print(step)
     """
     methods = registry()
-    if name not in methods:
-        raise ValueError(f"unknown method {name!r}; the methods are {list(methods)}")
+    name = checked_name(name, methods)
     if name == "excess":
         return ExcessMTL(tasks, shared, **options)
     common = {option: options.pop(option) for option in BALANCER_OPTIONS if option in options}

@@ -11,27 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from torch import nn
+from excessmtl.extras import needed_by
 
-from excessmtl.analysis.collect import collect as _collect
-from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split
-from excessmtl.benchmarks.check import check_benchmark
-from excessmtl.benchmarks.kinds import binary, classification, depth, normals, regression, segmentation
-from excessmtl.benchmarks.metrics import average
-from excessmtl.benchmarks.reading import split_of
-from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
-from excessmtl.diagnosis import Report
-from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
-from excessmtl.sweeps.phases import run_study
-from excessmtl.sweeps.study import expand
-from excessmtl.training.config import RunConfig
-from excessmtl.training.crossval import cross_validate
-from excessmtl.training.held_out import diagnose_run, trained
-from excessmtl.training.loop import Run
-from excessmtl.training.noise_watcher import NoiseWatcher
-from excessmtl.training.progress import Watcher
-from excessmtl.training.recorder import Recorder
+with needed_by("excessmtl.lab", "lab"):
+    import pandas as pd
+    from torch import nn
+
+    from excessmtl.analysis.collect import collect as _collect
+    from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Split
+    from excessmtl.benchmarks.check import check_benchmark
+    from excessmtl.benchmarks.kinds import binary, classification, depth, normals, regression, segmentation
+    from excessmtl.benchmarks.metrics import average
+    from excessmtl.benchmarks.reading import split_of
+    from excessmtl.benchmarks.tasks import SHARE, Draw, Kind, Metric, Task
+    from excessmtl.diagnosis import Report
+    from excessmtl.sweeps.outcome import Failure, Outcome, SweepWatcher
+    from excessmtl.sweeps.phases import run_study
+    from excessmtl.sweeps.study import expand
+    from excessmtl.training.config import RunConfig
+    from excessmtl.training.crossval import cross_validate
+    from excessmtl.training.held_out import diagnose_run, trained
+    from excessmtl.training.loop import Run
+    from excessmtl.training.noise_watcher import NoiseWatcher
+    from excessmtl.training.progress import Watcher
+    from excessmtl.training.recorder import Recorder
 
 __all__ = [
     "SHARE",
@@ -182,7 +185,8 @@ def crossval(
     """Which labels of the *training* data are bad: every sample is predicted by a network that has not seen it.
 
     Trains `folds` networks, each on all tasks, and keeps their runs and `predictions.npz` in `out`; what is finished is
-    not trained again. Samples in the report are numbered as in `benchmark.train`. `settings` are those of `train`.
+    not trained again. Samples in the report are numbered as in `benchmark.train`; labels of a CSV file also
+    have the `row` of the file. `settings` are those of `train`.
     """
     made = benchmark if isinstance(benchmark, Benchmark) else None
     if made is not None:

@@ -30,6 +30,8 @@ class Step:
 
     All tensors are in task order. A task without labels in the batch has loss and excess risk NaN and keeps the
     weight it last had; a task that was left out because something about it was not finite has weight 0.
+    Losses are those of this batch. The excess risks of the default method are running estimates, over many batches, so
+    where a batch has a small loss the excess risk beside it may be the larger number.
     `step["price"]` has the numbers of one task, `print(step)` shows all of them as a table.
     """
 
@@ -56,7 +58,10 @@ class Step:
 
     @property
     def excess_risks(self) -> Tensor:
-        """NaN for methods that do not estimate them."""
+        """How much of the loss training can still remove, estimated over the batches so far; NaN without an estimate.
+
+        In units of the running loss, not of this batch's; with `estimator="paper"`, in a unit of its own.
+        """
         return self.numbers[2]
 
     @property
@@ -98,8 +103,11 @@ class Step:
         """A table with a line per task."""
         tasks = [_of_task(column) for column in self.numbers.T.tolist()]
         table = {"task": list(self.tasks), "weight": [_shown(task.weight) for task in tasks]}
-        table["loss"] = [str(task.loss) if isnan(task.loss) and task.skipped else _shown(task.loss) for task in tasks]
-        if any(isfinite(task.excess_risk) for task in tasks):
+        estimated = any(isfinite(task.excess_risk) for task in tasks)
+        # An excess risk is an estimate over many batches, and may be larger than the loss of one.
+        loss = "batch loss" if estimated else "loss"
+        table[loss] = [str(task.loss) if isnan(task.loss) and task.skipped else _shown(task.loss) for task in tasks]
+        if estimated:
             table["excess risk"] = [_shown(task.excess_risk) for task in tasks]
         if any(task.skipped for task in tasks):
             table[""] = ["left out" if task.skipped else "" for task in tasks]

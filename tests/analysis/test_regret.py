@@ -216,9 +216,9 @@ def test_the_worst_comes_first_in_units_of_its_tolerance():
             )
         )
     )
-    assert found.texts[0][:5] == ["mgda", "arm", "0.8", "clean", "+20.00 %"]
+    assert found.texts[0][:5] == ["mgda", "arm", "0.8", "tasks without added noise", "+20.00 %"]
     assert found.rows[0].flagged
-    assert found.texts[1][:5] == ["mgda", "digits", "0.8", "clean", "+1.00"]
+    assert found.texts[1][:5] == ["mgda", "digits", "0.8", "tasks without added noise", "+1.00"]
 
 
 def test_a_diverged_run_is_a_word_that_sorts_as_infinite():

@@ -190,8 +190,8 @@ def test_the_table_has_a_row_for_each_level_and_method_in_the_order_of_the_study
 
 
 def test_what_diverged_is_told_and_what_is_not_there_is_a_dash():
-    rows = [run("excess", 0, seed, {"clean": score}) for seed, score in enumerate([0.5, 0.7, None])]
-    rows += [run("single", 0, 0, {"clean": None}, clean_weight=None)]
+    rows = [run("excess", 0, seed, {"clean": score, "noisy": score}) for seed, score in enumerate([0.5, 0.7, None])]
+    rows += [run("single", 0, 0, {"clean": None, "noisy": None}, clean_weight=None)]
     found = shown(*rows)
     excess, single = (dict(zip(found.columns, row, strict=True)) for row in found.texts)
     assert excess["clean, % ↑"] == "60.0 ± 14.1 (1 of 3 diverged)"
@@ -199,7 +199,7 @@ def test_what_diverged_is_told_and_what_is_not_there_is_a_dash():
 
 
 def test_markdown_escapes_bars_and_marks_the_best():
-    found = shown(run("a | b", 0, 0, {"clean": 0.5}), run("c", 0, 0, {"clean": 0.6}))
+    found = shown(*(run(label, 0, 0, {"clean": score, "noisy": 0.1}) for label, score in (("a | b", 0.5), ("c", 0.6))))
     head, ruler, first, second = found.as_markdown().splitlines()
     assert head.startswith("| method | noise | clean, % ↑ |")
     assert ruler.startswith("| --- | ---: |")

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from excessmtl.benchmarks.find import load_benchmark
 from excessmtl.benchmarks.kinds import binary, classification, regression
 from excessmtl.benchmarks.table import infer_kind
+from excessmtl.cli.app import app
 
 ROWS = 100
 
@@ -153,3 +155,30 @@ def test_a_column_of_many_texts_is_refused(tmp_path: Path) -> None:
     table["name"] = [f"house {number}" for number in range(len(table))]
     with pytest.raises(ValueError, match=r"column 'name' of .* has 210 different texts, more than 100"):
         load(write(tmp_path, table))
+
+
+def with_cells_behind_the_header(folder: Path, cell: str) -> str:
+    """The table with one field more in every row than its header has names."""
+    path = Path(write(folder, frame()))
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([header, *(f"{row},{cell}" for row in rows)]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_a_comma_at_the_end_of_every_row_changes_nothing(tmp_path: Path) -> None:
+    plain = load(write(tmp_path, frame()))
+    made = load(with_cells_behind_the_header(tmp_path, ""))
+    assert made.tasks == plain.tasks
+    assert torch.equal(made.train.inputs, plain.train.inputs)
+    for name, target in plain.train.targets.items():
+        assert torch.equal(made.train.targets[name], target)
+
+
+def test_a_field_without_a_name_is_refused_on_the_command_line(tmp_path: Path) -> None:
+    path = with_cells_behind_the_header(tmp_path, "7")
+    words = ["train", path, "--targets", "price,sold", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run"]
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == 2
+    assert "has rows with more fields than its header has names" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()

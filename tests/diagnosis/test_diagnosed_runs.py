@@ -60,10 +60,11 @@ def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
         assert low <= 0.5 <= high
     with (tmp_path / "suspects.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["task", "sample", "label", "predicted", "margin", "noise_probability"]
-    labels = held_out_data(finished).targets["group"]
-    found = [row for row in rows if row["task"] == "group"][:50]
-    assert all(float(row["label"]) == labels[int(row["sample"])] for row in found)
+    assert list(rows[0]) == ["task", "row", "label", "predicted", "margin", "noise_probability"]
+    held_out = held_out_data(finished)
+    labels = dict(zip(held_out.file_rows.tolist(), held_out.targets["group"].tolist(), strict=True))
+    found = [row for row in rows if row["task"] == "group"]
+    assert {int(row["row"]): float(row["label"]) for row in found} == labels
 
 
 def test_the_table_of_a_run_and_the_file_for_the_report(finished):
@@ -164,13 +165,16 @@ def test_crossval_predicts_every_training_sample_by_a_network_that_has_not_seen_
         # In the order of the training samples: the noise is on a share of them, and the network sees through it.
         assert (noisy != clean["group"].numpy()).mean() == pytest.approx(0.4 * 4 / 5, abs=0.05)
         assert (kept["group/predictions"].argmax(1) == clean["group"].numpy()).mean() > 0.7
+        given = pd.read_csv(path)["group"].to_numpy()
+        added = given.copy()
+        added[kept["file_rows"]] = noisy
     tasks = {task["task"]: task for task in json.loads(result.stdout)}
     low, high = tasks["group"]["noise_rate_interval"]
     assert low <= 0.4 <= high
     assert tasks["churn"]["verdict"] == "clean"
     with (tmp_path / "s.csv").open() as file:
-        worst = [int(row["sample"]) for row in csv.DictReader(file) if row["task"] == "group"][:60]
-    assert (noisy[worst] != clean["group"].numpy()[worst]).mean() > 0.8
+        worst = [int(row["row"]) for row in csv.DictReader(file) if row["task"] == "group"][:60]
+    assert (added[worst] != given[worst]).mean() > 0.8
     other = runner.invoke(app, [*map(str, words), "--noise", "0.2"])
     assert other.exit_code == 2
     assert "was started with" in other.stderr

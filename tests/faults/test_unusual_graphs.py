@@ -158,6 +158,33 @@ def test_what_is_said_of_a_reentrant_checkpoint(method, given):
         balancer.backward(losses, **({"at": z} if given else {}))
 
 
+@pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
+def test_without_a_representation_a_reentrant_checkpoint_is_named_and_its_remedy_works(method):
+    model = mlp()
+    x, targets = batch()
+    x.requires_grad_()
+    balancer = method.create(model.trunk)
+    losses, z = checkpointed(model, x, targets)
+    with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\) hides.*at=z.*use_reentrant=False"):
+        balancer.backward(losses)
+    step = balancer.backward(losses, at=z)
+    again = losses_of(model(x), targets)
+    total = sum(weight * loss for weight, loss in zip(step.weights, again.values(), strict=True))
+    wanted = torch.autograd.grad(total, list(model.trunk.parameters()))
+    torch.testing.assert_close([parameter.grad for parameter in model.trunk.parameters()], list(wanted))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("given", [True, False], ids=["at", "no at"])
+def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
+    """Torch returns what needs no gradient, so nothing in the graph shows the checkpoint."""
+    model = mlp()
+    balancer = ROBUST.create(model.trunk)
+    losses, z = checkpointed(model, *batch())
+    with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\)"):
+        balancer.backward(losses, **({"at": z} if given else {}))
+
+
 # ------------------------------------------------------------------ linear heads
 
 

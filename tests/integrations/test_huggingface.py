@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from cases import each
 from excessmtl.integrations import accelerate
@@ -70,6 +70,52 @@ def test_checkpoints_and_logs(tmp_path):
     (tmp_path / "checkpoint-4" / FILE).unlink()
     with pytest.warns(UserWarning, match="starts anew"):
         trainer(tmp_path, save_strategy="no").train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+def losses_on(made, rows):
+    """Task -> mean loss on some rows."""
+    batch = {name: torch.stack([row[name] for row in rows]) for name in ("x", "y")}
+    with torch.no_grad():
+        return made.model(**batch)["losses"]
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_evaluation_has_equal_weights_and_the_weighted_loss_beside_it(tmp_path, size):
+    """With a last batch that is not full too."""
+    made = trainer(tmp_path, save_strategy="no", per_device_eval_batch_size=size)
+    made.train()
+    weights = dict(zip(TASKS, made.balancer.last_step.weights.tolist(), strict=True))
+    assert weights["a"] != pytest.approx(weights["b"], rel=1e-3)
+    rows = dataset(3)[: 2 * BATCH + 4]
+    found = made.evaluate(rows)
+    losses = losses_on(made, rows)
+    assert found["eval_loss"] == pytest.approx(float(losses["a"] + losses["b"]), rel=1e-5)
+    weighted = sum(weights[task] * float(losses[task]) for task in TASKS)
+    assert found["eval_weighted_loss"] == pytest.approx(weighted, rel=1e-5)
+    assert "test_weighted_loss" in made.predict(rows).metrics
+
+
+def test_the_best_model_is_the_one_with_the_lowest_sum_of_losses(tmp_path):
+    """Weights that move to a task do not make a checkpoint look better or worse."""
+    often = {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2, "save_steps": 2}
+    made = trainer(tmp_path, load_best_model_at_end=True, **often)
+    sums = {}
+
+    class Weigh(TrainerCallback):
+        """Weights that grow while the losses fall."""
+
+        def on_step_end(self, args, state, control, **_):
+            made.balancer.scale = 0.5 * state.global_step
+
+        def on_evaluate(self, args, state, control, **_):
+            losses = losses_on(made, dataset(2))
+            sums[state.global_step] = float(losses["a"] + losses["b"])
+
+    made.add_callback(Weigh())
+    made.train()
+    best = min(sums, key=sums.get)
+    assert made.state.best_metric == pytest.approx(sums[best], rel=1e-5)
+    assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
 
 
 def test_a_model_without_losses_is_told_what_to_return(tmp_path):

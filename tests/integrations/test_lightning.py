@@ -41,9 +41,10 @@ class Module(BalancedModule):
 
     def validation_step(self, batch, batch_idx):
         before = self.balancer.steps
-        value = self.balanced_loss(self.model(**batch)["losses"])
+        losses = self.model(**batch)["losses"]
+        value = self.balanced_loss(losses)
         assert self.balancer.steps == before
-        assert value.isfinite()
+        assert value.item() == pytest.approx(sum(losses.values()).item())  # of equal weights: those of training move
 
     def configure_optimizers(self):
         return optimizer_of(self.model)

@@ -99,3 +99,8 @@ def test_ignored_targets_and_maps(loss):
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_general_loss_refuses_shapes_that_would_be_broadcast():
+    with pytest.raises(ValueError, match=r"target must have the shape of the input, \[8, 1\], found \[8\]"):
+        GeneralRobustLoss()(torch.zeros(8, 1), torch.zeros(8))

@@ -103,6 +103,66 @@ def test_nan_does_not_come_back_as_a_gradient(loss):
     torch.testing.assert_close(found[1], wanted[1])
 
 
+def by_column(outputs, targets):
+    return [mse_loss(outputs[:, i : i + 1], targets[:, i : i + 1], reduction="none") for i in range(3)]
+
+
+def columns_again(matrix):
+    """Columns that are taken out of a matrix and put together."""
+    return torch.cat([2 * matrix[:, :1], torch.stack([matrix[:, 1], matrix[:, 2]], dim=1)], dim=1)
+
+
+def of_entries(outputs, targets):
+    return mse_loss(outputs, targets, reduction="none")
+
+
+REARRANGED = {
+    "cat": lambda outputs, targets, scale: torch.cat(by_column(outputs, targets), dim=1),
+    "cat of rows": lambda outputs, targets, scale: torch.cat(
+        [of_entries(outputs[:3], targets[:3]), of_entries(outputs[3:], targets[3:])]
+    ),
+    "transposed": lambda outputs, targets, scale: of_entries(outputs.T, targets.T).T,
+    "permuted": lambda outputs, targets, scale: of_entries(outputs.T, targets.T).permute(1, 0),
+    "stacked and transposed": lambda outputs, targets, scale: (
+        torch.stack([of_entries(outputs[:, i], targets[:, i]) for i in range(3)]).T
+    ),
+    "reshaped": lambda outputs, targets, scale: of_entries(outputs.flatten(), targets.flatten()).reshape(-1, 3),
+    "squeezed": lambda outputs, targets, scale: of_entries(outputs[..., None], targets[..., None]).squeeze(2),
+    "mean over a last dimension": lambda outputs, targets, scale: torch.stack(
+        [of_entries(outputs, targets)] * 2, 2
+    ).mean(2),
+    "columns again": lambda outputs, targets, scale: columns_again(of_entries(outputs, targets)),
+    "in another order": lambda outputs, targets, scale: of_entries(outputs[:, [2, 0, 1]], targets[:, [2, 0, 1]])[
+        :, [1, 2, 0]
+    ],
+    "learned factor": lambda outputs, targets, scale: of_entries(outputs, targets) * scale,
+    "learned factor first": lambda outputs, targets, scale: scale.exp() * of_entries(outputs, targets) + scale,
+    "learned quotient": lambda outputs, targets, scale: of_entries(outputs, targets) / (2 * scale**2) + scale.log(),
+    "learned factor of all": lambda outputs, targets, scale: of_entries(outputs, targets) * scale.prod(),
+    "learned factor of outputs": lambda outputs, targets, scale: of_entries(outputs * scale, targets),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*parameters outside shared")  # the learned factor
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+@pytest.mark.parametrize("form", REARRANGED)
+def test_a_matrix_with_nan_that_was_rearranged_or_scaled(form, method):
+    def three_steps(fill):
+        model, balancer, x, targets = started(method)
+        scale = nn.Parameter(torch.tensor([0.5, 1.0, 2.0], device=DEVICE))
+        optimiser = torch.optim.SGD([*model.parameters(), scale], 0.1)
+        for _ in range(3):
+            matrix = REARRANGED[form](model(x), targets.nan_to_num() if fill else targets, scale)
+            assert fill or torch.equal(matrix.isnan(), ~HOLES)
+            optimiser.zero_grad()
+            step = balancer.backward(matrix, mask=HOLES if fill else None)
+            assert step.skipped == ()
+            optimiser.step()
+        return step.weights, gradients(model), scale.grad
+
+    torch.testing.assert_close(three_steps(fill=False), three_steps(fill=True), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_a_matrix_over_time(method):
     torch.manual_seed(1)

@@ -145,6 +145,25 @@ def test_broadcasting_is_refused():
         by_task(outputs, torch.zeros(2, 3), TASKS)
 
 
+@pytest.mark.parametrize(
+    ("output", "target"), [((8, 1), (8, 2)), ((8, 1, 4), (8, 3, 4)), ((2,), (8, 2)), ((1, 2), (8, 2))]
+)
+@pytest.mark.parametrize("loss", [mse_loss, lambda output, target: (output - target).abs()], ids=["torch", "own"])
+def test_outputs_that_would_be_broadcast_to_the_target_are_refused(output, target, loss):
+    with pytest.raises(ValueError, match=r"outputs for task 'a' have shape .* would be broadcast to the target's"):
+        by_task({"a": torch.zeros(output)}, {"a": torch.zeros(target)}, ["a"], loss)
+
+
+def test_a_loss_may_take_several_outputs_for_an_entry():
+    """As that of a normal distribution does, of a mean and a variance."""
+
+    def likelihood(output, target):
+        return 0.5 * ((output[:, :1] - target).square() / output[:, 1:].exp() + output[:, 1:])
+
+    losses, _ = by_task({"a": torch.zeros(8, 2)}, {"a": torch.ones(8, 1)}, ["a"], likelihood)
+    assert losses["a"] == 0.5
+
+
 @each_method
 def test_a_step_with_it(method):
     torch.manual_seed(1)

@@ -229,7 +229,7 @@ def test_without_plotly_the_command_says_what_to_install(runs, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     result = command(runs, "-o", tmp_path / "report.html")
     assert result.exit_code == 2
-    assert "the report needs plotly" in result.stderr
+    assert "the report needs the package plotly" in result.stderr
 
 
 def test_lists_are_short():

@@ -261,7 +261,7 @@ def test_a_backend_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatc
 @pytest.mark.parametrize(("backend", "package"), [("ray", "ray"), ("dask", "distributed")])
 def test_a_cluster_runs_a_sweep(tmp_path, backend, package):
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'excessmtl[{backend}]'")
+        pytest.skip(f"{package} is not installed: pip install '.[{backend}]'")
     # In a process of its own: clusters leave threads and warnings behind that are not ours.
     script = f"""
 from pathlib import Path

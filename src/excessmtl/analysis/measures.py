@@ -66,12 +66,15 @@ def measures_of(setting: Setting) -> list[Measure]:
 
 
 def score_measures(setting: Setting) -> list[Measure]:
-    """Means over clean, noisy and all tasks, or each task on its own where metrics differ."""
+    """Means over clean, noisy and all tasks, or each task on its own where metrics differ.
+
+    Clean: no noise was added. Where none was added to any task there is no such group: nobody knows the labels.
+    """
     metric = setting.common_metric
     if metric is None:
         return [task_score(setting, task) for task in setting.tasks]
     groups = {
-        "clean": ("clean tasks", setting.clean_tasks),
+        "clean": ("clean tasks", setting.clean_tasks if setting.noisy_tasks else []),
         "noisy": ("noisy tasks", setting.noisy_tasks),
         "overall": ("all tasks", setting.tasks),
     }
@@ -191,6 +194,7 @@ CLEAN_WEIGHT = Measure(
     _column("clean_weight"),
     "",
     digits=2,
+    applies=lambda setting: bool(setting.noisy_tasks),
     needs_scores=False,
 )
 SECONDS = Measure(

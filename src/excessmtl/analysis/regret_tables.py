@@ -12,7 +12,7 @@ from excessmtl.files import atomic_write
 
 BEYOND = "✗"
 """Marks a regret that the seeds prove to be beyond the tolerance."""
-_TASKS = {"clean": "clean tasks", "overall": "all tasks"}
+_TASKS = {"clean": "tasks without added noise", "overall": "all tasks"}
 
 
 def write_regrets(regrets: pd.DataFrame, path: Path) -> None:
@@ -85,7 +85,7 @@ def _row(row: pd.Series) -> Row:
         Cell(row["rival"], method=row["rival"]),
         Cell(row["setting"]),
         Cell(f"{row['noise']:g}", str(row["noise"])),
-        Cell("all" if row["measure"] == "overall" else row["measure"]),
+        Cell(_TASKS[row["measure"]]),
         *(_number(row[column], unit) for column in ("regret", "lower", "upper")),
         Cell(f"{row['tolerance']:g}{unit}", f"{row['tolerance']:g}"),
         Cell("within" if within else "beyond", str(within), badge="good" if within else "bad"),

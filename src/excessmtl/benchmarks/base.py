@@ -27,10 +27,12 @@ class Split:
             task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset` or
             `DataLoader` is read while training: `split_of` makes such a split.
         targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
+        file_rows: of a table, the row of its file that each example stands in: 0 is the first below the header.
     """
 
     inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
     targets: Targets
+    file_rows: Tensor | None = field(default=None, kw_only=True)
 
     def length(self, task: str) -> int:
         """How many examples `task` has in this split."""
@@ -43,7 +45,11 @@ class Split:
             return Split({task: own[chosen[task]] for task, own in self.inputs.items()}, targets)
         inputs: Any = self.inputs
         first = next(iter(chosen.values()))
-        return Split(inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()), targets)
+        return Split(
+            inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()),
+            targets,
+            file_rows=None if self.file_rows is None else self.file_rows[first],
+        )
 
 
 @dataclass(frozen=True)

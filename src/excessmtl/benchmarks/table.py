@@ -1,5 +1,6 @@
 """A table of your own: a CSV file with a header, some columns of which are to be predicted from the others."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def load(
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
     parts = [
-        Split(features[rows], {name: target[rows] for name, target in values.items()})
+        Split(features[rows], {name: target[rows] for name, target in values.items()}, file_rows=rows)
         for rows in map(torch.from_numpy, (train, validation, test))
     ]
     return Benchmark(
@@ -95,7 +96,14 @@ def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header")
     try:
-        frame = pd.read_csv(path, encoding="utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            # False: a comma at the end of the rows must not make their first field an index and shift all columns.
+            frame = pd.read_csv(path, encoding="utf-8", index_col=False)
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{path} has rows with more fields than its header has names; give every column a name"
+        ) from error
     except (ValueError, pd.errors.ParserError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error

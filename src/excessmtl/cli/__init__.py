@@ -2,19 +2,19 @@
 
 import sys
 
+from excessmtl.extras import needed_by
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Entry point of `excessmtl`."""
     try:
-        from excessmtl.cli.app import app
+        with needed_by("the command line", "lab"):
+            from excessmtl.cli.app import app
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("excessmtl"):
             raise
-        print(
-            f"error: the command line needs {error.name}; install it with: pip install 'excessmtl[lab]'",
-            file=sys.stderr,
-        )
+        print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     app()

@@ -28,7 +28,13 @@ def crossval(
     benchmark_option: Annotated[list[str], typer.Option(help="Option of the benchmark, name=value.")] = [],  # noqa: B006
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
-    suspects: Annotated[Path | None, typer.Option(help="CSV or .parquet file for all labels, the worst first.")] = None,
+    suspects: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or .parquet file for all labels, the worst first; by the row of your CSV file (0: the first "
+            "below the header), else by the sample of the training split."
+        ),
+    ] = None,
 ) -> None:
     """Predict every training sample by a network that has not seen it; say which labels are bad, in every task.
 

@@ -19,7 +19,10 @@ def diagnose(
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
     suspects: Annotated[
         Path | None,
-        typer.Option(help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task."),
+        typer.Option(
+            help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task; by the row "
+            "of your CSV file (0: the first below the header), else by the sample of the validation split."
+        ),
     ] = None,
     save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
     without: Annotated[
@@ -76,11 +79,12 @@ def show(report: "Report", json: bool, suspects: Path | None) -> None:
 
 
 def _ranked(report: "Report", parquet: bool) -> bytes:
-    """Every label of every task as a table."""
+    """Every label of every task as a table; those of a CSV file by its rows, so that nobody relabels others."""
     import pandas as pd
 
     rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
-    columns = ["task", "sample", "label", "predicted", "margin", "noise_probability"]
+    number = "sample" if report.file_rows is None else "row"
+    columns = ["task", number, "label", "predicted", "margin", "noise_probability"]
     frame = pd.DataFrame(rows, columns=columns)
     if not parquet:
         return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")).encode()

@@ -26,13 +26,16 @@ def methods(
         console.print("excessmtl methods NAME lists the options of one")
         console.print("BayesAgg-MTL (Achituve et al. 2024) needs labels: excessmtl.BayesAgg in Python", soft_wrap=True)
         return
-    if name not in found:
-        raise ValueError(f"unknown method {name!r}; the methods are {list(found)}")
+    from excessmtl.methods.names import NOTES, checked_name
+
+    name = checked_name(name, found)
     from excessmtl.create import BALANCER_OPTIONS
     from excessmtl.methods.documentation import options_of
     from excessmtl.methods.excess import rules
 
     console.print(f"{name}: {_first_line(found[name])}", soft_wrap=True)
+    if name in NOTES:
+        console.print(NOTES[name], soft_wrap=True)
     factory = found[name]
     forms = {"": factory} if isinstance(factory, type) else rules()
     for heading, rule in forms.items():

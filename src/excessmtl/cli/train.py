@@ -173,7 +173,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
     for task, score in summary["scores"].items():
         weight = "" if summary["weights"] is None else f"{summary['weights'][task] or 0:.3f}"
         arrow = "↑" if summary["higher_is_better"][task] else "↓"
-        labels = "noisy" if task in summary["noisy_tasks"] and summary["noise"] else "clean"
+        labels = "noise added" if task in summary["noisy_tasks"] and summary["noise"] else "as given"
         shown = "diverged" if score is None else f"{score:.4f}"
         table.add_row(task, labels, f"{summary['primary_metric'][task]} {arrow}", shown, weight)
     return table

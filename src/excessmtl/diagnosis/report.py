@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ class Report:
     tasks: Sequence[TaskReport]
     held_out: Mapping[str, HeldOut] = field(default_factory=dict, repr=False)
     """Task -> what the diagnosis was made from; empty for a live one."""
+    file_rows: Sequence[int] | None = field(default=None, repr=False)
+    """Where the samples are rows of a CSV file: which row each of them is; 0 is the first below the header."""
 
     def __getitem__(self, task: str) -> TaskReport:
         for found in self.tasks:
@@ -67,7 +69,10 @@ class Report:
     def suspects(self, task: str, most: int | None = 20) -> list[Suspect]:
         """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all labels."""
         rate = self[task].noise_rate
-        return suspects(self._held_out(task), rate or 0.0)[:most]
+        ranked = suspects(self._held_out(task), rate or 0.0)[:most]
+        if self.file_rows is None:
+            return ranked
+        return [replace(label, row=self.file_rows[label.sample]) for label in ranked]
 
     def out_of_sample(self, task: str) -> tuple[NDArray[np.int64], Array]:
         """Labels [n] and class probabilities [n, classes] of a task, as cleanlab and its like take them.

@@ -23,6 +23,8 @@ class Suspect:
     over the standard deviation of the labels."""
     noise_probability: float
     """That the label is bad, given the task's noise rate."""
+    row: int | None = None
+    """Where the samples are rows of a CSV file: which one, `pandas.read_csv(file).iloc[row]`."""
 
 
 def suspects(task: HeldOut, rate: float) -> list[Suspect]:

@@ -14,7 +14,6 @@ from excessmtl.engine.graph import leaf_of, leaves_among, nodes_below, nodes_of,
 from excessmtl.engine.plan import Call, Plan, Probe
 from excessmtl.engine.private_torch import inside_join
 
-_REENTRANT = "CheckpointFunctionBackward"
 _DDP_OUTPUT = "_DDPSinkBackward"
 
 
@@ -85,7 +84,7 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
 def _check_reentrant(call: Call, method: str) -> None:
     """Checkpoints of the older kind hide their parameters from `torch.autograd.grad`."""
     nodes = list(nodes_of(call.losses))
-    if not any(type(node).__name__ == _REENTRANT for node in nodes):
+    if not any(type(node).__name__ == reasons.REENTRANT for node in nodes):
         return
     seen = {id(leaf) for leaf in leaves_among(nodes)}
     wanted = call.shared.layer if call.probe is Probe.LAYER else call.parameters
@@ -116,7 +115,7 @@ def _check_reached(plan: Plan) -> None:
     leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
     if any(wanted is None or id(leaf) in wanted for leaf in leaves):
         return
-    if not any(type(node).__name__ == _REENTRANT for node in nodes):  # which hides what it holds
+    if not any(type(node).__name__ == reasons.REENTRANT for node in nodes):  # which hides what it holds
         raise ValueError(reasons.no_shared_parameter(plan.call))
 
 

@@ -21,6 +21,8 @@ SECOND_BACKWARD = (
     "losses have been through a backward pass already, which has freed their graph; call balancer.backward(losses) in "
     "place of loss.backward(), once, and compute the losses again for the next step"
 )
+REENTRANT = "CheckpointFunctionBackward"
+"""The node of a checkpoint of the older kind."""
 _SAY_WHERE = "pass the representation as at=z, or mark it in the model by z = excessmtl.representation(z)"
 
 
@@ -39,13 +41,19 @@ def no_shared_parameter(call: "Call") -> str:
             "there is nothing to balance; unfreeze what is to be trained, or train the heads alone with "
             "sum(losses.values()).backward()"
         )
-    others = {id(leaf): leaf for leaf in leaves_among(nodes_of(call.losses)) if isinstance(leaf, nn.Parameter)}
+    nodes = list(nodes_of(call.losses))
+    if any(type(node).__name__ == REENTRANT for node in nodes):
+        return (
+            f"no loss leads to shared ({shared.name}) in the graph, since checkpoint(use_reentrant=True) hides what it "
+            "computes; pass its output as at=z, or use_reentrant=False to checkpoint"
+        )
+    others = {id(leaf): leaf for leaf in leaves_among(nodes) if isinstance(leaf, nn.Parameter)}
     shapes = [tuple(leaf.shape) for leaf in others.values()][:5]
     return (
         f"shared has no parameter that a loss reaches: the losses were computed with other parameters (shapes "
         f"{shapes}), not with those of shared ({shared.name}); pass the module or parameters that the losses are "
-        "computed with (a module that was copied or made anew is another one, and under torch.no_grad() or after "
-        ".detach() nothing leads back to it)"
+        "computed with (a module that was copied or made anew is another one, and under torch.no_grad(), after "
+        ".detach(), or after checkpoint(use_reentrant=True) of inputs that need no gradient, nothing leads back to it)"
     )
 
 

@@ -24,6 +24,9 @@ class BalancedTrainer(Trainer):
     without labels in the batch; an entry "mask" may say which samples carry a label. Every log of the training loss has
     the weights and losses of all tasks, every checkpoint the balancer's state, which `resume_from_checkpoint` restores.
 
+    In evaluation `eval_loss` is the plain sum of the losses: `load_best_model_at_end` compares it between checkpoints,
+    and weights move. `eval_weighted_loss` is the sum with the weights last decided.
+
     Args:
         balancer: made with the part of `model` that all tasks share.
         args, kwargs: those of `Trainer`.
@@ -32,6 +35,8 @@ class BalancedTrainer(Trainer):
     def __init__(self, *args: Any, balancer: Balancer, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.balancer = balancer
+        self._weighted: list[Tensor] | None = None
+        """During an evaluation: the weighted losses so far, one for each sample."""
         # Losses are means over a micro-batch: the Trainer divides their sum by the number of micro-batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
@@ -44,23 +49,41 @@ class BalancedTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The scalar whose backward is the balancer's step; in evaluation, the losses with the weights last decided."""
+        """The scalar whose backward is the balancer's step; without gradients, the plain sum of the losses."""
         outputs = model(**inputs)
         if not isinstance(outputs, Mapping) or not isinstance(outputs.get("losses"), Mapping):
             raise ValueError(
                 'the model must return a dict with an entry "losses", a dict from task to scalar loss, found '
                 f"{list(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__}"
             )
-        loss = as_loss(
-            self.balancer,
-            outputs["losses"],
-            mask=outputs.get("mask"),
-            accumulate=not self.accelerator.sync_gradients,
-            micro_batches=getattr(self, "current_gradient_accumulation_steps", 1),
-            multiplied=self.accelerator.scaler is not None,
-        )
+        losses, mask = outputs["losses"], outputs.get("mask")
+        if torch.is_grad_enabled():
+            loss = as_loss(
+                self.balancer,
+                losses,
+                mask=mask,
+                accumulate=not self.accelerator.sync_gradients,
+                micro_batches=getattr(self, "current_gradient_accumulation_steps", 1),
+                multiplied=self.accelerator.scaler is not None,
+            )
+        else:
+            loss = self.balancer._evaluate(losses, mask, equal=True)
+            if self._weighted is not None:  # as the Trainer collects `loss`
+                weighted = self.balancer._evaluate(losses, mask)
+                self._weighted.append(self.gather_function(weighted.repeat(self.args.eval_batch_size)))
         others = {name: value for name, value in outputs.items() if name not in ("losses", "mask")}
         return (loss, others) if return_outputs else loss
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """As that of `Trainer`, with the weighted loss beside the plain one."""
+        self._weighted = []
+        try:
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            if self._weighted:
+                output.metrics[f"{metric_key_prefix}_weighted_loss"] = torch.cat(self._weighted).mean().item()
+        finally:
+            self._weighted = None
+        return output
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Weights, losses and excess risks of the last step beside the training loss."""

@@ -27,12 +27,13 @@ class BalancedModule(LightningModule):
     def balanced_loss(self, losses: Losses | Tensor, at: At | None = None, **inputs: Any) -> Tensor:
         """What `training_step` returns: the sum of the losses with the weights last decided.
 
-        Arguments as for `balancer.backward`. Trainer's `accumulate_grad_batches` is taken care of.
+        Arguments as for `balancer.backward`. Trainer's `accumulate_grad_batches` is taken care of. In `validation_step`
+        it is the plain sum: checkpoints are chosen by it, and weights move.
         """
-        value = self.balancer._evaluate(losses, inputs.get("mask"))
-        if torch.is_grad_enabled() and self.training:
+        training = torch.is_grad_enabled() and self.training
+        if training:
             self._waiting = losses, {"at": at, **inputs}
-        return value
+        return self.balancer._evaluate(losses, inputs.get("mask"), equal=not training)
 
     def balanced_backward(
         self, losses: Losses | Tensor, at: At | None = None, *, accumulate: bool = False, **inputs: Any

@@ -1,7 +1,8 @@
 """For trainers with one matrix of predictions and one of labels, both [batch, tasks], as recommenders have them."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,9 @@ from torch.nn.functional import binary_cross_entropy
 from excessmtl.balancer import Balancer
 from excessmtl.integrations.scalar import as_loss
 from excessmtl.losses.missing_labels import Loss, by_task
+
+LossesAndMasks = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""Task -> loss, and task -> which samples carry a label."""
 
 
 class MatrixLoss:
@@ -25,7 +29,7 @@ class MatrixLoss:
     Args:
         balancer: whose tasks are the columns, in order.
         loss: of one column: a loss of `torch.nn.functional` or a function that does not reduce. Or one per task, as a
-            list in order or a dict. The default takes probabilities.
+            list in order or a dict. The default takes probabilities. Robust losses are made with `reduction="none"`.
         columns: the modules whose outputs the model concatenates to `y_pred`, in order. In autograd's graph every
             column of a concatenation leads to every head; with `columns` each task leads to its own head alone. Not
             needed where one layer computes all columns.
@@ -56,7 +60,8 @@ class MatrixLoss:
         for argument, found in (("y_pred", outputs.shape), ("y", targets.shape)):
             if found != shape:
                 raise ValueError(f"{argument} must be [batch, tasks], here {list(shape)}, found {list(found)}")
-        scalar = self._step(outputs.unbind(1), targets.unbind(1))
+        losses, mask = self._losses(self.balancer.tasks, outputs.unbind(1), targets.unbind(1))
+        scalar = as_loss(self.balancer, losses, mask=mask)
         return scalar * len(outputs) if reduction == "sum" else scalar
 
     def per_task(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
@@ -64,58 +69,67 @@ class MatrixLoss:
 
         Each returns the loss of its task. The backward of the last one is the step of all of them.
         """
-        seen: list[tuple[Tensor, Tensor]] = []
-        return [partial(self._one, seen, position) for position in range(len(self.balancer.tasks))]
+        computed: LossesAndMasks = {}, {}
+        return [partial(self._one, computed, position) for position in range(len(self.balancer.tasks))]
 
-    def _one(self, seen: list[tuple[Tensor, Tensor]], position: int, output: Tensor, target: Tensor) -> Tensor:
-        tasks = self.balancer.tasks
+    def _one(self, computed: LossesAndMasks, position: int, output: Tensor, target: Tensor) -> Tensor:
+        tasks, (losses, masks) = self.balancer.tasks, computed
         if position == 0:
-            seen.clear()
-        if len(seen) != position:
+            losses.clear()
+            masks.clear()
+        if len(losses) != position:
             raise ValueError(f"call the losses in the order of tasks {list(tasks)}, all of them for every batch")
-        seen.append((output, target))
-        with torch.no_grad():
-            value = self._losses([tasks[position]], [output], [target])[0][tasks[position]]
-        if len(seen) < len(tasks):
+        # Once for every batch: robust losses learn from what they are called with.
+        for collected, new in zip(computed, self._losses([tasks[position]], [output], [target]), strict=True):
+            collected.update(new)
+        value = losses[tasks[position]].detach()
+        if len(losses) < len(tasks):
             return value
-        outputs, targets = zip(*seen, strict=True)
-        seen.clear()
-        step = self._step(outputs, targets)
+        step = as_loss(self.balancer, dict(losses), mask=dict(masks))
+        losses.clear()
+        masks.clear()
         return value + (step - step.detach())  # the value of this task, the gradient of all
 
-    def _step(self, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        tasks = self.balancer.tasks
+    def _losses(self, tasks: Sequence[str], outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> LossesAndMasks:
+        """Task -> loss, and task -> which samples carry a label."""
+        columns = dict(zip(tasks, outputs, strict=True))
         if self._columns is not None and torch.is_grad_enabled():
-            outputs = self._own_columns(outputs)
-        losses, mask = self._losses(tasks, outputs, targets)
-        return as_loss(self.balancer, losses, mask=mask)
+            columns = self._own_columns(columns)
+        labels = {task: target.to(columns[task].dtype) for task, target in zip(tasks, targets, strict=True)}
+        with nullcontext() if self.balancer.training and torch.is_grad_enabled() else self._evaluating():
+            return by_task(columns, labels, self.balancer.tasks, self.loss)
 
-    def _losses(
-        self, tasks: Sequence[str], outputs: Sequence[Tensor], targets: Sequence[Tensor]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        labels = {task: target.to(output.dtype) for task, output, target in zip(tasks, outputs, targets, strict=True)}
-        return by_task(dict(zip(tasks, outputs, strict=True)), labels, self.balancer.tasks, self.loss)
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Inside, losses that learn from what they are called with do not: the trainer does not know of their mode."""
+        losses = self.loss.values() if isinstance(self.loss, Mapping) else [self.loss]
+        learning = [loss for loss in losses if isinstance(loss, nn.Module) and loss.training]
+        for loss in learning:
+            loss.eval()
+        try:
+            yield
+        finally:
+            for loss in learning:
+                loss.train()
 
     def _keep(self, task: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
         """A forward hook: what a module of `columns` has returned."""
         assert self._columns is not None
         self._columns[task] = output
 
-    def _own_columns(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def _own_columns(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What `columns` returned in the forward that these outputs come from."""
         assert self._columns is not None
-        kept, tasks = dict(self._columns), self.balancer.tasks
-        self._columns.clear()
-        found = [kept[task].reshape(output.shape) for task, output in zip(tasks, outputs, strict=True) if task in kept]
-        if len(found) < len(tasks) or not _lead_to(outputs, list(kept.values())):
+        kept = {task: self._columns.pop(task) for task in outputs if task in self._columns}
+        if len(kept) < len(outputs) or not _lead_to(outputs.values(), kept.values()):
             raise ValueError(
                 "y_pred is not made of what the modules in columns returned last; pass the modules whose outputs are "
                 "concatenated, and compute the loss before the next forward"
             )
-        return found
+        return {task: kept[task].reshape(output.shape) for task, output in outputs.items()}
 
 
-def _lead_to(outputs: Sequence[Tensor], columns: Sequence[Tensor]) -> bool:
+def _lead_to(outputs: Iterable[Tensor], columns: Iterable[Tensor]) -> bool:
     """Whether the graph of the outputs leads to all columns. Nearest nodes first: few are visited."""
     missing = {column.grad_fn for column in columns}
     waiting = deque(output.grad_fn for output in outputs)

@@ -57,7 +57,10 @@ class RobustCrossEntropy(nn.Module):
         ignore = self.options["ignore_index"]
         if mask is not None:
             if target.is_floating_point():
-                raise ValueError("mask is for targets that are class numbers, found class probabilities; select rows")
+                raise ValueError(
+                    "targets that are class probabilities cannot have a mask (losses.by_task passes one); call the "
+                    "loss on the labelled rows, or pass class numbers"
+                )
             target = torch.where(mask, target, ignore)
         logs = input.float().log_softmax(classes)
         if self.training:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from excessmtl.losses.reduction import check_reduction, reduced
+from excessmtl.losses.reduction import check_reduction, filled, reduced
 
 
 class _OfLogits(nn.Module):
@@ -150,8 +150,8 @@ class GeneralRobustLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of predictions and targets of one shape."""
-        counts = ~target.isnan()
-        squares = ((input - torch.where(counts, target, 0.0)) / self.scale).square()
+        input, target, counts = filled(input, target, None)
+        squares = ((input - target) / self.scale).square()
         return reduced(self._losses(squares), counts, self.reduction)
 
     def _losses(self, squares: Tensor) -> Tensor:

@@ -11,6 +11,17 @@ from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import arriving_shape, linear_layer
 from excessmtl.losses.missing_labels import masked_mean
 
+_REARRANGING = frozenset(
+    f"{name}Backward{number}"
+    for names, number in (
+        ("Cat Stack Transpose T Permute View UnsafeView ReshapeAlias Unsqueeze Squeeze Select Slice Index", 0),
+        ("Unsqueeze Squeeze Sum Mean", 1),
+        ("Squeeze", 2),
+    )
+    for name in names.split()
+)
+"""Autograd's names of operations that move entries or add them up. Other names of them are not followed."""
+
 
 def split(matrix: Tensor, mask: Any, tasks: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Task -> mean over its labelled entries, and task -> which samples carry a label.
@@ -24,7 +35,7 @@ def split(matrix: Tensor, mask: Any, tasks: Sequence[str]) -> tuple[dict[str, Te
             f"{tuple(matrix.shape)}; the tasks are {list(tasks)}"
         )
     labelled = ~matrix.detach().isnan() if mask is None else _expanded(mask, matrix)
-    if matrix.grad_fn is not None:
+    if matrix.grad_fn is not None and torch.is_grad_enabled():
         _drop_nan_gradients(matrix.grad_fn, labelled)
     batch_and_rest = (0, *range(2, matrix.ndim))
     means = masked_mean(matrix, labelled, batch_and_rest)
@@ -48,32 +59,79 @@ def _drop_nan_gradients(node: Node, labelled: Tensor) -> None:
     """Let no NaN pass that comes from an entry without a label.
 
     A loss of a target that is NaN has the gradient 0 from here, times NaN. It becomes 0 again where it leaves the
-    operations that work entry by entry, which are recognised by their shape; stacked columns are followed one by one.
+    operations that work entry by entry, which are recognised by their shape. Operations that rearrange entries are
+    followed to where the entries come from.
     """
-    stack: list[tuple[Node, Tensor]] = [(node, labelled)]
-    seen = {node}
+    labelled_at = {node: labelled}
+    stack = [node]
     while stack:
-        node, entries = stack.pop()
-        node.register_hook(_without_nan(entries))
+        node = stack.pop()
+        entries = labelled_at[node]
         children = [child for child, _ in node.next_functions]
-        stacked = type(node).__name__ == "StackBackward0" and entries.ndim > 1 and len(children) == entries.shape[1]
-        parts = entries.unbind(1) if stacked else [entries] * len(children)
-        for child, part in zip(children, parts, strict=True):
-            if child is None or child in seen or leaf_of(child) is not None or arriving_shape(child) != part.shape:
+        if not any(map(_computes_entries, children)):
+            continue
+        for child, part in zip(children, _entries_of_inputs(node, entries, len(children)), strict=True):
+            if child is None or part is None or not _computes_entries(child) or arriving_shape(child) != part.shape:
                 continue
-            if linear_layer(child) is not None:  # not entry by entry
-                continue
-            seen.add(child)
-            stack.append((child, part))
+            known = labelled_at.get(child)
+            if known is not part:
+                labelled_at[child] = part if known is None else known | part
+                stack.append(child)
+    for node, entries in labelled_at.items():
+        if type(node).__name__ not in _REARRANGING:
+            node.register_hook(_without_nan(node, entries))
 
 
-def _without_nan(labelled: Tensor) -> Callable[..., tuple[Tensor | None, ...]]:
-    def drop(gradients: tuple[Tensor | None, ...], outputs: object) -> tuple[Tensor | None, ...]:
-        return tuple(
-            torch.where(labelled | ~gradient.isnan(), gradient, 0)
-            if gradient is not None and gradient.shape == labelled.shape
-            else gradient
-            for gradient in gradients
-        )
+def _computes_entries(node: Node | None) -> bool:
+    """Not a leaf, and not a linear layer, each of whose outputs is computed from several inputs."""
+    return node is not None and leaf_of(node) is None and linear_layer(node) is None
+
+
+def _entries_of_inputs(node: Node, labelled: Tensor, inputs: int) -> Sequence[Tensor | None]:
+    """Which entries of each input of an operation lead to a label."""
+    if type(node).__name__ not in _REARRANGING:
+        return [labelled] * inputs
+    # Its backward function takes every entry of a gradient to where it came from. Nodes can be called, untyped:
+    # https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_cpp_function.cpp
+    parts = node(labelled.float())  # type: ignore[operator]
+    return [None if part is None else part != 0 for part in (parts if isinstance(parts, tuple) else (parts,))]
+
+
+def _without_nan(node: Node, labelled: Tensor) -> Callable[..., tuple[Tensor | None, ...]]:
+    # Not the node itself, or the two would keep each other alive.
+    derivatives = [_by_factor(node, position) for position in range(len(node.next_functions))]
+
+    def clean(gradient: Tensor | None, derivative: Tensor | None, arriving: Tensor | None) -> Tensor | None:
+        if gradient is None:
+            return None
+        if gradient.shape == labelled.shape:
+            return torch.where(labelled | ~gradient.isnan(), gradient, 0)
+        if derivative is None or arriving is None or arriving.shape != labelled.shape:
+            return gradient
+        return torch.where(labelled, arriving * derivative, 0).sum_to_size(gradient.shape).to(gradient.dtype)
+
+    def drop(gradients: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        pairs = zip(gradients, derivatives, strict=True)
+        return tuple(clean(gradient, derivative, outputs[0]) for gradient, derivative in pairs)
 
     return drop
+
+
+def _by_factor(node: Node, position: int) -> Tensor | None:
+    """The derivative of a product or quotient by one of its inputs, before it is summed to the shape of that input.
+
+    A learned factor that is broadcast, as one for each task, gets the sum over the batch: NaN in one entry makes all of
+    it NaN, so the entries have to be left out before. None for other operations, and where torch does not tell.
+    """
+    name = type(node).__name__
+    if name not in ("MulBackward0", "DivBackward0"):
+        return None
+    try:
+        mine, other = (getattr(node, field, None) for field in ("_saved_self", "_saved_other"))
+    except RuntimeError:  # freed or overwritten: the backward pass is going to say so
+        return None
+    if name == "MulBackward0":
+        derivative = other if position == 0 else mine
+    else:
+        derivative = None if position == 0 or mine is None or other is None else -mine / other.square()
+    return None if derivative is None else derivative.detach()

@@ -32,6 +32,9 @@ def by_task(
         tasks: The task names.
         loss: A loss of `torch.nn.functional`, or a function or module of your own that returns one loss per entry; or a
             dict from task to such a loss. Dimensions that it reduces, as over classes, are labelled as a whole or not.
+            A loss that has an argument `mask`, as the robust losses have, is given it: a bool tensor of the target's
+            shape, True where there is a label. A loss that learns from the labels needs it, since missing targets are
+            filled with 0.
         ignore: The integer that stands for a missing label.
 
     A task without any label in the batch has the loss 0 and a mask that is False throughout.
@@ -89,7 +92,12 @@ def _masked(task: str, output: Tensor, target: Tensor, loss: Loss, ignore: int) 
             output = output.squeeze(-1)
     else:
         missing = target == ignore
-    values = _entries(task, loss, output, target.masked_fill(missing, 0))
+    if output.shape != target.shape and _expands(output.shape, target.shape):
+        raise ValueError(
+            f"outputs for task {task!r} have shape {tuple(output.shape)} and would be broadcast to the target's, "
+            f"{tuple(target.shape)}; return one output per entry of the target, or expand them yourself"
+        )
+    values = _entries(task, loss, output, target.masked_fill(missing, 0), ~missing)
     kept = missing.shape[: values.ndim]
     if values.ndim == 0 or values.shape != kept:
         raise ValueError(
@@ -102,8 +110,18 @@ def _masked(task: str, output: Tensor, target: Tensor, loss: Loss, ignore: int) 
     return mean, labelled.reshape(len(labelled), -1).any(1)
 
 
-def _entries(task: str, loss: Loss, output: Tensor, target: Tensor) -> Tensor:
+def _expands(shape: torch.Size, to: torch.Size) -> bool:
+    """Whether a tensor of this shape would be broadcast to the other one."""
+    trailing = to[len(to) - len(shape) :]
+    return len(shape) <= len(to) and all(own in (1, size) for own, size in zip(shape, trailing, strict=True))
+
+
+def _entries(task: str, loss: Loss, output: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
     """The loss without a reduction."""
+    options: dict[str, Any] = {}
+    arguments = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters
+    if "mask" in arguments:
+        options["mask"] = labelled
     if isinstance(loss, nn.Module):
         reduction = getattr(loss, "reduction", "none")
         if reduction != "none":
@@ -111,7 +129,6 @@ def _entries(task: str, loss: Loss, output: Tensor, target: Tensor) -> Tensor:
                 f"loss for task {task!r} is {type(loss).__name__}(reduction={reduction!r}); make it with "
                 "reduction='none'"
             )
-        values: Tensor = loss(output, target)
-        return values
-    reduces = "reduction" in inspect.signature(loss).parameters
-    return loss(output, target, reduction="none") if reduces else loss(output, target)
+    elif "reduction" in arguments:
+        options["reduction"] = "none"
+    return loss(output, target, **options)

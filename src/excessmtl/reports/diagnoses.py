@@ -58,7 +58,8 @@ def save(report: Report, run: Path, split: Split | None = None, conflict: Confli
 
 def _suspects(report: Report, task: str, split: Split | None) -> list[dict[str, Any]]:
     pictures = None if split is None else pictures_of(split, report.held_out[task])
-    found = [vars(one) for one in report.suspects(task, MOST_SUSPECTS)]
+    ranked = report.suspects(task, MOST_SUSPECTS)
+    found = [{name: value for name, value in vars(one).items() if value is not None} for one in ranked]
     return found if pictures is None else [{**one, "picture": address(pictures[one["sample"]])} for one in found]
 
 

@@ -19,6 +19,7 @@ from excessmtl.analysis.regret_tables import every_regret, verdict
 from excessmtl.analysis.settings import Setting, settings
 from excessmtl.analysis.summary import rows_of, summary_table
 from excessmtl.analysis.table import Table
+from excessmtl.extras import missing
 from excessmtl.files import atomic_write
 from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.paper.subjects import has_the_papers_data
@@ -163,6 +164,6 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError as error:
-        raise ValueError("the report needs plotly; install it with: pip install 'excessmtl[lab]'") from error
+        raise ValueError(missing("the report", error, "lab")) from error
     script: str = get_plotlyjs()
     return script

@@ -9,6 +9,7 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
 from joblib.externals.loky import ProcessPoolExecutor
 
+from excessmtl.extras import missing
 from excessmtl.sweeps.worker import Result
 
 Task = Callable[[], Result]
@@ -100,8 +101,6 @@ def using_backend(name: str) -> Iterator[tuple[Compute, int]]:
     try:
         cluster = _CLUSTERS[name]()
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"backend {name!r} needs the package {error.name}; install it with: pip install 'excessmtl[{name}]'"
-        ) from error
+        raise ValueError(missing(f"backend {name!r}", error, name)) from error
     with cluster, parallel_config(backend=name):
         yield on_a_cluster, int(effective_n_jobs(-1))

@@ -10,7 +10,7 @@ from excessmtl.analysis.collect import collect
 from excessmtl.analysis.measures import CLEAN_WEIGHT, score_measures
 from excessmtl.analysis.regret import regrets_of
 from excessmtl.analysis.regret_tables import verdict, worst_regrets, write_regrets
-from excessmtl.analysis.settings import settings
+from excessmtl.analysis.settings import Setting, settings
 from excessmtl.analysis.summary import summary_table
 from excessmtl.analysis.table import Table
 from excessmtl.files import write_whole
@@ -40,18 +40,20 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     frame = study_runs(study, out)
     seeds = frame["seed"].nunique()
     spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
-    notes = [f"Test scores of the last epoch, {spread}. Clean weight: share of the clean tasks in the last epoch."]
+    notes = [f"Test scores of the last epoch, {spread}."]
+    found = settings(frame)
+    if any(setting.noisy_tasks for setting in found):
+        notes.append("Clean: tasks that no noise was added to. Clean weight: their share in the last epoch.")
     if study.tune is not None:
         notes.append(
             "Chosen for each setting, noise level and method by the error on noisy validation labels: "
             f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
         )
     order = list(dict.fromkeys(config.name for config in study.runs))
-    found = settings(frame)
     whole = [summary_table(setting, order) for setting in found]
     files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", whole, notes)]
     # A terminal has room for these columns.
-    brief = [["method", "noise", *(own.heading for own in (*score_measures(one), CLEAN_WEIGHT))] for one in found]
+    brief = [_brief(setting) for setting in found]
     tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]
     regrets = regrets_of(frame)
     if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
@@ -60,6 +62,11 @@ def write_tables(study: Study, out: Path) -> StudyTables:
         files += [out / "regret.csv", _write(out / "regret.md", worst, [judgement])]
         tables, notes = [*tables, *worst], [*notes, judgement]
     return StudyTables(tables, notes, files)
+
+
+def _brief(setting: Setting) -> list[str]:
+    measures = [*score_measures(setting), *([CLEAN_WEIGHT] if CLEAN_WEIGHT.applies(setting) else [])]
+    return ["method", "noise", *(measure.heading for measure in measures)]
 
 
 def _write(path: Path, tables: Sequence[Table], notes: Sequence[str]) -> Path:

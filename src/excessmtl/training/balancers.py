@@ -8,6 +8,7 @@ from torch import nn
 
 import excessmtl
 from excessmtl.benchmarks.find import import_path
+from excessmtl.methods.names import checked_name
 from excessmtl.training.config import SINGLE
 
 
@@ -16,8 +17,8 @@ def check_method(name: str) -> None:
     known = [*excessmtl.list_methods(), SINGLE]
     if ":" in name:
         import_path(name, "method")
-    elif name not in known:
-        raise ValueError(f"unknown method {name!r}; the methods are {known}, or package.module:Rule")
+    else:
+        checked_name(name, known, ", or package.module:Rule")
 
 
 def make_balancer(

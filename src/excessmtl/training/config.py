@@ -10,6 +10,8 @@ import yaml
 
 from excessmtl.benchmarks.noise_kinds import NOISE_KINDS, UNIFORM
 from excessmtl.benchmarks.robust_losses import LOSSES, PLAIN
+from excessmtl.methods import registry
+from excessmtl.methods.names import our_name
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
@@ -82,6 +84,9 @@ class RunConfig:
     """On CUDA, record a step once and replay it, where the method and the benchmark allow."""
 
     def __post_init__(self) -> None:
+        # Folders, tables and comparisons know a method by one name. One that is not known is refused by the training.
+        own_name = our_name(self.method, [*registry(), SINGLE])
+        object.__setattr__(self, "method", self.method if own_name is None else own_name)
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in choices:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.noise import Noise
 from excessmtl.benchmarks.noise import apply as with_noise
-from excessmtl.diagnosis import Report, diagnose
+from excessmtl.diagnosis import Report
 from excessmtl.files import atomic_write
 from excessmtl.training.config import RunConfig
 from excessmtl.training.held_out import HeldOutData, predicted, trained
@@ -34,8 +34,9 @@ def cross_validate(
     """Train `folds` networks on all tasks at once, and diagnose what each says about the fold it has not seen.
 
     `out` gets a run folder per fold and `predictions.npz`, with `TASK/predictions` and `TASK/targets` in the order of
-    the training samples. Folds that are finished are not trained again. The run's label noise is put on all training
-    samples before they are divided, so held-out labels are as noisy as the others.
+    the training samples, and for a table `file_rows`, the row of its file that each of them is. Folds that are
+    finished are not trained again. The run's label noise is put on all training samples before they are divided, so
+    held-out labels are as noisy as the others.
     """
     made = load_benchmark(config) if benchmark is None else benchmark
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
@@ -59,10 +60,10 @@ def cross_validate(
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
         network, _, _ = trained(place, fold)
         parts.append((taken, predicted(network, fold, fold.validation)))
-    joined = _in_order(parts)
+    joined = replace(_in_order(parts), file_rows=made.train.file_rows)
     with atomic_write(out / FILE) as file:
         np.savez_compressed(file, **_arrays(joined))  # type: ignore[arg-type]
-    return diagnose(joined.predictions, joined.targets, joined.kinds)
+    return joined.diagnose()
 
 
 def divided(split: Split, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
@@ -108,4 +109,5 @@ def _joined(values: list[Tensor | None], order: Tensor) -> Tensor:
 def _arrays(found: HeldOutData) -> dict[str, np.ndarray]:
     named = {f"{task}/predictions": value for task, value in found.predictions.items()}
     named |= {f"{task}/targets": value for task, value in found.targets.items()}
+    named["file_rows"] = found.file_rows  # no task is called so: those have a slash
     return {name: value.numpy() for name, value in named.items() if value is not None}

@@ -40,6 +40,13 @@ class HeldOutData:
     predictions: dict[str, Tensor | None]
     targets: dict[str, Tensor | None]
     kinds: dict[str, str]
+    file_rows: Tensor | None = None
+    """Of a table: the row of its file that each sample stands in."""
+
+    def diagnose(self) -> Report:
+        """The report, which names rows of the file where the samples are such."""
+        rows = None if self.file_rows is None else self.file_rows.tolist()
+        return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows)
 
 
 def diagnose_run(run: Path, benchmark: Benchmark | None = None) -> Report:
@@ -47,8 +54,7 @@ def diagnose_run(run: Path, benchmark: Benchmark | None = None) -> Report:
 
     `benchmark`: the object that the run was trained on, where it was not loaded by a name.
     """
-    found = held_out_data(run, benchmark)
-    return diagnose(found.predictions, found.targets, found.kinds)
+    return held_out_data(run, benchmark).diagnose()
 
 
 def held_out_data(run: Path, benchmark: Benchmark | None = None) -> HeldOutData:
@@ -95,7 +101,8 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
                     parts[name].append(_samples(tasks[name], found[name].float(), batch.targets[name], generator))
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
-    return HeldOutData(predictions, targets, {name: _KINDS[task.kind.loss] for name, task in tasks.items()})
+    kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
+    return HeldOutData(predictions, targets, kinds, split.file_rows)
 
 
 def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,126 @@
+"""Methods by the names that people know from papers, LibMTL and TorchJD."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import excessmtl
+from excessmtl.cli.app import app
+from excessmtl.methods.names import LIBMTL, TORCHJD, our_name, rows
+
+DOCS = Path(__file__).parents[2] / "docs"
+METHODS = excessmtl.list_methods()
+NO_METHODS = {"Aggregator", "GramianWeightedAggregator", "WeightedAggregator", "Weighting", "Scalarizer"}
+"""Base classes of TorchJD."""
+NOT_OURS = {"CRMOGM"}
+"""Methods of TorchJD that we do not have."""
+
+
+def made(name, **options):
+    return excessmtl.create(name, tasks=["a", "b"], shared=nn.Linear(2, 2), **options).rule.name
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("GradNorm", "gradnorm"),
+        ("grad-norm", "gradnorm"),
+        ("MGDA", "mgda"),
+        ("EW", "uniform"),
+        ("LS", "uniform"),
+        ("Nash_MTL", "nash"),
+        ("NashMTL", "nash"),
+        ("IMTL", "imtl"),
+        ("IMTL-G", "imtl"),
+        ("IMTLG", "imtl"),
+        ("imtl-l", "imtl_l"),
+        ("DB-MTL", "db_mtl"),
+        ("AlignedMTLWeighting", "aligned_mtl"),
+        ("TrimmedMean", "trimmed_mean"),
+        ("ExcessMTL", "excess"),
+        ("excess", "excess"),
+    ],
+)
+def test_a_known_name_makes_our_method(name, ours):
+    assert made(name) == ours
+
+
+def test_every_name_of_ours_means_itself_however_it_is_written():
+    for name in METHODS:
+        for written in (name, name.upper(), name.replace("_", "-"), name.replace("_", "")):
+            assert our_name(written, METHODS) == name
+
+
+def test_every_name_of_libmtl_and_torchjd_means_the_method_in_the_table_but_imtl():
+    for theirs, ours in [*LIBMTL.items(), *TORCHJD.items()]:
+        assert ours in METHODS
+        assert our_name(theirs, METHODS) == ("imtl" if theirs == "IMTL" else ours)
+
+
+def test_a_step_by_another_name_is_the_same_step():
+    gradients = []
+    for name in ("MGDA", "mgda"):
+        torch.manual_seed(0)
+        trunk, heads = nn.Linear(3, 4), nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
+        z = trunk(torch.randn(5, 3))
+        losses = {task: head(z).square().mean() for task, head in zip("ab", heads, strict=True)}
+        excessmtl.create(name, tasks=["a", "b"], shared=trunk).backward(losses)
+        gradients.append(trunk.weight.grad)
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("pcgard", "pcgrad"), ("exces", "excess"), ("Nash_MLT", "nash")])
+def test_a_misspelled_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(ValueError, match=f"unknown method '{name}', the nearest is '{nearest}'; the methods are"):
+        made(name)
+
+
+def test_a_name_near_none_is_answered_with_the_list_alone():
+    with pytest.raises(ValueError, match=r"unknown method 'zzzzzz'; the methods are \['excess', "):
+        made("zzzzzz")
+
+
+def test_the_command_line_and_studies_record_our_name(tmp_path):
+    runner = CliRunner()
+    settings = ["--epochs", "1", "--limit-batches", "1", "--batch-size", "8", "--device", "cpu"]
+    words = ["train", "simulated-arm", "--method", "EW", *settings, "--out", str(tmp_path / "run")]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["method"], summary["label"]) == ("uniform", "uniform")
+    study = tmp_path / "study.yaml"
+    study.write_text("benchmarks: [simulated-arm]\nmethods: [EW, Grad-Norm, Single]\n")
+    shown = runner.invoke(app, ["sweep", str(study), "--dry-run", "--out", str(tmp_path / "out")])
+    assert shown.exit_code == 0, shown.output
+    assert all(name in shown.stdout for name in ("uniform", "gradnorm", "single"))
+    study.write_text("benchmarks: [simulated-arm]\nmethods: [EW, uniform]\n")
+    assert runner.invoke(app, ["sweep", str(study), "--dry-run"]).exit_code == 2
+    wrong = runner.invoke(app, [*words[:3], "pcgard", *settings, "--out", str(tmp_path / "wrong")])
+    assert wrong.exit_code == 2
+    assert "the nearest is 'pcgrad'" in wrong.stderr
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_the_list_of_methods_says_what_libmtl_calls_by_the_same_name():
+    shown = CliRunner().invoke(app, ["methods", "IMTL"]).stdout
+    assert shown.startswith("imtl: ")
+    assert "LibMTL's IMTL is imtl_hybrid here" in shown
+    assert CliRunner().invoke(app, ["methods", "EW"]).stdout.startswith("uniform: ")
+
+
+def test_the_table_of_the_documentation_is_that_of_the_code():
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    lines = re.search(r"<!-- names -->\n\n.*?\n.*?\n(.*?)\n\n<!-- /names -->", page, re.DOTALL)[1].splitlines()
+    cells = [tuple(cell.strip().replace("`", "") for cell in line.strip("|").split("|")) for line in lines]
+    assert cells == rows()
+
+
+def test_every_method_of_the_installed_torchjd_is_known():
+    aggregation, scalarization = (pytest.importorskip(f"torchjd.{part}") for part in ("aggregation", "scalarization"))
+    theirs = {name.removesuffix("Weighting") or name for part in (aggregation, scalarization) for name in part.__all__}
+    assert theirs - NO_METHODS - NOT_OURS == set(TORCHJD)
