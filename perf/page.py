@@ -88,18 +88,6 @@ def growth(content: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def accumulators(content: Mapping[str, Any]) -> str:
-    """One table: what every form takes and loses on each problem."""
-    header = ("accumulators", "problem", "bytes per task", "error of E", "error of the weights")
-    rows = []
-    for result in content["forms"]:
-        problem = f"{result['problem']}, {result['parameters']:,} shared parameters, {result['tasks']} tasks"
-        for row in result["rows"]:
-            size = f"{row['bytes'] / result['tasks']:,.0f}"
-            rows.append([row["accumulators"], problem, size, f"{row['risk_error']:.2%}", f"{row['weight_error']:.4f}"])
-    return f"{origin(content)}\n\n{as_markdown(header, rows)}"
-
-
 def rewrite(content: Mapping[str, Any]) -> str:
     """The engine before and after it was rewritten, on one host in alternation: medians of each run's ratios."""
     methods = [row["method"] for row in content["before"][0][0]["rows"][1:]]
@@ -144,7 +132,6 @@ PARTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "ablation_cuda": ablation,
     "growth_cpu": growth,
     "growth_cuda": growth,
-    "accumulators": accumulators,
 }
 
 

@@ -780,7 +780,7 @@ def test_another_default_device(method):
     model, x, targets = simple()
     balancer = method.create(model.trunk)
     losses = losses_of(model(x), targets)
-    from excessmtl.estimation.adapter import _gaussian
+    from excessmtl.excess.adapter import _gaussian
 
     _gaussian.cache_clear()
     with torch.device("meta"):

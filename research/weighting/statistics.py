@@ -1,6 +1,6 @@
 """What a weighting rule may look at: running statistics of every task, for all runs at once ([runs, tasks] each).
 
-The numbers of `excessmtl.estimation`, batched. The vocabulary of the candidates' formulas:
+The numbers of `excessmtl.excess`, batched. The vocabulary of the candidates' formulas:
 
     E   half the gradient's signal over its noise, 1/2 sum_k U_k / F_k, averaged, plus its own standard error
     E0  the same without the standard error: near zero as soon as the pairs of samples disagree
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.estimation.robust import reducible_share
+from excessmtl.excess.excess_risk import reducible_share
 
 _SLOW, _FAST = 0.99, 0.9
 _FIRST_STEPS = 20

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from excessmtl.balancer import Balancer
 from excessmtl.cuda_graphs.engine import EngineName
+from excessmtl.excess.method import excess
 from excessmtl.gradients.ways import Ways
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
-from excessmtl.methods.excess import excess
 from excessmtl.methods.names import checked_name
 from excessmtl.multipliers import Scale
 
@@ -26,8 +26,8 @@ class ExcessMTL(Balancer):
     """ExcessMTL, a robust form by default (`estimator="robust"`) or Algorithm 1 of the paper (`"paper"`).
 
     `probe` says where the estimator looks: `"representation"` (all that the robust one does) or, for the paper's,
-    `"all"` shared parameters. Further options are those of the estimator: `excessmtl.methods.robust` and
-    `excessmtl.methods.excess_mtl`.
+    `"all"` shared parameters. Further options are those of the estimator: `excessmtl.excess.robust` and
+    `excessmtl.excess.paper`.
     """
 
     def __init__(

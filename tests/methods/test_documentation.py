@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 from cases import each
 from excessmtl.cli.app import app
 from excessmtl.cli.terminal import console
+from excessmtl.excess.method import rules
 from excessmtl.methods import registry
 from excessmtl.methods.base import Rule
 from excessmtl.methods.documentation import options_of
-from excessmtl.methods.excess import rules
 
 RULES = {**{name: rule for name, rule in registry().items() if isinstance(rule, type)}, **rules()}
 

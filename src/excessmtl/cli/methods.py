@@ -30,8 +30,8 @@ def methods(
 
     name = checked_name(name, found)
     from excessmtl.create import BALANCER_OPTIONS
+    from excessmtl.excess.method import rules
     from excessmtl.methods.documentation import options_of
-    from excessmtl.methods.excess import rules
 
     console.print(f"{name}: {_first_line(found[name])}", soft_wrap=True)
     if name in NOTES:

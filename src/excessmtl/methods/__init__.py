@@ -1,7 +1,9 @@
-"""One weighting method per file, named after it. Importing this package registers them all, in this order."""
+"""One weighting method per file, named after it. Importing this package registers them, in this order.
+
+"excess", which comes first, is a package of its own.
+"""
 
 # isort: off
-from excessmtl.methods import excess  # noqa: F401
 from excessmtl.methods import uniform, static, gradnorm, mgda, groupdro  # noqa: F401
 from excessmtl.methods import imtl, imtl_l, imtl_hybrid, moml, uw, dtp, dwa, rlw  # noqa: F401
 from excessmtl.methods import pcgrad, cagrad, graddrop, nash  # noqa: F401

@@ -182,8 +182,8 @@ def method(name: str) -> Callable[[R], R]:
 
 
 def registry() -> Mapping[str, Factory]:
-    """The registered methods by name, in order of registration."""
-    return dict(_REGISTRY)
+    """The registered methods by name: the default, then the others in order of registration."""
+    return dict(sorted(_REGISTRY.items(), key=lambda item: item[0] != "excess"))
 
 
 def per_task(option: str, value: object, tasks: Sequence[str], default: float) -> tuple[float, ...]:

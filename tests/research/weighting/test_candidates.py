@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from excessmtl.estimation.adapter import Moments
-from excessmtl.estimation.robust import pair_signal
+from excessmtl.excess.adapter import Moments
+from excessmtl.excess.excess_risk import pair_signal
 from research.weighting.candidates import SYMBOLS, Candidate, Weighing
 from research.weighting.statistics import Seen, Statistics, look
 from research.weighting.tried import GROUPS, IMTL, RIVALS, SHIPPED, UNIFORM, choose

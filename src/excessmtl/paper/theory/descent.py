@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from excessmtl.estimation.paper import accumulate_and_estimate
+from excessmtl.excess.paper import add_squares, excess_risks
 from excessmtl.paper.theory.optimum import Solved
 from excessmtl.paper.theory.problems import Array
 
@@ -84,7 +84,6 @@ def descend(solved: Solved, horizon: int, runs: int, seed: int, variant: Variant
     columns = np.arange(tasks)
     theta, scores = np.zeros((runs, size)), np.zeros((runs, tasks))
     squares = torch.zeros(runs * tasks, size, dtype=torch.float64)
-    everyone = torch.ones(runs * tasks, dtype=torch.bool)
     sum_theta, sum_weights, farthest = np.zeros_like(theta), np.zeros_like(scores), 0.0
     weights = _softmax(scores)
     last = theta
@@ -103,7 +102,8 @@ def descend(solved: Solved, horizon: int, runs: int, seed: int, variant: Variant
                 gains = problem.loss.value(s, y) - solved.floors
             else:
                 rows = torch.from_numpy(gradients.reshape(-1, size))
-                risks, squares = accumulate_and_estimate(rows, squares, everyone)
+                risks = excess_risks(rows, squares)
+                add_squares(squares, rows)
                 gains = risks.numpy().reshape(runs, tasks)
             # The proof's oracle: m times the sampled task, nothing of the others.
             counted = tasks * chosen[step] if variant.sampled == "one task" else 1.0

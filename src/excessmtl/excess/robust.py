@@ -2,7 +2,7 @@
 
 On real mini-batches the paper's estimate counts the gradient noise of a noisy task as excess risk, and that task ends
 with most of the weight. This rule splits the risk r_i of a task into an excess risk e_i, which training can still
-remove, and the rest, which it cannot (`excessmtl.estimation.robust`):
+remove, and the rest, which it cannot (`excessmtl.excess.excess_risk`):
 
     w_i  proportional to  exp(-trust * (r_i - e_i) / r0_i) * (e_i / r_i)^need / sqrt(n0_i * r0_i)
 
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
-from excessmtl.estimation.adapter import Adapter
-from excessmtl.estimation.robust import ExcessRisk, reducible_share
+from excessmtl.excess.adapter import Adapter
+from excessmtl.excess.excess_risk import ExcessRisk, reducible_share
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 
 _LEAST_SHARE = 0.01

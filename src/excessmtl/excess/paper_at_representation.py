@@ -1,7 +1,7 @@
 """The paper's estimate on the adapter gradient at the representation: ours, for the price of uniform weighting.
 
-Algorithm 1 (`excess_mtl.py`) with another gradient: that of a virtual linear layer at the representation
-(`excessmtl.estimation.adapter`), so that one backward pass through the trunk serves all tasks.
+Algorithm 1 (`paper.py`) with another gradient: that of a virtual linear layer at the representation
+(`excessmtl.excess.adapter`), so that one backward pass through the trunk serves all tasks.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ import torch
 
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
-from excessmtl.estimation.adapter import Adapter
-from excessmtl.estimation.paper import accumulate_and_estimate
+from excessmtl.excess.adapter import Adapter
+from excessmtl.excess.paper import PaperWeights, excess_risks
 from excessmtl.methods.base import Decision, State
-from excessmtl.methods.excess_mtl import PaperWeights
 
 
 @dataclass(frozen=True)
@@ -53,5 +52,6 @@ class PaperExcessAtRepresentation(PaperWeights):
     def update(self, state: State, seen: Observation) -> Decision:
         """Eq. 6, 7 and 9."""
         rows = self._adapter().moments(seen).first.flatten(1)
-        risks, squares = accumulate_and_estimate(rows, state["squares"], seen.ok)
+        squares = torch.addcmul(state["squares"], rows, rows)  # Eq. 7; rows are zero where a task is not ok
+        risks = torch.where(seen.ok, excess_risks(rows, state["squares"]), 0)  # Eq. 6
         return self.weigh({**state, "squares": squares}, risks, seen.ok)

@@ -9,8 +9,8 @@ from torch.func import functional_call, grad
 
 import excessmtl
 from excessmtl.engine.observation import Observation, Sample
-from excessmtl.estimation.adapter import Adapter, Moments
-from excessmtl.estimation.robust import pair_signal, reducible_share
+from excessmtl.excess.adapter import Adapter, Moments
+from excessmtl.excess.excess_risk import pair_signal, reducible_share
 
 FEATURES, WIDTH, BATCH = 6, 8, 5
 
@@ -104,7 +104,7 @@ def test_large_maps_are_multiplied_before_they_are_projected_with_the_same_resul
     monkeypatch.setattr(Adapter, "_multiplied_first", lambda *given: called.append(1) or multiply(*given))
     first = Adapter(width=8).moments(observation(samples))
     assert called
-    monkeypatch.setattr("excessmtl.estimation.adapter._FEW", 0)
+    monkeypatch.setattr("excessmtl.excess.adapter._FEW", 0)
     projected = Adapter(width=8).moments(observation(samples))
     assert len(called) == 1
     for field in ("first", "second", "count"):

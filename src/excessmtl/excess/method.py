@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
+from excessmtl.excess.paper import PaperExcess
+from excessmtl.excess.paper_at_representation import PaperExcessAtRepresentation
+from excessmtl.excess.robust import RobustExcess
 from excessmtl.methods.base import Rule, build, method
-from excessmtl.methods.excess_mtl import PaperExcess
-from excessmtl.methods.excess_representation import PaperExcessAtRepresentation
-from excessmtl.methods.robust import RobustExcess
 
 _RULES: dict[str, dict[str, type[Rule]]] = {
     "robust": {"representation": RobustExcess},

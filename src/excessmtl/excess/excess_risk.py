@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.estimation.adapter import Moments
+from excessmtl.excess.adapter import Moments
 
 
 @dataclass(frozen=True)

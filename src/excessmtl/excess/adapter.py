@@ -21,7 +21,7 @@ from torch.nn import functional
 from excessmtl.engine.distributed import no_reduction, reduced_in_one
 from excessmtl.engine.observation import Observation, Sample, Samples, check_mask
 from excessmtl.engine.tensors import cached_constant, total
-from excessmtl.estimation.outer_products import outer_products
+from excessmtl.excess.outer_products import outer_products
 
 _STREAM = 7919
 """Between the seeds of two projections."""

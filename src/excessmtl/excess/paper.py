@@ -8,12 +8,13 @@ gradient of task i at the shared parameters:
     alpha_i <- alpha_i exp(eta R_i) / sum_j alpha_j exp(eta R_j)                                               (Eq. 9)
 
 The factor 1/2 of Eq. 6 is dropped, as in the paper. The shared parameters take a step with the *new* alpha, the heads
-with their own unweighted gradient. On real mini-batches the estimate counts the gradient noise of a noisy task as
-excess risk, and that task ends with most of the weight; `robust.py` is our repair.
+with their own unweighted gradient. At the first step E_i is the L1 norm of the gradient, and E grows in proportion to
+the loss. On real mini-batches the estimate counts the gradient noise of a noisy task as excess risk, and that task ends
+with most of the weight; `robust.py` is our repair.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -21,14 +22,38 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
-from excessmtl.estimation.accumulators import ACCUMULATORS, Accumulators
+from excessmtl.excess.rounding import add_squares_in_bf16
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.solvers.multiplicative import ascend
+
+_EPS = 1e-12
+_CHUNK = {"cpu": 2**18}
+_LARGE_CHUNK = 2**25
+"""Numbers treated at once: what is made on the way then stays in the cache of a CPU, and small on a GPU."""
+
+
+def add_squares(squares: Tensor, gradients: Tensor) -> None:
+    """Eq. 7, in place: s [m, n] of gradients [m, n], which are too many to exist twice."""
+    squares.addcmul_(gradients, gradients)
+
+
+def excess_risks(gradients: Tensor, squares: Tensor) -> Tensor:
+    """Eq. 6: E [m] of gradients [m, n], with s [m, n] as it was before this step."""
+    total = gradients.new_zeros(len(gradients))
+    for gradient, before in chunks(gradients, squares):
+        root = torch.addcmul(before.to(gradient.dtype), gradient, gradient).sqrt_().add_(_EPS)
+        total += torch.div(gradient, root, out=root).mul_(gradient).sum(1)
+    return total
+
+
+def reweighed(scores: Tensor, risks: Tensor, step_size: float, ok: Tensor) -> Tensor:
+    """Eq. 9 in logarithms: log alpha [m] up to a constant, after a step with the (relative) excess risks [m]."""
+    return ascend(scores, step_size * risks, ok)
 
 
 @dataclass(frozen=True)
 class PaperWeights(Rule):
-    """Eq. 9, the multiplicative weights of the paper, whatever the estimate E.
+    """The weights of the paper, whatever the gradients of the estimate E.
 
     R_i = E_i (`normalize="none"`), or E_i over its initial value (`"initial"`, the paper's scale processing for
     losses of different kinds): the mean over the first `warmup_steps` steps, during which the weights rest (the
@@ -68,19 +93,18 @@ class PaperWeights(Rule):
         return {"scores": torch.zeros(tasks), "initial": torch.zeros(tasks), "observed": torch.zeros(tasks)}
 
     def weigh(self, state: State, risks: Tensor, ok: Tensor) -> Decision:
-        """Eq. 9 with the excess risks of this step."""
+        """Scale processing and Eq. 9, from the excess risks E of this step."""
         counts = ok & (risks > 0)
         observed = state["observed"] + counts
-        if self.normalize == "none":
-            initial, gains = state["initial"], self.step_size * risks
-        else:
+        initial, relative = state["initial"], risks
+        if self.normalize == "initial":
             first_steps = max(self.warmup_steps, 1)
-            initial = torch.where(counts & (observed <= first_steps), state["initial"] + risks, state["initial"])
+            initial = torch.where(counts & (observed <= first_steps), initial + risks, initial)
             mean = initial / observed.clamp(min=1, max=first_steps)
             relative = torch.where(mean > 0, risks / torch.where(mean > 0, mean, 1), 0)
             resting = ((observed > 0) & (observed <= self.warmup_steps)).any()
-            gains = torch.where(resting, 0, self.step_size * relative)
-        scores = ascend(state["scores"], gains, ok)
+            relative = torch.where(resting, 0, relative)
+        scores = reweighed(state["scores"], relative, self.step_size, ok)
         state = {**state, "scores": scores, "initial": initial, "observed": observed}
         return Decision(scores.softmax(0), state, risks)
 
@@ -96,20 +120,46 @@ class PaperExcess(PaperWeights):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.accumulators not in ACCUMULATORS:
-            raise ValueError(f"accumulators must be one of {list(ACCUMULATORS)}, found {self.accumulators!r}")
-
-    @property
-    def _squares(self) -> Accumulators:
-        return ACCUMULATORS[self.accumulators]
+        if self.accumulators not in ("fp32", "bf16"):
+            raise ValueError(f"accumulators must be one of ['fp32', 'bf16'], found {self.accumulators!r}")
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """s = 0, and the state of the weights."""
-        return {**self._squares.init(tasks, shared), **super().init(tasks, shared)}
+        """s = 0, the parameters side by side, and the state of the weights."""
+        state = {"squares": torch.zeros(tasks, sum(shape.numel() for shape in shared))}
+        if self.accumulators == "bf16":
+            state = {"squares": state["squares"].bfloat16(), "roundings": torch.zeros((), dtype=torch.int32)}
+        return {**state, **super().init(tasks, shared)}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """One pass of the outer loop of Algorithm 1."""
-        estimate = self._squares.estimate(state, seen)  # Eq. 6 and 7
-        risks = torch.where(seen.ok, estimate.risks, 0)
-        decision = self.weigh({**state, **estimate.state}, risks, seen.ok)  # Eq. 9
-        return replace(decision, finish=estimate.finish)
+        pairs = list(_by_parameter(seen, state["squares"]))
+        risks = torch.stack([excess_risks(gradients, squares) for gradients, squares in pairs]).sum(0)  # Eq. 6
+        risks = torch.where(seen.ok, risks, 0)
+        rounded = self.accumulators == "bf16"
+        state = {**state, "roundings": state["roundings"] + 1} if rounded else state
+        decision = self.weigh(state, risks, seen.ok)  # Eq. 9
+
+        def accumulate() -> None:  # Eq. 7, when the step can no longer fail
+            for gradients, squares in pairs:
+                if rounded:
+                    for gradient, before in chunks(gradients, squares):
+                        add_squares_in_bf16(before, gradient, state["roundings"])
+                else:
+                    add_squares(squares, gradients)
+
+        return Decision(decision.weights, decision.state, decision.excess_risks, finish=accumulate)
+
+
+def _by_parameter(seen: Observation, squares: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The gradients beside their sums s: all parameters in one, unless some are frozen."""
+    if seen.matrix is not None and seen.matrix.shape == squares.shape:
+        yield seen.matrix, squares
+        return
+    for rows, offset in zip(seen.rows, seen.offsets, strict=True):
+        yield rows, squares[:, offset : offset + rows.shape[1]]
+
+
+def chunks(gradients: Tensor, squares: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The columns of both, some at a time."""
+    width = max(1, _CHUNK.get(gradients.device.type, _LARGE_CHUNK) // len(gradients))
+    return zip(torch.split(gradients, width, dim=1), torch.split(squares, width, dim=1), strict=True)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.methods.robust import RobustExcess, _simplex
+from excessmtl.excess.robust import RobustExcess, _simplex
 
 
 def weights(rule, risks, initial, norms, shares=None, heads=True):

@@ -1,1 +1,0 @@
-"""Excess-risk estimators, one per file."""
