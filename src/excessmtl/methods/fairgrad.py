@@ -5,10 +5,10 @@ utility of a task is its progress g_i . d, and the step maximises sum_i (g_i . d
     d = sum_i w_i g_i with w > 0 and M w = w^(-1/alpha) (elementwise)
 alpha = 1 is proportional fairness, the equation of `nash` without its clipping; alpha -> 0 is the sum of the losses, a
 large alpha looks at the least progress. Damped Newton steps solve the equation directly; the authors hand it to a
-least-squares package. As in their code, heads are unweighted, and d is multiplied by m and shortened to length 1
-(`max_norm`), which for alpha = 1, where |d|^2 = m, is always the case. `max_norm=None` leaves d as in Algorithm 1 of the
-paper; together with `heads="weighted"` it is LibMTL's. The length of the step is the method's own, so `scale="sum"` and
-`"mean"` leave it.
+least-squares package. As in their code, heads are unweighted, and d is multiplied by m and then shortened to length 1
+(`max_norm`); for alpha = 1, where |d|^2 = m, the step always has length 1. `max_norm=None` leaves d as in the paper's
+Algorithm 1; together with `heads="weighted"` it is LibMTL's. The length of the step is the method's own, so
+`scale="sum"` and `"mean"` leave it.
 """
 
 from collections.abc import Mapping

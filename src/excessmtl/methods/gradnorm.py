@@ -3,13 +3,14 @@
 Chen et al., ICML 2018, https://arxiv.org/abs/1711.02257. W is the last shared layer.
     G_i = w_i |grad_W l_i|,   r_i = (l_i / l_i(0)) / mean_j (l_j / l_j(0)),   L_grad = sum_i |G_i - mean(G) r_i^alpha|
     dL_grad/dw_i = sign(G_i - mean(G) r_i^alpha) |grad_W l_i|      (the target counts as a constant)
-w starts at 1. As in Algorithm 1 of the paper, a step trains the whole model, heads included, on sum_i w_i l_i; only then
-w takes a gradient step on L_grad (rate 0.025), is rescaled to sum m (`scale="mean"`: to 1) and waits for the next step.
-With `every=k` it waits for the next step in which the rule is asked. The closed form needs no second backward pass
-through the model, which layers such as SyncBatchNorm do not have.
+w starts at 1. As in Algorithm 1 of the paper, a step trains the whole model, heads included, on sum_i w_i l_i. Only
+then w takes a gradient step on L_grad (rate 0.025) and is rescaled to sum m (`scale="mean"`: to 1), for the next step
+(with `every=k`: from the next estimate on). The closed form needs no second backward pass through the model, which
+layers such as SyncBatchNorm do not have.
 
-Other implementations differ: LibMTL has m softmax(p) in place of rescaled weights, norms over all shared parameters, the
-mean loss of the first epoch for l_i(0), weights trained (and decayed) by the model's optimiser, and unweighted heads.
+Other implementations differ: LibMTL has m softmax(p) in place of rescaled weights, norms over all shared parameters,
+the mean loss of the first epoch for l_i(0), weights trained (and decayed) by the model's optimiser, and unweighted
+heads (`heads="unweighted"`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,13 +4,14 @@ Ye et al., NeurIPS 2021, https://arxiv.org/abs/2102.07121. With s = softmax(p) a
 theta' = theta - eta_in sum_i s_i grad l_i^train(theta):
     h_i = grad_p l_i^val(theta'(p)) = -eta_in J (g_i^val(theta') . g_j^train)_j,   J = diag(s) - s s'
     gamma = MGDA(h_1 / c_1..h_m / c_m),   p <- Adam(p, sum_i gamma_i h_i)
-and the model takes an ordinary step with the weights softmax(p). The step on p is along the h_i as they are; `normalize`
-says what they are divided by before the min-norm problem: c_i = |h_i| ("l2", the default: LibMTL's, and the authors' on
-Office-Home), the validation loss of task i ("loss", the authors' on NYUv2), or 1 ("none", the paper's text).
+and the model takes an ordinary step with the weights softmax(p). The step on p is along the h_i as they are; what they
+are divided by for the min-norm problem alone is up to `normalize`: c_i = |h_i| ("l2", the default, LibMTL's and the
+authors' on Office-Home), the validation loss of task i ("loss", the authors' on NYUv2), or 1 ("none").
 
 Give `validation_losses=` to `backward`: a function (called with the parameters moved to theta') or a dict of losses at
 theta, the first-order form. Products count the whole model, heads included. Without it the training losses serve, by
-their gradients at the shared parameters. An auxiliary forward leaves the BatchNorm statistics of `shared` alone; keep the heads' own in eval mode if they have any.
+their gradients at the shared parameters. An auxiliary forward leaves the BatchNorm statistics of `shared` alone; keep
+the heads' own in eval mode if they have any.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,6 @@ from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.second_batch import products
 from excessmtl.solvers.adam import adam_state, adam_step
 from excessmtl.solvers.min_norm import min_norm
-
 
 _NORMALIZERS = ("none", "l2", "loss")
 

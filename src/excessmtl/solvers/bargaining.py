@@ -48,7 +48,7 @@ def bargain(gram: Tensor, ok: Tensor, power: float = 1.0) -> Tensor:
 
 
 def shortened(weights: Tensor, gram: Tensor, max_norm: float) -> Tensor:
-    """The weights times the largest factor, at most 1, for which the step sum_i w_i g_i is no longer than `max_norm`."""
+    """The weights, all times one factor of at most 1, so that the step sum_i w_i g_i is no longer than `max_norm`."""
     length = (weights @ gram @ weights).clamp(min=0).sqrt()
     return weights * (max_norm / length.clamp(min=torch.finfo(length.dtype).tiny)).clamp(max=1)
 
