@@ -60,8 +60,11 @@ def page(runs: Runs, regrets: Regrets | None, found: Sequence[Verdict], figures:
     parts = [
         "# Results",
         "**These runs were trained with the previous default of `excess`**, exp(-2 r / r0) / sqrt(n r0), and have not "
-        "been repeated with the present one (docs/estimators.md). Rows of the paper's estimate and of all "
-        "other methods are not affected. docs/robustness.md has runs of the present default.",
+        "been repeated with the present one (docs/estimators.md). Rows of the paper's estimate and of the "
+        "other methods are not affected by that. docs/robustness.md has runs of the present default.",
+        "**Results of GradNorm on this page are outdated**: they were computed before the method was corrected, and "
+        "have not been run again yet. Of the other methods that were corrected (MoDo, SDMGrad, STCH, MOML, FairGrad) "
+        "there is no run here.",
         "Every number and picture on this page was computed from finished runs; nothing is edited by hand. Scores are "
         "of the last epoch on clean test labels, mean ± standard deviation over the seeds. Bold: the best mean of a "
         "column among the weighting methods. [data/study/runs.csv.gz](data/study/runs.csv.gz) has every run, the "

@@ -74,11 +74,12 @@ class Decide:
         state = self.memory.state
         pending = [] if self.rule.gated else self.pending
         batches = [*pending, gradients]
-        cross = None
+        validation = None
         if call.validation is not None:
             ordered = partial(validation_losses, tasks=call.tasks)
-            cross = validation_products(call, batches, self.rule.lookahead(state), ordered)
-        seen = observe(batches, call, offsets=self.offsets, cross=cross, random_stream=stream)
+            ahead, own = self.rule.lookahead(state), self.rule.validates_heads
+            validation = validation_products(call, batches, ahead, ordered, own)
+        seen = observe(batches, call, offsets=self.offsets, validation=validation, random_stream=stream)
         decision = self.rule.update(state, seen)
         decided = torch.where(seen.ok, decision.weights, before).detach()
         late = bool(pending) and not self._held_back(gradients)

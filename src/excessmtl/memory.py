@@ -63,6 +63,7 @@ class Memory(nn.Module):
         self.steps = 0
         self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
         self._method, self._tasks, self.options = rule.name, tasks, dict(options)
+        self._added = {name: repr(value) for name, value in rule.added.items()}
         # Tensors made in inference mode cannot be changed in place outside it.
         with torch.inference_mode(False), _default_fp32():
             state = rule.init(len(tasks), shapes)
@@ -186,7 +187,7 @@ class Memory(nn.Module):
 
     def _check_options(self, options: Mapping[str, Any], apart: Iterable[str]) -> None:
         for name in dict.fromkeys([*self.options, *options]):
-            saved, mine = options.get(name, "nothing"), self.options.get(name, "nothing")
+            saved, mine = options.get(name, self._added.get(name, "nothing")), self.options.get(name, "nothing")
             if saved != mine and name not in apart:
                 raise ValueError(
                     f"state was saved with {name}={saved}, this balancer has {name}={mine}, so it has another shape or "

@@ -121,7 +121,7 @@ def test_gls():
 
 def test_stch_after_its_warm_up():
     """Theirs is the general form, of f = log(l / n) with weights of one."""
-    theirs, rule = scalarization.STCH(mu=0.5, weights=torch.ones(3)), rule_of("stch", 3, warmup_epochs=1, mu=0.5)
+    theirs, rule = scalarization.STCH(mu=0.5, weights=torch.ones(3)), rule_of("stch", 3, warmup_epochs=0, mu=0.5)
     before = torch.tensor([1.0, 2.0, 0.5])
     state = rule.end_epoch(rule.update(start(rule, 3), observe(torch.eye(3), before)).state)
     losses = torch.tensor([0.3, 0.9, 0.4], requires_grad=True)
@@ -139,7 +139,7 @@ def test_stch_after_its_warm_up():
         ("config", {}, "ConFIG", {}),
         ("upgrad", {}, "UPGrad", {}),
         ("dualproj", {}, "DualProj", {}),
-        ("fairgrad", {"alpha": 2.0}, "FairGrad", {"alpha": 2.0}),
+        ("fairgrad", {"alpha": 2.0, "max_norm": None}, "FairGrad", {"alpha": 2.0}),
         ("pcd", {}, "PCD", {}),
         ("pcd", {"tau": 0.5}, "PCD", {"tau": 0.5}),
     ],

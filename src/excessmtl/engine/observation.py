@@ -106,6 +106,8 @@ class Observation:
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None
     """[m, m]: inner products of validation gradients (rows) with training gradients (columns)."""
+    validation_losses: Tensor | None = None
+    """[m], where `cross` is."""
     random_stream: Callable[[], Generator] = Generator
     """Returns the balancer's own CPU random stream, which is saved and restored with its state."""
     reduction: Reduction = no_reduction
@@ -153,12 +155,13 @@ def observe(
     call: Call,
     *,
     offsets: tuple[int, ...],
-    cross: Tensor | None,
+    validation: tuple[Tensor, Tensor] | None,
     random_stream: Callable[[], Generator],
 ) -> Observation:
     """All micro-batches of a step, on all processes, as the one observation the rule asked for.
 
-    `offsets`: where each shared parameter starts when all of them stand side by side.
+    `offsets`: where each shared parameter starts when all of them stand side by side. `validation`: products with the
+    validation gradients, and the validation losses.
     """
     probe, reduction, latest = call.probe, call.reduction, batches[-1]
     local = probe is Probe.REPRESENTATION
@@ -177,11 +180,13 @@ def observe(
     losses = total([torch.where(batch.ok, batch.values, zero) for batch in batches])
     ok = latest.ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)
     metrics = call.metrics
+    cross, validation_losses = (None, None) if validation is None else validation
     if reduction is not no_reduction:
         count = processes()
         losses, ok = mean_where(losses, ok, reduction)
         rows = tuple(row / count for row in rows) if local else rows
         cross = None if cross is None else reduction(cross) / count
+        validation_losses = None if validation_losses is None else reduction(validation_losses) / count
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
     shared = probe is Probe.SHARED
     return Observation(
@@ -196,6 +201,7 @@ def observe(
         heads=not latest.headless,
         metrics=metrics,
         cross=cross,
+        validation_losses=validation_losses,
         random_stream=random_stream,
         reduction=reduction,
         local_rows=local,

@@ -17,32 +17,35 @@ Ordered = Callable[[Losses], list[Tensor | None]]
 
 
 def validation_products(
-    call: Call, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered
-) -> Tensor | None:
-    """[m, m] products of validation gradients (rows) and training gradients (columns); None without validation losses.
+    call: Call, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered, own: bool
+) -> tuple[Tensor, Tensor] | None:
+    """[m, m] products of validation gradients (rows) and training gradients (columns), and [m] the validation losses.
 
-    Validation losses given as a function are computed at the parameters moved by `multipliers` times the training
-    gradients; losses that are there already stand for the first-order form.
+    None without validation losses. Those given as a function are computed at the parameters moved by `multipliers`
+    times the training gradients; losses that are there already stand for the first-order form. `own`: whether the
+    products count the tasks' own parameters beside the shared ones.
     """
     if call.validation is None:
         return None
     if not callable(call.validation):
-        return _products(call, ordered(call.validation), batches)
+        return _products(call, ordered(call.validation), batches, own)
     with autocast_disabled(batches[-1].values):
         steps = [step for batch in batches for step in _steps_ahead(batch, multipliers)]
     with _moved(steps, call.shared.module):
         with torch.enable_grad():
             losses = call.validation()
-        return _products(call, ordered(losses), batches)
+        return _products(call, ordered(losses), batches, own)
 
 
-def _products(call: Call, losses: list[Tensor | None], batches: Sequence[TaskGradients]) -> Tensor:
+def _products(
+    call: Call, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
+) -> tuple[Tensor, Tensor]:
     unlabelled = replace(call, losses=losses, masks=[None] * len(losses), scale=None)
     plan = at_shared_parameters(unlabelled, call.shared.ids)
     plan = replace(plan, at_parameters=batches[-1].parameters, overlap=True)
     validation = task_by_task(plan)
     with autocast_disabled(validation.values):
-        return total([_cross_products(validation, batch) for batch in batches])
+        return total([_cross_products(validation, batch, own) for batch in batches]), validation.values
 
 
 def _steps_ahead(batch: TaskGradients, multipliers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -75,13 +78,13 @@ def _moved(steps: Sequence[tuple[Tensor, Tensor]], module: nn.Module | None) -> 
             tensor.data = data
 
 
-def _cross_products(validation: TaskGradients, training: TaskGradients) -> Tensor:
-    """[m, m]: validation gradient of task i times training gradient of task j, over all parameters."""
-    pairs = zip(validation.rows_at_parameters, training.rows_at_parameters, strict=True)
-    cross = total([(mine @ other.T).float() for mine, other in pairs])
+def _cross_products(validation: TaskGradients, training: TaskGradients, own: bool) -> Tensor:
+    """[m, m]: validation gradient of task i times training gradient of task j."""
+    rows = zip(validation.rows_at_parameters, training.rows_at_parameters, strict=True)
+    cross = total([(mine @ other.T).float() for mine, other in rows])
     unscale = 1.0 if training.scale is None else 1.0 / training.scale
-    for i, own in enumerate(validation.own()):
-        mine = {id(leaf): gradient for leaf, gradient in own}
+    for i, pairs in enumerate(validation.own() if own else ()):
+        mine = {id(leaf): gradient for leaf, gradient in pairs}
         for j, others in enumerate(training.own()):
             products = [(mine[id(leaf)].float() * one.float()).sum() for leaf, one in others if id(leaf) in mine]
             if products:

@@ -6,7 +6,8 @@ l_i:
     d l_j^val / d lambda_i = -eta g_j^val(theta') . g_i^train(theta)
 and the model takes a step with the weights lambda, which start at 0.1. The products are computed as they are; the
 authors approximate them by finite differences of the gradients. Weights below 0 are set to 0: they would train a task
-backwards.
+backwards. The rate of Adam on lambda is 1e-3, as LibMTL has it for such methods; the authors' is 1e-4 on NYUv2 and 3e-4
+on CIFAR-100, for longer training: at 1e-4 lambda moves by about 0.1 at most in a thousand steps.
 
 Give `validation_losses=` to `backward`: a function (called with the parameters moved to theta') or a dict of losses at
 theta, the first-order form. Without it the training losses serve. The total is learned, so `scale="sum"` and `"mean"`

@@ -50,6 +50,11 @@ class Rule:
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
     """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
+    validates_heads: ClassVar[bool] = True
+    """Whether products with validation gradients count the tasks' own parameters (the gradient of a validation loss by
+    the weights does), or the shared ones alone, as the Gram matrix does."""
+    added: ClassVar[Mapping[str, Any]] = {}
+    """Options that states saved by earlier releases do not name, and the value that describes these states."""
     per_sample: ClassVar[bool] = False
     """At the representation: whether the rule reads `samples` (True) or `rows` (False)."""
     uses_host: ClassVar[bool] = False

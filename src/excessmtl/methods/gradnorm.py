@@ -3,11 +3,14 @@
 Chen et al., ICML 2018, https://arxiv.org/abs/1711.02257. W is the last shared layer.
     G_i = w_i |grad_W l_i|,   r_i = (l_i / l_i(0)) / mean_j (l_j / l_j(0)),   L_grad = sum_i |G_i - mean(G) r_i^alpha|
     dL_grad/dw_i = sign(G_i - mean(G) r_i^alpha) |grad_W l_i|      (the target counts as a constant)
-w starts at 1, takes a gradient step on L_grad (rate 0.025) and is rescaled to sum m (`scale="mean"`: to 1). The closed
-form needs no second backward through the model, which layers such as SyncBatchNorm do not have.
+w starts at 1. As in Algorithm 1 of the paper, a step trains the whole model, heads included, on sum_i w_i l_i. Only
+then w takes a gradient step on L_grad (rate 0.025) and is rescaled to sum m (`scale="mean"`: to 1), for the next step
+(with `every=k`: from the next estimate on). The closed form needs no second backward pass through the model, which
+layers such as SyncBatchNorm do not have.
 
-Other implementations differ: m softmax(p) in place of rescaled weights, norms over all shared parameters, the mean loss
-of the first epoch for l_i(0), and weights trained (and decayed) by the model's optimiser.
+Other implementations differ: LibMTL has m softmax(p) in place of rescaled weights, norms over all shared parameters,
+the mean loss of the first epoch for l_i(0), weights trained (and decayed) by the model's optimiser, and unweighted
+heads (`heads="unweighted"`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +22,7 @@ from torch import Tensor
 
 from excessmtl.engine.observation import Observation
 from excessmtl.engine.plan import Probe
-from excessmtl.methods.base import Decision, Heads, Rule, State, method, per_task
+from excessmtl.methods.base import Decision, Rule, State, method, per_task
 
 _SMALLEST = 1e-3
 """Weights stay above this: a negative one would train a task backwards."""
@@ -31,7 +34,6 @@ class GradNorm(Rule):
     """Equal gradient norms, larger for tasks that lag behind."""
 
     probe: ClassVar[Probe] = Probe.LAYER
-    heads: ClassVar[Heads] = "unweighted"
     simplex: ClassVar[bool] = False
 
     alpha: float = 1.5
@@ -68,7 +70,10 @@ class GradNorm(Rule):
         return float(tasks)
 
     def update(self, state: State, seen: Observation) -> Decision:
-        """A gradient step on L_grad, then sum w = m over the tasks that took part."""
+        """This step has the weights of the state. For the next: a gradient step on L_grad, then sum w = m again.
+
+        Tasks that took no part keep their weights.
+        """
         old, ok = state["weights"], seen.ok
         tiny = torch.finfo(old.dtype).tiny
         initial = torch.where(ok & (state["initial"] <= 0), seen.losses, state["initial"])
@@ -84,4 +89,4 @@ class GradNorm(Rule):
         # The tasks that took part share out among themselves what they had.
         total = torch.where(ok, old, 0).sum()
         weights = torch.where(ok, moved * total / moved.sum().clamp(min=tiny), old)
-        return Decision(weights, {"weights": weights, "initial": initial})
+        return Decision(old, {"weights": weights, "initial": initial})

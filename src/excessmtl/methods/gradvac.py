@@ -6,8 +6,9 @@ and for j != i in random order, with phi = cos(p_i, g_j) and a target rho_ij:
     rho_ij <- (1 - b) rho_ij + b phi
 and d = sum_i p_i. The targets start at 0, where it is `pcgrad`. Computed on coefficients, p_i = sum_k c_ik g_k, so the
 Gram matrix is all it takes; one group of all shared parameters (the paper also has one per layer). rho stays below 0.99
-in the formula, which divides by zero at 1. Without a conflict every weight is 1, and each correction adds to the total:
-`scale="sum"` and `"mean"` leave it as it is.
+in the formula, which divides by zero at 1. The default b = 0.01 is the paper's; LibMTL's is 0.5, with which a target is
+little more than the cosines of the last two batches. Without a conflict every weight is 1, and each correction adds to
+the total: `scale="sum"` and `"mean"` leave it as it is.
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,8 @@ Find w with sum w = 1 such that d = sum_i w_i g_i has equal projections on all u
 matrix: M w is proportional to the norms, so w is proportional to M^+ |g|. Weights may be negative, as in the paper.
 
 The paper takes gradients at the shared feature (`probe="representation"`); the default here is the shared parameters.
+LibMTL's `IMTL`, the file that the ExcessMTL authors' repository has too, is not this method but `imtl_hybrid`. The text
+of the ExcessMTL paper describes IMTL by its equal projections alone, so `excessmtl reproduce` takes this method for it.
 Other implementations divide by zero when gradients are parallel or vanish.
 """
 

@@ -5,6 +5,10 @@ IMTL-G is applied to the gradients of e^{s_i} l_i, that is to e^{s_i} g_i; the m
 In the paper a head gets the gradient of its scaled loss e^{s_i} l_i; here heads get that of l_i (`heads="unweighted"`)
 or of the whole product (`"weighted"`). Under Adam the first is the paper's up to its epsilon. The total weight is
 learned, so `scale="sum"` and `"mean"` leave it as it is.
+
+This is what LibMTL calls `IMTL`. The ExcessMTL authors' repository has the same file, so their figures may show it;
+their text describes IMTL-G alone, which is why `excessmtl reproduce` takes `imtl`. LibMTL trains s with the model's
+optimiser, at its rate and weight decay.
 """
 
 from collections.abc import Sequence

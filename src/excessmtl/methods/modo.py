@@ -1,7 +1,7 @@
 """MoDo: weights of MGDA, moved by one small step at a time, from independent batches.
 
 Chen et al., "Three-Way Trade-Off in Multi-Objective Learning", NeurIPS 2023, https://arxiv.org/abs/2305.20057,
-Algorithm 1. With A the product of the gradients of two independent batches:
+Algorithm 1. With A the product of the gradients of two independent batches by the shared parameters:
     lambda <- project onto the simplex (lambda - gamma (A lambda + rho lambda)),   d = sum_i lambda_i g_i
 Give the losses of the second batch as `validation_losses=` to `backward` (a dict, or a function that computes them).
 Without, A is the Gram matrix of the one batch, whose diagonal is too large. Here d is of the batch that is trained; the
@@ -31,6 +31,7 @@ class MoDo(Rule):
     probe: ClassVar[Probe] = Probe.SHARED
     heads: ClassVar[Heads] = "unweighted"
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
+    validates_heads: ClassVar[bool] = False
 
     step_size: float = 1e-3
     """gamma, the length of a step of the weights."""

@@ -13,11 +13,9 @@ solver: where the solver is not installed its weights silently stay at one.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Probed, State, method
-from excessmtl.solvers.bargaining import bargain
+from excessmtl.solvers.bargaining import bargain, check_max_norm, shortened
 
 
 @method("nash")
@@ -32,13 +30,11 @@ class NashMTL(Probed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_norm is not None and not self.max_norm > 0:
-            raise ValueError(f"max_norm must be positive or None, found {self.max_norm}")
+        check_max_norm(self.max_norm)
 
     def update(self, state: State, seen: Observation) -> Decision:
         """a with M a = 1/a, shortened to `max_norm`."""
         weights = bargain(seen.gram, seen.ok)
         if self.max_norm is not None:
-            length = (weights @ seen.gram @ weights).clamp(min=0).sqrt()
-            weights = weights * (self.max_norm / length.clamp(min=torch.finfo(length.dtype).tiny)).clamp(max=1)
+            weights = shortened(weights, seen.gram, self.max_norm)
         return Decision(weights, state)

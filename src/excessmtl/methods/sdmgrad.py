@@ -4,12 +4,12 @@ Xiao et al., "Direction-oriented Multi-objective Learning", NeurIPS 2023, https:
 With g_0 the mean gradient and a pull l towards it:
     w = argmin over the simplex of |sum_i w_i g_i + l g_0|^2 / 2,   d = (sum_i w_i g_i + l g_0) / (1 + l)
 w goes on from the step before, by `iterations` projected gradient steps (momentum 0.5) along A w + l A 1/m. A is the
-product of the gradients of two *independent* batches, so that its mean is the Gram matrix of the mean gradients: give
-the losses of a second batch as `validation_losses=` to `backward` (a dict, or a function that computes them). Without,
-A is the Gram matrix of the one batch, whose diagonal is too large. The paper takes a third batch for d; here d is of
-the batch that is trained. A is divided by the square of the mean length of a gradient, as by the authors. Their steps
-of 5 or 10 overshoot, and w jumps between corners by rounding; 1/m is the longest that is sure to converge. l = 0 is
-`mgda`.
+product of the gradients of two *independent* batches by the shared parameters, so that its mean is the Gram matrix of
+the mean gradients: give the losses of a second batch as `validation_losses=` to `backward` (a dict, or a function that
+computes them). Without, A is the Gram matrix of the one batch, whose diagonal is too large. The paper takes a third
+batch for d; here d is of the batch that is trained. A is divided by the square of the mean length of a gradient, as by
+the authors. Their steps of 5 or 10 overshoot, and w jumps between corners by rounding; 1/m is the longest that is sure
+to converge. l = 0 is `mgda`.
 """
 
 from collections.abc import Sequence
@@ -37,6 +37,7 @@ class SDMGrad(Rule):
     probe: ClassVar[Probe] = Probe.SHARED
     heads: ClassVar[Heads] = "unweighted"
     uses: ClassVar[frozenset[str]] = frozenset({"validation_losses"})
+    validates_heads: ClassVar[bool] = False
 
     pull: float = 0.3
     """l, towards the mean gradient."""

@@ -2,9 +2,11 @@
 
 Lin et al., "Smooth Tchebycheff Scalarization for Multi-Objective Optimization", ICML 2024,
 https://arxiv.org/abs/2402.19078. In general mu log sum_i exp(lambda_i (f_i - z_i) / mu); in the authors' multi-task
-experiments, with n_i the mean loss of task i in the last epoch of the warm-up (their nadir point):
+experiments, with n_i the mean loss of task i in epoch W = `warmup_epochs`, counted from 0 (their nadir point):
     L = m mu log sum_i exp(log(l_i / n_i) / mu),   w_i = dL/dl_i = m s_i / l_i,   s = softmax(log(l / n) / mu)
-and L = sum_i log l_i, w_i = 1 / l_i, during the warm-up. Small mu trains the worst task alone.
+and L = sum_i log l_i, w_i = 1 / l_i, during the warm-up, which is the epochs 0 to W, W included. Small mu trains the
+worst task alone. mu = 1 and W = 4 are LibMTL's defaults too, as given for the authors' multi-task experiments. LibMTL
+reports weights of 1; here `step.weights` are the w_i.
 
 Call `balancer.end_epoch()` after every epoch; if it is never called, every `window` steps count as one (also in the
 first epoch of a loop that does call it). A task without a loss in that epoch has s_i as if l_i = n_i. A task that is
@@ -35,21 +37,21 @@ class STCH(Rule):
     mu: float = 1.0
     """Smoothness: the smaller, the closer to the maximum."""
     warmup_epochs: int = 4
-    """Epochs before losses are compared with the last of these."""
+    """W, the epoch, counted from 0, that losses are compared with; the comparison begins in the next."""
     window: int = 100
     """Steps that count as an epoch where `end_epoch` is never called."""
 
     def __post_init__(self) -> None:
         if not self.mu > 0:
             raise ValueError(f"mu must be positive, found {self.mu}")
-        check_epochs(("warmup_epochs", "window"), (self.warmup_epochs, self.window), (1, 1))
+        check_epochs(("warmup_epochs", "window"), (self.warmup_epochs, self.window), (0, 1))
 
     @property
     def _compared(self) -> SinceEpoch:
-        return SinceEpoch(self.warmup_epochs - 1, self.window)
+        return SinceEpoch(self.warmup_epochs, self.window)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The latest losses, and the sums of the last epoch of the warm-up."""
+        """The latest losses, and the sums of epoch W."""
         return self._compared.init(tasks)
 
     def prior(self, tasks: int) -> Tensor:

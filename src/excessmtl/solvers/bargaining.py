@@ -45,3 +45,15 @@ def bargain(gram: Tensor, ok: Tensor, power: float = 1.0) -> Tensor:
         x = torch.where(direction.isfinite().all(), tried.index_select(0, value.argmin()[None]).squeeze(0), x)
     x = x * (middle / (1 + power)).exp()
     return torch.where(active, x / lengths, 0).to(gram.dtype)
+
+
+def shortened(weights: Tensor, gram: Tensor, max_norm: float) -> Tensor:
+    """The weights, all times one factor of at most 1, so that the step sum_i w_i g_i is no longer than `max_norm`."""
+    length = (weights @ gram @ weights).clamp(min=0).sqrt()
+    return weights * (max_norm / length.clamp(min=torch.finfo(length.dtype).tiny)).clamp(max=1)
+
+
+def check_max_norm(max_norm: float | None) -> None:
+    """A ValueError for a length that is not positive."""
+    if max_norm is not None and not max_norm > 0:
+        raise ValueError(f"max_norm must be positive or None, found {max_norm}")
