@@ -1,6 +1,7 @@
 """What a training loop may have got wrong in the graph of its losses: one clear sentence per mistake.
 
-Most of this is looked for once per task, when the task first has a label: it visits the whole graph.
+Most of this is looked for once per task, when the task first has a label: it visits the whole graph. Whether a loss
+goes around the representation is looked for whenever a graph is searched, because wrong gradients would follow.
 """
 
 import warnings
@@ -47,10 +48,12 @@ class GraphChecks:
         call = plan.call
         if call.probe is Probe.REPRESENTATION:
             _check_representation(plan, call.per_sample)
+        if plan.representations:
+            # At every search, not once per task: a skip connection may appear at any step.
+            _check_nothing_around(plan)
         if self._new_tasks(call):
             if plan.representations:
                 _check_reached(plan)
-                _check_nothing_around(plan)
             _check_whole_model(plan, stacklevel)
             self.checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
@@ -149,8 +152,7 @@ def _check_nothing_around(plan: Plan) -> None:
         for key, leaf in reach.leaves.items():
             if key in below[only]:
                 raise ValueError(
-                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} outside shared both "
-                    "through the representation and around it; pass at= with a tuple of all tensors that heads take"
+                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} {reasons.AROUND}"
                 )
 
 
