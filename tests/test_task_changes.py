@@ -11,7 +11,7 @@ import excessmtl
 from cases import each
 from excessmtl.balancer import Balancer
 from excessmtl.methods.base import Decision, Rule
-from models import METHODS, PAPER
+from models import EXCESS, METHODS, PAPER, Method
 
 NAMES = ["a", "b", "c"]
 
@@ -98,6 +98,144 @@ def test_the_same_tasks_in_another_order_are_the_same_state():
     assert torch.allclose(other.weights.flip(0), balancer.weights)
     found, expected = advance(other, network, seed=1), advance(balancer, network, seed=1)
     assert torch.allclose(found.weights.flip(0), expected.weights, rtol=1e-5)
+
+
+def every_method():
+    return [*EXCESS, *(Method(name) for name in excessmtl.list_methods()[1:])]
+
+
+@each("method", every_method())
+def test_by_the_names_of_the_same_tasks_is_as_strict_and_as_exact_as_without(method):
+    network = model()
+    balancer = create(method, NAMES, network)
+    advance(balancer, network, 7)
+    saved = balancer.state_dict()
+    strict, matching = create(method, NAMES, network), create(method, NAMES, network)
+    strict.load_state_dict(saved)
+    matching.load_state_dict(saved, tasks="match")
+    assert_same(matching.state_dict(), saved)
+    assert torch.equal(advance(matching, network, seed=1).weights, advance(strict, network, seed=1).weights)
+    assert_same(matching.state_dict(), strict.state_dict())
+    protected = saved_with_another_floor(method, network)
+    if protected is not None:
+        with pytest.raises(ValueError, match="protect"):
+            matching.load_state_dict(protected, tasks="match")
+
+
+def saved_with_another_floor(method, network):
+    rule = create(method, NAMES, network).rule
+    return None if rule.gated or rule.directs else create(method, NAMES, network, protect={"a": 0.2}).state_dict()
+
+
+@each("method", [method for method in every_method() if method.name not in ("gradvac", "pcd")])
+def test_there_and_back_in_another_order_loses_nothing(method):
+    network = model()
+    balancer = create(method, NAMES, network)
+    advance(balancer, network, 7)
+    saved = balancer.state_dict()
+    other, again = create(method, ["c", "a", "b"], network), create(method, NAMES, network)
+    other.load_state_dict(saved, tasks="match")
+    again.load_state_dict(other.state_dict(), tasks="match")
+    assert_same(again.state_dict(), saved)
+
+
+PER_TASK = [
+    # Method, option, its value for a, b, c, the same for c, a, b, and another.
+    (
+        "static",
+        "weights",
+        {"a": 1.0, "b": 2.0, "c": 3.0},
+        {"a": 1.0, "b": 2.0, "c": 3.0},
+        {"a": 1.0, "b": 3.0, "c": 2.0},
+    ),
+    (
+        "cosmos",
+        "preference",
+        {"a": 0.1, "b": 0.2, "c": 0.3},
+        {"a": 0.1, "b": 0.2, "c": 0.3},
+        {"a": 0.1, "b": 0.3, "c": 0.2},
+    ),
+    ("pbi", "preference", [0.1, 0.2, 0.3], [0.3, 0.1, 0.2], [0.3, 0.2, 0.2]),
+    ("forum", "validation", ["c"], ["c"], ["b"]),
+    ("auto_lambda", "primary", ["c"], ["c"], ["b"]),
+    (
+        "uw",
+        "kinds",
+        ["regression", "classification", "regression"],
+        ["regression", "regression", "classification"],
+        "regression",
+    ),
+    ("dtp", "gamma", {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 3.0, "c": 2.0}),
+    ("famo", "lower", {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.3, "c": 0.2}),
+    (
+        "gradnorm",
+        "initial_losses",
+        {"a": 1.0, "b": 2.0, "c": 3.0},
+        {"a": 1.0, "b": 2.0, "c": 3.0},
+        {"a": 1.0, "b": 3.0, "c": 2.0},
+    ),
+    ("mgda", "protect", {"a": 0.1, "b": 0.2}, {"a": 0.1, "b": 0.2}, {"a": 0.2, "b": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value", "turned", "another"), PER_TASK)
+def test_options_by_task_are_compared_by_name(name, option, value, turned, another):
+    network = model()
+    saved = create(Method(name), NAMES, network, **{option: value})
+    advance(saved, network)
+    same, differs = [create(Method(name), ["c", "a", "b"], network, **{option: one}) for one in (turned, another)]
+    same.load_state_dict(saved.state_dict(), tasks="match")
+    assert_same(rows(same)["c"], rows(saved)["c"])
+    before = {key: value.clone() for key, value in differs.state_dict().items()}
+    with pytest.raises(ValueError, match=f"saved with {option}="):
+        differs.load_state_dict(saved.state_dict(), tasks="match")
+    assert_same(differs.state_dict(), before)
+
+
+# ------------------------------------------------------------------ one task that is named
+
+
+def follows(balancer):
+    return balancer.tasks[balancer.rule.primary]
+
+
+@pytest.mark.parametrize("primary", [None, 0, 2, "c"])
+def test_the_primary_task_stays_the_same_when_others_go(primary):
+    network = model()
+    balancer = create(Method("pcd"), NAMES, network, primary=primary)
+    before = follows(balancer)
+    gone = next(task for task in NAMES if task != before)
+    advance(balancer, network)
+    balancer.remove_task(gone)
+    balancer.add_task("d")
+    assert follows(balancer) == before
+    alone = create(Method("pcd"), list(balancer.tasks), network, primary=before)
+    alone.load_state_dict(balancer.state_dict())
+    assert torch.equal(advance(balancer, network, seed=1).weights, advance(alone, network, seed=1).weights)
+
+
+def test_the_primary_task_cannot_go_unnoticed():
+    network = model()
+    balancer = create(Method("pcd"), NAMES, network)
+    before = {key: value.clone() for key, value in balancer.state_dict().items()}
+    with pytest.raises(ValueError, match=r"primary must be one of the tasks.*'b', 'c'.*found 'a'"):
+        balancer.remove_task("a")
+    assert_same(balancer.state_dict(), before)
+    other = create(Method("pcd"), ["b", "c"], network)  # which says so by having another one
+    other.load_state_dict(balancer.state_dict(), tasks="match")
+    assert follows(other) == "b"
+
+
+def test_a_state_of_another_primary_task_is_refused():
+    network = model()
+    balancer = create(Method("pcd"), NAMES, network)
+    advance(balancer, network)
+    turned = create(Method("pcd"), ["c", "a"], network)
+    with pytest.raises(ValueError, match="saved with primary='a', this balancer has primary='c'"):
+        turned.load_state_dict(balancer.state_dict(), tasks="match")
+    named = create(Method("pcd"), ["c", "a"], network, primary="a")
+    named.load_state_dict(balancer.state_dict(), tasks="match")
+    assert_same(rows(named)["a"], rows(balancer)["a"])
 
 
 def test_scores_of_a_new_task_give_it_the_mean_weight():

@@ -27,12 +27,13 @@ from excessmtl.engine.tensors import flags
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import Ways
+from excessmtl.host_state import check_keys
 from excessmtl.left_out import Watch
 from excessmtl.memory import Memory
 from excessmtl.methods.base import Heads, Rule, State
 from excessmtl.multipliers import Scale, factor, multipliers
 from excessmtl.step import Outcome, Step
-from excessmtl.task_changes import load_matching, take_tasks
+from excessmtl.task_changes import by_name, load_matching, take_tasks
 
 if TYPE_CHECKING:
     from excessmtl.diagnosis import Report
@@ -92,7 +93,7 @@ class Balancer(nn.Module):
         super().__init__()
         arguments.check_options(rule, heads, every, scale, layer)
         names = arguments.task_names(tasks)
-        self._given, self.rule, self.tasks = rule, rule.bind(names), names
+        self._given, self.rule, self.tasks = by_name(rule, names), rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool = every, pool
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
@@ -404,10 +405,12 @@ class Balancer(nn.Module):
 
         Tasks that the state does not know start as in a new balancer, those that only the state knows are left aside.
         """
-        if tasks == "match":
-            return load_matching(self, state_dict)
-        if tasks != "same":
+        if tasks not in ("same", "match"):
             raise ValueError(f"tasks must be 'same' or 'match', found {tasks!r}")
+        if tasks == "match" and not self.memory.same_tasks(state_dict.get("memory._extra_state")):
+            return load_matching(self, state_dict)
+        if strict:
+            check_keys(self, state_dict)
         return super().load_state_dict(state_dict, strict, assign)
 
     def diagnose(self, losses: Mapping[str, Any] | None = None) -> "Report":
@@ -474,6 +477,8 @@ class Balancer(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         mine = prefix + "memory."
         found = {key[len(mine) :]: value for key, value in state_dict.items() if key.startswith(mine)}
+        if prefix:  # of a model's state, what stands under the balancer's name
+            check_keys(self, state_dict, prefix)
         self.memory.options = self._options()
         if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
             self.memory.check(found)

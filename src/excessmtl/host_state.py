@@ -1,4 +1,4 @@
-"""The part of a balancer's state that is not in buffers, as a tensor of bytes.
+"""The part of a balancer's state that is not in buffers, as a tensor of bytes; and keys that are not of a state.
 
 Checkpoint formats such as safetensors hold tensors and nothing else, so that part has to be one.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _MOST_STEPS = 2**63 - 1
 
@@ -37,3 +37,13 @@ def decoded(state: Any) -> dict[str, Any]:
     if not isinstance(found, dict) or "version" not in found:
         raise ValueError("state has an '_extra_state' entry of something else; pass what state_dict() returned")
     return found
+
+
+def check_keys(module: nn.Module, state_dict: Mapping[str, Any], prefix: str = "") -> None:
+    """A ValueError for keys that are not the module's; `nn.Module` reports them when everything has been written."""
+    children = tuple(f"{prefix}{name}." for name, _ in module.named_children())
+    own = {prefix + name for name in (*module._parameters, *module._buffers, "_extra_state")}
+    mine = [key for key in state_dict if key.startswith(prefix)]
+    unexpected = [key for key in mine if key not in own and not key.startswith(children)]
+    if unexpected:
+        raise ValueError(f"state has unexpected keys {unexpected[:5]}; pass what state_dict() returned")

@@ -155,6 +155,10 @@ class Memory(nn.Module):
         self._checked(found.pop("_extra_state", None))
         self._check_buffers(found)
 
+    def same_tasks(self, state: Any) -> bool:
+        """Whether what is not a buffer, as bytes, is of the same tasks in the same order."""
+        return bool(decoded(state).get("tasks") == list(self._tasks))
+
     def check_matching(
         self, found: dict[str, Any], shapes: Callable[[int], Mapping[str, torch.Size]], per_task: Iterable[str]
     ) -> dict[str, Any]:
@@ -174,7 +178,7 @@ class Memory(nn.Module):
                 f"state has version {extra['version']!r}, this release reads {_VERSION}; use the release that wrote it"
             )
         for key, kind in _EXTRA.items():
-            if not isinstance(extra.get(key), kind):
+            if not isinstance(extra.get(key), kind) or isinstance(extra[key], bool):  # True counts as an int
                 raise ValueError(f"state has {key}={extra.get(key)!r} where {kind.__name__} is expected; it is damaged")
         for key, mine in (("method", self._method), ("tasks", list(self._tasks))):
             if extra[key] != mine and not (any_tasks and key == "tasks"):
@@ -225,6 +229,8 @@ class Memory(nn.Module):
                     f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(shape)}; the shared "
                     "parameters or options differ from those it was saved with"
                 )
+            if found[name].is_floating_point() and found[name].isnan().any():  # infinite sums of squares may be genuine
+                raise ValueError(f"state has NaN in {name}, which no training leaves there; it is damaged")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.half()` or `.to(dtype)` on a model that owns the balancer must move its state, not round it.

@@ -1,8 +1,9 @@
 """Tasks that come and go: a balancer's state by the names of the tasks."""
 
 import math
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from excessmtl import arguments
 from excessmtl.engine.checks import GraphChecks
+from excessmtl.host_state import check_keys
 from excessmtl.left_out import Watch
 from excessmtl.memory import Memory
 from excessmtl.methods.base import Rule
@@ -41,6 +43,7 @@ def take_tasks(balancer: "Balancer", names: tuple[str, ...]) -> None:
 def load_matching(balancer: "Balancer", state_dict: Mapping[str, Any]) -> Any:
     """Take from a state what it knows of the balancer's tasks."""
     rule, memory = balancer.rule, balancer.memory
+    check_keys(balancer, state_dict)
     found = {name.removeprefix("memory."): value for name, value in state_dict.items()}
     rows = _rows(rule, len(balancer.tasks), balancer._shapes)
 
@@ -53,11 +56,59 @@ def load_matching(balancer: "Balancer", state_dict: Mapping[str, Any]) -> Any:
     values = {option.name: getattr(rule, option.name) for option in fields(rule)}
     per_task = [name for name, value in values.items() if isinstance(value, tuple)]
     memory.options = balancer._options()
-    extra = memory.check_matching(found, shapes, [*per_task, "protect"])
+    extra = memory.check_matching(found, shapes, [*per_task, "protect", *rule.places])
     if not set(extra["tasks"]) & set(balancer.tasks):
         raise ValueError(f"state is for tasks {extra['tasks']}, this balancer has {list(balancer.tasks)}; none matches")
+    _check_places(balancer, extra)
+    if set(extra["tasks"]) == set(balancer.tasks):
+        _check_per_task(balancer, extra, {name: values[name] for name in per_task})
     _change(balancer, balancer.tasks, _Saved(extra["tasks"], found, extra["steps"], extra["random"]))
     return torch.nn.modules.module._IncompatibleKeys([], [])
+
+
+def by_name(rule: Rule, tasks: Sequence[str]) -> Rule:
+    """The rule with names in place of places among the tasks, which go on meaning the same when tasks change."""
+    bound = rule.bind(tasks)
+    return replace(rule, **{option: tasks[getattr(bound, option)] for option in rule.places})
+
+
+def _check_places(balancer: "Balancer", extra: Mapping[str, Any]) -> None:
+    """A ValueError where an option names another task than the state does. One that is no longer there may differ."""
+    for option in balancer.rule.places:
+        place, mine = _literal(option, extra), balancer.tasks[getattr(balancer.rule, option)]
+        saved = extra["tasks"][place] if place in range(len(extra["tasks"])) else place
+        if saved != mine and (saved in balancer.tasks or saved is place):
+            raise ValueError(
+                f"state was saved with {option}={saved!r}, this balancer has {option}={mine!r}; make the balancer with "
+                "the options it was saved with"
+            )
+
+
+def _check_per_task(balancer: "Balancer", extra: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """A ValueError where options of the same tasks, in another order, differ from those of the state."""
+    for option, value in {**mine, "protect": balancer.protect}.items():
+        saved, expected = _by_task(extra["tasks"], _literal(option, extra)), _by_task(balancer.tasks, value)
+        if saved != expected:
+            raise ValueError(
+                f"state was saved with {option}={saved}, this balancer has {option}={expected}; make the balancer with "
+                "the options it was saved with"
+            )
+
+
+def _by_task(tasks: Sequence[str], value: Any) -> Any:
+    """Values in task order by name. Sums depend on the order, so numbers are rounded."""
+    if not isinstance(value, tuple) or len(value) != len(tasks):
+        return value
+    rounded = [float(f"{one:.12g}") if isinstance(one, float) else one for one in value]
+    return dict(zip(tasks, rounded, strict=True))
+
+
+def _literal(option: str, extra: Mapping[str, Any]) -> Any:
+    """An option of the state; None where it is not there or cannot be read."""
+    try:
+        return literal_eval(extra["options"].get(option))
+    except (SyntaxError, TypeError, ValueError):
+        return None
 
 
 def _change(balancer: "Balancer", tasks: tuple[str, ...], saved: _Saved) -> None:
@@ -118,7 +169,7 @@ def _carry(rule: Rule, saved: _Saved, names: Sequence[str], memory: Memory, rows
             if name.removeprefix(_STATE) in rule.logits and known:
                 buffer[new] = old[come_from].logsumexp(0) - math.log(len(known))
         total = rule.total(len(names))
-        if total is not None:
+        if total is not None and set(names) != set(saved.tasks):
             _share_out(memory.weights, to, new, total, rule.prior(len(names)))
 
 

@@ -1,6 +1,7 @@
 """BayesAgg: what a step leaves in `.grad`, missing labels, noise, resuming."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -184,6 +185,116 @@ def test_a_step_that_is_not_finite_is_not_remembered():
     assert all(torch.equal(bayes.get_buffer(name), buffer) for name, buffer in before.items())
 
 
+@pytest.mark.parametrize("bad", ["target", "infinite target", "head"])
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_one_bad_task_is_left_out_and_the_others_train_as_if_it_had_no_label(warmup, bad):
+    model, twin = model_of(), model_of()
+    bayes, other = (excessmtl.BayesAgg(net["heads"], KINDS, warmup_epochs=warmup, samples=8) for net in (model, twin))
+    x, targets = batch_of()
+    for net, one in ((model, bayes), (twin, other)):
+        one.backward(net["trunk"](x), targets)
+        net.zero_grad(set_to_none=True)
+    before = bayes.weights.clone()
+    broken = {**targets, "price": targets["price"].clone()}
+    if bad == "head":
+        model["heads"]["price"].weight.data[0, 0] = torch.nan
+    else:
+        broken["price"][3, 1] = {"target": 1e20, "infinite target": 3e38}[bad]
+    step = bayes.backward(model["trunk"](x), broken)
+    alone = other.backward(twin["trunk"](x), {**targets, "price": None})
+    assert step.skipped == ("price",)
+    assert step["price"].weight == 0
+    assert torch.equal(step.weights[1:], alone.weights[1:])
+    assert torch.equal(bayes.weights[0], before[0])
+    assert not any(gradient.any() for gradient in gradients(model["heads"]["price"]))
+    for part in ("trunk", "class", "churn"):
+        mine, its = (net["trunk"] if part == "trunk" else net["heads"][part] for net in (model, twin))
+        assert all(map(torch.equal, gradients(mine), gradients(its)))
+    assert all(torch.equal(buffer, other.get_buffer(name)) for name, buffer in bayes.named_buffers())
+
+
+def test_a_last_layer_of_many_outputs_takes_bounded_memory(monkeypatch):
+    """Draws are looked at some at a time."""
+    largest = []
+    monkeypatch.setattr("excessmtl.bayes_agg.last_layer._AT_ONCE", 64)
+    model = model_of(heads={"many": nn.Linear(6, 5)})
+    bayes = excessmtl.BayesAgg(model["heads"], "binary", warmup_epochs=0, samples=50)
+    original = torch.Tensor.sigmoid
+    monkeypatch.setattr(torch.Tensor, "sigmoid", lambda tensor: (largest.append(tensor.numel()), original(tensor))[1])
+    bayes.backward(model["trunk"](batch_of()[0]), {"many": torch.ones(10, 5, device=DEVICE)})
+    assert max(largest) <= 64
+
+
+OPTIONS = {"prior_variance": 0.1, "power": 0.5, "samples": 8, "warmup_epochs": 0, "scale": "mean"}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_state_of_other_options_is_refused_by_name_and_changes_nothing(option):
+    model = model_of()
+    state = trained(excessmtl.BayesAgg(model["heads"], KINDS), model).state_dict()
+    bayes = excessmtl.BayesAgg(model["heads"], KINDS, **{option: OPTIONS[option]})
+    before = bayes.state_dict()
+    with pytest.raises(ValueError, match=f"state has {option} "):
+        bayes.load_state_dict(state)
+    assert all(torch.equal(value, before[key]) for key, value in bayes.state_dict().items())
+    same = excessmtl.BayesAgg(model["heads"], KINDS, **{option: OPTIONS[option]})
+    same.load_state_dict(trained(bayes, model).state_dict())
+    assert same.epochs == 1
+
+
+def changed(state, **entries):
+    told = {**json.loads(bytes(state["_extra_state"].tolist())), **entries}
+    told = {name: value for name, value in told.items() if value is not None}
+    return {**state, "_extra_state": torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)}
+
+
+DAMAGED = {
+    "unexpected keys": lambda state: {**state, "more": torch.zeros(3)},
+    "weights must have shape": lambda state: {key: value for key, value in state.items() if key != "weights"},
+    "precision_0 must have shape": lambda state: {**state, "precision_0": state["precision_0"].double()},
+    "NaN or inf in new_information_1": lambda state: {
+        **state,
+        "new_information_1": state["new_information_1"] * torch.nan,
+    },
+    "steps=True": lambda state: changed(state, steps=True),
+    "steps=-1": lambda state: changed(state, steps=-1),
+    "epochs=None": lambda state: changed(state, epochs=None),
+    "version 7": lambda state: changed(state, version=7),
+    "tasks": lambda state: changed(state, tasks=["price", "class"]),
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a model"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_state_changes_nothing(damage, nested):
+    model = model_of()
+    bayes = excessmtl.BayesAgg(model["heads"], KINDS)
+    state = DAMAGED[damage](trained(excessmtl.BayesAgg(model["heads"], KINDS), model).state_dict())
+    before = bayes.state_dict()
+    loading = nn.ModuleDict({"bayes": bayes}) if nested else bayes
+    with pytest.raises(ValueError, match=damage):
+        loading.load_state_dict({f"bayes.{key}": value for key, value in state.items()} if nested else state)
+    assert all(torch.equal(value, before[key]) for key, value in bayes.state_dict().items())
+
+
+def test_a_state_from_before_options_were_saved_still_loads():
+    model = model_of()
+    saved = trained(excessmtl.BayesAgg(model["heads"], KINDS), model).state_dict()
+    bayes = excessmtl.BayesAgg(model["heads"], KINDS)
+    bayes.load_state_dict(changed(saved, options=None))
+    assert all(torch.equal(value, saved[key]) for key, value in bayes.state_dict().items())
+
+
+def test_loading_by_assignment_does_not_share_memory_with_the_saved_state():
+    model = model_of()
+    bayes = trained(excessmtl.BayesAgg(model["heads"], KINDS), model)
+    saved = bayes.state_dict()
+    kept = copy.deepcopy(saved)
+    bayes.load_state_dict(saved, assign=True)
+    trained(bayes, model)
+    assert all(torch.equal(saved[key], kept[key]) for key in kept)
+
+
 def test_resuming_is_bit_exact_and_a_saved_state_stays():
     model = model_of()
     bayes = trained(excessmtl.BayesAgg(model["heads"], KINDS), model)
@@ -262,6 +373,8 @@ BAD = [
     ((LINEAR, "regression"), {"samples": 1}, "samples.*1"),
     ((LINEAR, "regression"), {"warmup_epochs": 0.5}, "warmup_epochs.*0.5"),
     ((LINEAR, "regression"), {"scale": "max"}, "scale.*max"),
+    (({"a": nn.Linear(64, 1000)}, "classification"), {}, r"heads\['a'\] has 1000 outputs on 64 features.*narrower"),
+    (({"a": nn.Linear(512, 1000)}, "binary"), {}, r"heads\['a'\] has 1000 outputs on 512 features.*narrower"),
 ]
 
 

@@ -4,7 +4,10 @@ import copy
 import warnings
 
 import pytest
+import torch
+from torch import nn
 
+import excessmtl
 from cases import each, or_refused
 from models import (
     METHODS,
@@ -153,6 +156,14 @@ DAMAGED = {
     "weights without values": lambda state: {**state, "memory.weights": state["memory.weights"].to("meta")},
     "sparse weights": lambda state: {**state, "memory.weights": state["memory.weights"].to_sparse()},
     "counts without values": lambda state: {**state, "memory.skipped": state["memory.skipped"].to("meta")},
+    "True for a number of steps": lambda state: with_host_state(state, {**host_state(state), "steps": True}),
+    "a key too many": lambda state: {**state, "more": torch.zeros(3)},
+    "a key of somebody else": lambda state: {**state, "memory": torch.zeros(3)},
+    "a key is missing": lambda state: {key: value for key, value in state.items() if key != "memory.weights"},
+    "another shape": lambda state: {**state, "memory.weights": torch.zeros(4)},
+    "another type": lambda state: {**state, "memory.weights": state["memory.weights"].double()},
+    "another version": lambda state: with_host_state(state, {**host_state(state), "version": 2}),
+    "other tasks": lambda state: with_host_state(state, {**host_state(state), "tasks": ["a", "b", "x"]}),
 }
 
 
@@ -166,6 +177,61 @@ def test_a_damaged_state_changes_nothing(method, damage):
     with pytest.raises((ValueError, RuntimeError, TypeError)):
         balancer.load_state_dict(DAMAGED[damage](method.create(model.trunk).state_dict()))
     assert_same(before, balancer.state_dict())
+
+
+@each("method", [Method(name) for name in excessmtl.list_methods()])
+def test_a_key_too_many_changes_nothing(method):
+    """In the state of the balancer, and in that of a model that owns it."""
+    model = mlp()
+    saved = method.create(model.trunk).state_dict()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 2)
+    before = copy.deepcopy(balancer.state_dict())
+    owner = nn.ModuleDict({"balancer": balancer})
+    with pytest.raises(ValueError, match=r"unexpected keys \['more'\]"):
+        balancer.load_state_dict({**saved, "more": torch.zeros(3)})
+    with pytest.raises(ValueError, match=r"unexpected keys \['more'\]"):
+        balancer.load_state_dict({**saved, "more": torch.zeros(3)}, tasks="match")
+    with pytest.raises(ValueError, match=r"unexpected keys \['balancer.more'\]"):
+        owner.load_state_dict({f"balancer.{key}": value for key, value in {**saved, "more": torch.zeros(3)}.items()})
+    assert_same(before, balancer.state_dict())
+    found = balancer.load_state_dict({**saved, "more": torch.zeros(3)}, strict=False)
+    assert found.unexpected_keys == ["more"]
+    assert_same(saved, balancer.state_dict())
+
+
+@pytest.mark.parametrize("tasks", ["same", "match"])
+@each("method", [Method(name) for name in excessmtl.list_methods()])
+def test_nan_is_refused_by_the_name_of_its_buffer(method, tasks):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    trained(balancer, model, 2)
+    saved = copy.deepcopy(balancer.state_dict())
+    for key in [key for key, value in saved.items() if value.is_floating_point() and value.numel()]:
+        damaged = saved[key].clone()
+        damaged.view(-1)[-1] = torch.nan
+        with pytest.raises(ValueError, match=f"NaN in {key.removeprefix('memory.')}"):
+            balancer.load_state_dict({**saved, key: damaged}, tasks=tasks)
+        assert_same(saved, balancer.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:.* left out")
+@pytest.mark.parametrize("loss", ["missing", "nan", "inf", "huge", "zero"])
+@each("method", [Method(name) for name in excessmtl.list_methods()])
+def test_training_leaves_no_nan_in_a_state(method, loss):
+    """So that a state of any training can be loaded."""
+    model = mlp()
+    balancer = method.create(model.trunk)
+    bad = {"nan": torch.nan, "inf": torch.inf, "huge": 1e17, "zero": 0.0}
+    for _ in range(3):
+        x, targets = batch()
+        losses = losses_of(model(x), targets)
+        losses["b"] = None if loss == "missing" else losses["b"] * bad[loss]
+        balancer.backward(losses)
+        balancer.end_epoch()
+    restored = method.create(model.trunk)
+    restored.load_state_dict(balancer.state_dict())
+    assert_same(balancer.state_dict(), restored.state_dict())
 
 
 # ------------------------------------------------------------------ between two micro-batches

@@ -62,11 +62,11 @@ class StemAround(nn.Module):
         self.stem, self.trunk, self.skip = layer(), layer(), nn.Linear(FEATURES, 1)
         self.heads = nn.ModuleDict({task: nn.Linear(FEATURES, 1) for task in TASKS})
 
-    def losses(self, x):
+    def losses(self, x, around=True):
         h = self.stem(x)
         z = self.trunk(h)
         losses = {task: head(z).square().mean() for task, head in self.heads.items()}
-        return {**losses, "b": losses["b"] + self.skip(h).square().mean()}
+        return {**losses, "b": losses["b"] + self.skip(h).square().mean()} if around else losses
 
 
 @pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
@@ -83,6 +83,72 @@ def test_a_leaf_around_the_representation_is_looked_for_in_every_step(method, la
     losses = model.losses(torch.randn(8, FEATURES, device=DEVICE))
     with or_refused("around"):
         check_backward(balancer, losses, model, model.trunk, scalar=scalar)
+
+
+@pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
+@both_forms
+@pytest.mark.parametrize("layer", LAYERS)
+@each("method", COMPARABLE)
+def test_a_skip_connection_that_appears_later_is_right_or_refused(method, layer, scalar):
+    torch.manual_seed(4)
+    model = StemAround(LAYERS[layer]).to(DEVICE)
+    balancer = method.create(model.trunk)
+    for around in (False, False, False, True):
+        losses = model.losses(torch.randn(8, FEATURES, device=DEVICE), around)
+        with or_refused("around"):
+            check_backward(balancer, losses, model, model.trunk, scalar=scalar)
+
+
+class TiedLater(nn.Module):
+    """A trunk that may use the weight of a head."""
+
+    def __init__(self, layer, head):
+        super().__init__()
+        self.layer, self.tied = layer, False
+        self.head = [head]  # not a part of it
+
+    def forward(self, x):
+        z = self.layer(x)
+        return z + self.head[0][1].weight.mean(0) if self.tied else z
+
+
+@pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
+@both_forms
+@pytest.mark.parametrize("layer", LAYERS)
+@each("method", COMPARABLE)
+def test_a_trunk_that_begins_to_use_the_weight_of_a_head_is_right_or_refused(method, layer, scalar):
+    torch.manual_seed(4)
+    heads = nn.ModuleDict({task: nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, 1)) for task in TASKS})
+    model = MultiTask(TiedLater(LAYERS[layer](), heads["b"]), heads).to(DEVICE)
+    balancer = method.create(model.trunk)
+    for tied in (False, False, False, True):
+        model.trunk.tied = tied
+        outputs = model(torch.randn(8, FEATURES, device=DEVICE))
+        losses = {task: output.square().mean() for task, output in outputs.items()}
+        with or_refused("around"):
+            check_backward(balancer, losses, model, model.trunk, scalar=scalar)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_gradnorm_with_a_weight_that_one_task_reuses_in_one_of_two_micro_batches(missing):
+    """Task `b` goes around z by a shared weight, and has labels in one micro-batch alone."""
+    trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)).to(DEVICE)
+    head = nn.Linear(WIDTH, 1, device=DEVICE)
+    x = torch.randn(2, 8, FEATURES, device=DEVICE)
+
+    def losses(which):
+        z = trunk(x[which])
+        found = {"a": head(z).square().mean()}
+        return found if missing in which else {**found, "b": (z @ trunk[2].weight).square().mean()}
+
+    split, whole = (GRADNORM.create(trunk, ["a", "b"]) for _ in range(2))
+    for _ in range(3):
+        split.backward({task: loss / 2 for task, loss in losses([0]).items()}, accumulate=True)
+        split.backward({task: loss / 2 for task, loss in losses([1]).items()})
+        both = [losses([0]), losses([1])]
+        whole.backward({task: sum(one[task] for one in both if task in one) / 2 for task in "ab"})
+        assert torch.allclose(split.weights, whole.weights)
+    assert split.weights[0] != split.weights[1]
 
 
 # ------------------------------------------------------------------ one loss for two tasks

@@ -10,8 +10,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from excessmtl.bayes_agg import inputs, last_layer
 from excessmtl.bayes_agg.last_layer import Evidence, Kind, Moments
-from excessmtl.engine.tensors import autocast_disabled
-from excessmtl.host_state import decoded, encoded
+from excessmtl.engine.tensors import autocast_disabled, magnitude, usable
+from excessmtl.host_state import check_keys, decoded, encoded
 from excessmtl.losses.missing_labels import masked_mean
 from excessmtl.step import Step
 
@@ -31,7 +31,13 @@ class _Seen(NamedTuple):
     """One task in one step."""
 
     loss: Tensor
+    """With a graph to the head; zero where the task is left out."""
+    value: Tensor
+    """Of the loss, as it came."""
     labelled: Tensor
+    """[samples]: which have a label; none where the task is left out."""
+    left_out: Tensor
+    """Whether it has labels, and something about it is not finite."""
     new: Evidence
     gradient: Moments
 
@@ -49,7 +55,8 @@ class BayesAgg(nn.Module):
     Until `end_epoch` has been called `warmup_epochs` times all tasks count alike, and the step is that of the sum of
     the losses: the authors start in this way, too. Ours: what an epoch says of the last layers is summed up step by
     step, where the authors keep all representations and expand the losses of classifications around the weights at the
-    end of the epoch; a last layer for regression has a bias if the head has one; and tasks may lack labels.
+    end of the epoch; a last layer for regression has a bias if the head has one; and tasks may lack labels. A task
+    whose loss or gradient is not finite is left out of the step, as a balancer does: see `step.skipped`.
 
     Args:
         heads: Task -> its last layer, an `nn.Linear` on z.
@@ -63,8 +70,8 @@ class BayesAgg(nn.Module):
         warmup_epochs: After how many epochs the posteriors count.
         scale: What the weights of a sample sum to: the number of its tasks ("sum"), or 1 ("mean").
 
-    The memory and the time of a "classification" grow with the square and the cube of classes times features. Under
-    DDP every process keeps statistics of its own samples.
+    The memory and the time of a "classification" grow with the square and the cube of classes times features; more than
+    8,192 of them are refused. Under DDP every process keeps statistics of its own samples.
 
     Example:
         >>> bayes = BayesAgg(model.heads, {"price": "regression", "churn": "binary"})
@@ -134,12 +141,13 @@ class BayesAgg(nn.Module):
             shares = shares if self.scale == "sum" else shares / len(self.tasks)
             counts = labelled.sum(1).clamp(min=1)
             gradients = torch.stack([one.gradient.mean for one in seen.values()])
+            gradients = torch.where(labelled[..., None], gradients, 0)
             dz = (shares * gradients / counts[:, None, None]).sum(0).detach()
             losses = [one.loss for one in seen.values() if one.loss.requires_grad]
             if scaler is not None:
                 dz, losses = scaler.scale(dz), [scaler.scale(loss) for loss in losses]
         torch.autograd.backward([*losses, z], [*(None for _ in losses), dz.to(z.dtype)])
-        return self._commit(seen, shares.mean(2).sum(1) / counts, labelled.any(1))
+        return self._commit(seen, shares.mean(2).sum(1) / counts)
 
     def end_epoch(self) -> None:
         """Call it after every epoch: what its samples say of the last layers is what the next epoch starts from."""
@@ -152,37 +160,60 @@ class BayesAgg(nn.Module):
         self.epochs += 1
 
     def _seen(self, place: int, z: Tensor, target: Tensor, labelled: Tensor, generator: torch.Generator) -> _Seen:
-        head, kind, features = self._heads[self.tasks[place]], self.kinds[place], z.shape[1]
-        outputs = linear(z, head.weight.to(z.dtype), None if head.bias is None else head.bias.to(z.dtype))
-        entries = _LOSS[kind](outputs, target, reduction="none")
-        mask = labelled if entries.ndim == 1 else labelled[:, None].expand_as(entries)
-        loss = masked_mean(entries, mask, tuple(range(entries.ndim)))
+        head, kind = self._heads[self.tasks[place]], self.kinds[place]
+        # A sample of z that is not finite shows in the evidence; here it would make the gradient of the head NaN.
+        clean = z.nan_to_num(0, 0, 0)
+        outputs = linear(clean, head.weight.to(z.dtype), None if head.bias is None else head.bias.to(z.dtype))
         x, weight = z, head.weight.detach().to(z.dtype)
         if head.bias is not None:
             x = torch.cat((z, torch.ones_like(z[:, :1])), 1)
             weight = torch.cat((weight, head.bias.detach().to(z.dtype)[:, None]), 1)
-        new = last_layer.evidence(kind, torch.where(labelled[:, None], x, 0), weight, target)
+        own = torch.where(labelled[:, None], x, 0)
+        new = last_layer.evidence(kind, own, weight, target)
+        slopes = last_layer.slopes(kind, outputs.detach(), target)
+        gradient = self._moments(place, x, weight, target, new, slopes, generator)
+        value = _mean_loss(kind, outputs.detach(), target, labelled)
+        mean, variance = (torch.where(labelled[:, None], moment, 0) for moment in gradient)
+        ok = usable(value.abs() + magnitude(mean) + magnitude(slopes.T @ own))
+        for numbers in (variance, *new):
+            ok = ok & numbers.isfinite().all()
+        # Not the loss times zero: that of a task that is left out may be NaN, and so would be its gradient.
+        loss = _mean_loss(kind, torch.where(ok, outputs, 0), torch.where(ok, target, 0), labelled & ok)
+        return _Seen(loss, value, labelled & ok, labelled.any() & ~ok, new, gradient)
+
+    def _moments(
+        self,
+        place: int,
+        x: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        new: Evidence,
+        slopes: Tensor,
+        generator: torch.Generator,
+    ) -> Moments:
+        """Of the gradient of each sample's loss by z."""
+        kind, features = self.kinds[place], next(iter(self._heads.values())).in_features
         if self.epochs < self.warmup_epochs:
-            mean = last_layer.slopes(kind, outputs.detach(), target) @ weight[:, :features]
-            return _Seen(loss, labelled, new, Moments(mean, torch.ones_like(mean)))
+            mean = slopes @ weight[:, :features]
+            return Moments(mean, torch.ones_like(mean))
         known = Evidence(*(old + more for old, more in zip(self._statistics(place), new, strict=True)))
         found = last_layer.posterior(known, self.prior_variance)
         if kind == "regression":
-            return _Seen(loss, labelled, new, last_layer.exact_moments(found, x, target, features))
-        moments = last_layer.sampled_moments(kind, found, x, target, features, self.samples, generator)
-        return _Seen(loss, labelled, new, moments)
+            return last_layer.exact_moments(found, x, target, features)
+        return last_layer.sampled_moments(kind, found, x, target, features, self.samples, generator)
 
-    def _commit(self, seen: Mapping[int, _Seen], weights: Tensor, any_label: Tensor) -> Step:
+    def _commit(self, seen: Mapping[int, _Seen], weights: Tensor) -> Step:
         """Make the step count, now that it can no longer fail."""
         losses = self.weights.new_full((len(self.tasks),), torch.nan)
+        left_out = torch.zeros_like(losses)
         with torch.no_grad():
             for place, (task, one) in enumerate(seen.items()):
-                # A step that overflows leaves inf or NaN in `.grad`, as ever, but not in what is known of the layer.
-                finite = one.new.precision.isfinite().all() & one.new.information.isfinite().all()
+                any_label = one.labelled.any()
                 for total, more in zip(self._statistics(task, "new_"), one.new, strict=True):
-                    total.add_(torch.where(finite, more, 0))
-                self.weights[task] = torch.where(any_label[place], weights[place], self.weights[task])
-                losses[task] = torch.where(any_label[place], one.loss, torch.nan)
+                    total.add_(torch.where(one.left_out, 0, more))
+                self.weights[task] = torch.where(any_label, weights[place], self.weights[task])
+                losses[task] = torch.where(any_label | one.left_out, one.value, torch.nan)
+                left_out[task] = one.left_out
         self.steps += 1
         if self.steps == _MANY_STEPS and self.epochs == 0 and self.warmup_epochs:
             warnings.warn(
@@ -191,7 +222,7 @@ class BayesAgg(nn.Module):
                 stacklevel=3,
             )
         nothing = torch.full_like(losses, torch.nan)
-        return Step.of(self.tasks, self.weights.clone(), losses, nothing, torch.zeros_like(losses))
+        return Step.of(self.tasks, torch.where(left_out > 0, 0, self.weights), losses, nothing, left_out)
 
     def _statistics(self, task: int, which: str = "") -> Evidence:
         """Of the epoch before, or ("new_") of this one."""
@@ -199,7 +230,7 @@ class BayesAgg(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """What is not a buffer, as a tensor of bytes."""
-        plain = {"version": _VERSION, "tasks": list(self.tasks), "kinds": list(self.kinds)}
+        plain = {"version": _VERSION, "tasks": list(self.tasks), "kinds": list(self.kinds), "options": self._options()}
         epochs = f"{self.epochs:019d}"  # the length must not change: some formats load into the tensors that are there
         return encoded({**plain, "epochs": epochs}, self.steps, torch.zeros(1, dtype=torch.uint8))
 
@@ -208,22 +239,52 @@ class BayesAgg(nn.Module):
         found = decoded(state)
         self.steps, self.epochs = found["steps"], int(found["epochs"])
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """A state of something else is refused, and nothing changes."""
+        if strict:
+            check_keys(self, state_dict)
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """The same as part of a model's state; what has never been there is reported as missing keys."""
+        if prefix:
+            check_keys(self, state_dict, prefix)
         if not prefix or any(key.startswith(prefix) for key in state_dict):
             self._check(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        for name, buffer in self._buffers.items():
+            if buffer is state_dict.get(prefix + name):  # `assign=True`, and the next step would change it
+                self._buffers[name] = buffer.clone()
+
+    def _options(self) -> dict[str, Any]:
+        names = ("prior_variance", "samples", "warmup_epochs", "scale")
+        return {**{name: getattr(self, name) for name in names}, "power": self._powers}
 
     def _check(self, state_dict: Mapping[str, Any], prefix: str) -> None:
         found = decoded(state_dict.get(prefix + "_extra_state"))
-        for name, mine in (("tasks", list(self.tasks)), ("kinds", list(self.kinds)), ("version", _VERSION)):
-            if found.get(name) != mine:
-                raise ValueError(f"state has {name} {found.get(name)!r}, this BayesAgg has {mine!r}; make one like it")
+        expected = {"tasks": list(self.tasks), "kinds": list(self.kinds), "version": _VERSION}
+        saved = {name: found.get(name) for name in expected}
+        if "options" in found:  # states of older releases do not have them
+            expected, saved = {**expected, **self._options()}, {**saved, **dict(found["options"])}
+        for name, mine in expected.items():
+            if saved.get(name) != mine:
+                raise ValueError(f"state has {name} {saved.get(name)!r}, this BayesAgg has {mine!r}; make one like it")
+        steps, epochs = found.get("steps"), found.get("epochs")
+        if type(steps) is not int or steps < 0 or not (isinstance(epochs, str) and epochs.isdecimal()):
+            raise ValueError(f"state has steps={steps!r} and epochs={epochs!r}, which are no counts; it is damaged")
         for name, buffer in self.named_buffers():
-            if getattr(state_dict.get(prefix + name), "shape", None) != buffer.shape:
+            value = state_dict.get(prefix + name)
+            if (
+                not isinstance(value, Tensor)
+                or value.is_meta
+                or (value.shape, value.dtype) != (buffer.shape, buffer.dtype)
+            ):
                 raise ValueError(
-                    f"state does not fit: {name} must have shape {tuple(buffer.shape)}; use the same heads"
+                    f"state does not fit: {name} must have shape {tuple(buffer.shape)} and type {buffer.dtype}; use "
+                    "the same heads"
                 )
+            if not value.isfinite().all():
+                raise ValueError(f"state has NaN or inf in {name}, which no training leaves there; it is damaged")
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -234,6 +295,13 @@ class BayesAgg(nn.Module):
         # `.half()` on a model that owns this module must move its state, not round it.
         super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def _mean_loss(kind: Kind, outputs: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
+    """Over the samples with a label; 0 where there is none."""
+    entries = _LOSS[kind](outputs, target, reduction="none")
+    mask = labelled if entries.ndim == 1 else labelled[:, None].expand_as(entries)
+    return masked_mean(entries, mask, tuple(range(entries.ndim)))
 
 
 def _shares(variances: list[tuple[Tensor, float]], labelled: Tensor) -> Tensor:

@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excessmtl.bayes_agg.last_layer import KINDS, Kind
+from excessmtl.bayes_agg.last_layer import KINDS, Kind, sizes
+
+_MOST = 2**26
+"""Numbers in the precision of one last layer; a step holds about ten tensors of this size."""
 
 
 def kinds_of(heads: Mapping[str, Any], kinds: Any) -> tuple[Kind, ...]:
@@ -26,7 +29,18 @@ def kinds_of(heads: Mapping[str, Any], kinds: Any) -> tuple[Kind, ...]:
             raise ValueError(f"kinds[{task!r}] must be one of {list(KINDS)}, found {kind!r}")
         if kind == "classification" and heads[task].out_features < 2:
             raise ValueError(f'heads[{task!r}] has one output; its kind is "binary", or it needs one per class')
+        _check_size(task, kind, heads[task])
     return tuple(by_task[task] for task in heads)
+
+
+def _check_size(task: str, kind: Kind, head: nn.Linear) -> None:
+    blocks, _, n = sizes(kind, head.out_features, head.in_features + (head.bias is not None))
+    if blocks * n**2 > _MOST:
+        raise ValueError(
+            f"heads[{task!r}] has {head.out_features} outputs on {head.in_features} features, and for kind {kind!r} a "
+            f"step would work with several tensors of {blocks} x {n} x {n} numbers, at most {_MOST:,} are allowed; put "
+            "a narrower layer before the heads, or take a method of excessmtl.create"
+        )
 
 
 def labels(

@@ -82,8 +82,12 @@ def evidence(kind: Kind, x: Tensor, weight: Tensor, target: Tensor) -> Evidence:
         rows, gradient = weight, (p - target).T @ x
     else:
         p = logits.softmax(1)
-        curvature = torch.diag_embed(p) - p[:, :, None] * p[:, None]
-        precision = torch.einsum("bck,bd,be->cdke", curvature, x, x).reshape(1, weight.numel(), weight.numel())
+        # diag(p) - p p' times x x', summed: no tensor is larger than the result.
+        products = (p[:, :, None] * x[:, None]).flatten(1)
+        blocks = torch.einsum("bc,bd,be->dec", p, x, x)
+        precision = -(products.T @ products).view(*weight.shape, *weight.shape)
+        precision.diagonal(dim1=0, dim2=2).add_(blocks)
+        precision = precision.view(1, weight.numel(), weight.numel())
         rows, gradient = weight.reshape(1, -1), (slopes(kind, logits, target).T @ x).reshape(1, -1)
     return Evidence(precision, (precision @ rows[..., None]).squeeze(-1) - gradient)
 
@@ -125,9 +129,12 @@ def sampled_moments(
     draws = found.mean[..., None] + torch.linalg.solve_triangular(found.factor.mT, noise, upper=True)
     draws = draws.permute(2, 0, 1).reshape(samples, -1, inputs).to(x.dtype)
     if kind == "binary":  # outputs know nothing of each other: no tensor of draws by samples by features
-        slope, u = precise(slopes(kind, x @ draws.mT, target)), precise(draws[..., :features])
-        first = torch.einsum("sbo,sod->bod", slope, u) / samples
-        second = torch.einsum("sbo,sod->bod", slope.square(), u.square()) / samples
+        first = second = torch.zeros((), dtype=found.mean.dtype, device=x.device)
+        for some in draws.split(max(1, _AT_ONCE // max(1, draws.shape[1] * max(features, len(x))))):
+            slope, u = precise(slopes(kind, x @ some.mT, target)), precise(some[..., :features])
+            first = first + torch.einsum("sbo,sod->bod", slope, u)
+            second = second + torch.einsum("sbo,sod->bod", slope.square(), u.square())
+        first, second = first / samples, second / samples
         return Moments(first.sum(1).to(x.dtype), (second - first.square()).clamp(min=0).sum(1).to(x.dtype))
     centre = found.mean.reshape(-1, inputs).to(x.dtype)
     # Deviations from the gradient at the mean: their squares lose no digits.

@@ -1,10 +1,13 @@
 """What a training loop may have got wrong in the graph of its losses: one clear sentence per mistake.
 
-Most of this is looked for once per task, when the task first has a label: it visits the whole graph.
+Most of this is looked for once per task, when the task first has a label: it visits the whole graph. Whether a loss
+goes around the representation is looked for whenever a new leaf is reached, because wrong gradients would follow.
 """
 
 import warnings
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,12 +20,17 @@ from excessmtl.engine.private_torch import inside_join
 _DDP_OUTPUT = "_DDPSinkBackward"
 
 
+_MOST_LEAVES = 100_000
+
+
 class GraphChecks:
     """Checks the plans of a balancer, and remembers what need not be checked again."""
 
     def __init__(self) -> None:
         self.checked: set[str] = set()
         """Tasks whose graph has been checked."""
+        self._leaves: dict[tuple[int, int], weakref.ref[Tensor]] = {}
+        """By task and id: leaves of heads, which the task does not also reach through the representation."""
         self._warned = False
         self._joined = False
         """Whether DistributedDataParallel has put all outputs of the model behind one node of the graph."""
@@ -47,15 +55,32 @@ class GraphChecks:
         call = plan.call
         if call.probe is Probe.REPRESENTATION:
             _check_representation(plan, call.per_sample)
+        if plan.representations and (new := self._new_leaves(plan)):
+            # In every step, not once per task: a skip connection may appear at any time.
+            _check_nothing_around(plan)
+            self._leaves.update({key: weakref.ref(leaf) for key, leaf in new.items()})
         if self._new_tasks(call):
             if plan.representations:
                 _check_reached(plan)
-                _check_nothing_around(plan)
             _check_whole_model(plan, stacklevel)
             self.checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
             warnings.warn(warning, stacklevel=stacklevel)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_leaves": {}}
+
+    def _new_leaves(self, plan: Plan) -> dict[tuple[int, int], Tensor]:
+        """By task and id: leaves outside `shared` that the task's loss has not reached before."""
+        if len(self._leaves) > _MOST_LEAVES:  # inputs that require a gradient are other leaves in every step
+            self._leaves.clear()
+        return {
+            (task, id(leaf)): leaf
+            for task, own in enumerate(plan.leaves)
+            for leaf in own
+            if (known := self._leaves.get((task, id(leaf)))) is None or known() is not leaf
+        }
 
     def _new_tasks(self, call: Call) -> list[str]:
         if len(self.checked) == len(call.tasks):
@@ -149,8 +174,7 @@ def _check_nothing_around(plan: Plan) -> None:
         for key, leaf in reach.leaves.items():
             if key in below[only]:
                 raise ValueError(
-                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} outside shared both "
-                    "through the representation and around it; pass at= with a tuple of all tensors that heads take"
+                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} {reasons.AROUND}"
                 )
 
 

@@ -170,12 +170,10 @@ def observe(
     if local and not call.per_sample:
         rows = tuple(row for batch in batches for row in batch.rows_at_representation())
     elif probe in (Probe.SHARED, Probe.LAYER):
-        matrix = total([batch.matrix for batch in batches if batch.matrix is not None]).float()
+        wanted = call.shared.layer if probe is Probe.LAYER else latest.parameters
+        matrix = total([batch.matrix_of(wanted) for batch in batches]).float()
         matrix = matrix if reduction is no_reduction else over_processes(matrix) / processes()
-        rows = split_by_parameter(matrix, latest.parameters)
-    if probe is Probe.LAYER:
-        wanted = {id(parameter) for parameter in call.shared.layer}
-        rows = tuple(row for row, p in zip(rows, latest.parameters, strict=True) if id(p) in wanted)
+        rows = split_by_parameter(matrix, wanted)
     zero = filled(0, len(latest.values), latest.values.device)
     losses = total([torch.where(batch.ok, batch.values, zero) for batch in batches])
     ok = latest.ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)

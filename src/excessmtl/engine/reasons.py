@@ -23,6 +23,9 @@ SECOND_BACKWARD = (
 )
 REENTRANT = "CheckpointFunctionBackward"
 """The node of a checkpoint of the older kind."""
+AROUND = (
+    "outside shared both through the representation and around it; pass at= with a tuple of all tensors that heads take"
+)
 _SAY_WHERE = "pass the representation as at=z, or mark it in the model by z = excessmtl.representation(z)"
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from excessmtl.engine import reasons
 from excessmtl.engine.graph import Reach, leaf_of
 from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import gradients_at, hooks_disabled
@@ -81,6 +82,12 @@ class SeparatePlan(Plan):
         """All leaves outside `shared` that a loss reaches."""
         assert self.heads is not None
         return list({id(leaf): leaf for own in self.heads.leaves for leaf in own}.values())
+
+    @property
+    def leaves(self) -> list[list[Tensor]]:
+        """Per task: the leaves outside `shared` that its loss reaches."""
+        assert self.heads is not None
+        return self.heads.leaves
 
     @property
     def noted(self) -> list[Representation]:
@@ -168,6 +175,8 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
         for task, above in enumerate(heads.entries)
         for node, positions in above.items()
     ]
+    # A trunk may begin to use a parameter of a head at any step, and a known graph is not searched below z.
+    hooks.append(edges[0].node.register_prehook(_entered_trunk))
     try:
         with hooks_disabled([z, *leaves]):
             found = gradients_from(losses, [*edges, *leaves], retain_graph)
@@ -214,6 +223,11 @@ def by_task(leaves: Sequence[Sequence[Tensor]], gradients: Sequence[Tensor | Non
     remaining = iter(gradients)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in leaves]
     return [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
+
+
+def _entered_trunk(gradients: object) -> None:
+    """Autograd passes the node of z only on the way to a leaf of a head that lies below z too."""
+    raise ValueError(f"a loss reaches a tensor {reasons.AROUND}")
 
 
 def _itself(gradient: Tensor) -> Tensor:

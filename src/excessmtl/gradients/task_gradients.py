@@ -190,6 +190,14 @@ class TaskGradients:
         """The same parameter by parameter."""
         return () if self.matrix is None else split_by_parameter(self.matrix, self.parameters)
 
+    def matrix_of(self, wanted: Sequence[Tensor]) -> Tensor:
+        """[m, n] the same for these parameters alone. A graph with a skip connection may have needed more of them."""
+        assert self.matrix is not None
+        if list(map(id, wanted)) == list(map(id, self.parameters)):
+            return self.matrix
+        rows = dict(zip(map(id, self.parameters), self.rows_at_parameters, strict=True))
+        return torch.cat([rows[id(parameter)] for parameter in wanted], dim=1)
+
     def rows_at_representation(self) -> tuple[Tensor, ...]:
         """One [m, n] matrix for each tensor of the representation, without the loss scale; zero rows where not ok."""
         self._zero()

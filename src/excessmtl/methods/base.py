@@ -63,6 +63,8 @@ class Rule:
     logits: ClassVar[frozenset[str]] = frozenset()
     """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
     starts with the mean weight there."""
+    places: ClassVar[frozenset[str]] = frozenset()
+    """Options that `bind` turns into the place of a task; when tasks come and go, the task stays the same."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
     directs: ClassVar[bool] = False

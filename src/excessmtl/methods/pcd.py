@@ -32,6 +32,7 @@ class PCD(Probed):
     """A primary task is followed, every other makes at least a little progress."""
 
     heads: ClassVar[Heads] = "unweighted"
+    places: ClassVar[frozenset[str]] = frozenset({"primary"})
     simplex: ClassVar[bool] = False
 
     primary: str | int | None = None
