@@ -55,10 +55,11 @@ class GraphChecks:
         call = plan.call
         if call.probe is Probe.REPRESENTATION:
             _check_representation(plan, call.per_sample)
-        if plan.representations and (new := self._new_leaves(plan)):
+        if plan.representations and (plan.at_parameters or (new := self._new_leaves(plan))):
             # In every step, not once per task: a skip connection may appear at any time.
             _check_nothing_around(plan)
-            self._leaves.update({key: weakref.ref(leaf) for key, leaf in new.items()})
+            if not plan.at_parameters:
+                self._leaves.update({key: weakref.ref(leaf) for key, leaf in new.items()})
         if self._new_tasks(call):
             if plan.representations:
                 _check_reached(plan)

@@ -91,20 +91,22 @@ def _backward(
     targets = [*(one.edge for one in representations), *leaves]
     if not targets and not parameters:
         return [], [], []
-    several = len(representations) > 1
+    # Gradients stop at the representations: from there on they go once, with the weights. Where a layer of the trunk is
+    # looked at, it is reached in the same pass.
+    stopped = len(representations) > 1 or not parameters
     grad = partial(
         torch.autograd.grad,
         loss,
         grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
-        retain_graph=retain_graph or several,
+        retain_graph=retain_graph or (stopped and bool(parameters)),
         allow_unused=True,
     )
     tensors = [one.tensor() for one in representations]
     lost = representations if None in tensors else []
     with hooks_disabled([*tensors, *leaves, *parameters]):
-        with _stopped_at(representations if several else []), _before_hooks(loss, lost) as arrived:
-            found: list[Tensor | None] = list(grad([*targets, *([] if several else parameters)]))
-        if several and parameters:  # they lie below the representations, where nothing has arrived
+        with stopped_at(representations if stopped else []), _before_hooks(loss, lost) as arrived:
+            found: list[Tensor | None] = list(grad([*targets, *([] if stopped else parameters)]))
+        if stopped and parameters:  # they lie below the representations, where nothing has arrived
             found += grad(parameters)
     at_parameters = found[len(targets) :]
     if lost:
@@ -142,13 +144,14 @@ def _before_hooks(loss: Tensor, representations: Sequence[Representation]) -> It
 
 
 @contextmanager
-def _stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
-    """Gradients that arrive at a representation go no further.
+def stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
+    """Inside, gradients that arrive at a representation go no further.
 
-    One tensor of the representation may lie below another (a pyramid, a recurrent trunk). What it gets through the
-    upper one is delivered later with the upper one's share; without this it would be counted twice.
+    One tensor of the representation may lie below another (a pyramid, a recurrent trunk), and so may a leaf of a head.
+    What these get through the representation is delivered later; without this it would be counted twice.
     """
-    hooks = [one.edge.node.register_prehook(_zeros) for one in representations if one.edge is not None]
+    edges: list[Any] = [edge for one in representations for edge in one.edges]
+    hooks = [edge.node.register_prehook(_zeros) for edge in edges if edge is not None]
     try:
         yield
     finally:

@@ -5,8 +5,8 @@ layers, are then products of what arrived at the outputs (`factors.py`). Autocas
 bias on the way.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from torch.autograd.graph import GradientEdge, Node
 
 from excessmtl.engine.graph import leaf_of
 from excessmtl.engine.private_torch import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
+from excessmtl.engine.representation import Representation
+from excessmtl.gradients.any_graph import stopped_at
 from excessmtl.gradients.factors import Factors, Layer
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
@@ -59,7 +61,7 @@ class LinearHeads:
         known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
         leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
         others = [leaf for own in leaves for leaf in own]
-        with hooks_disabled(others) if others else nullcontext():
+        with _only_to(others, self.heads.representation) if others else nullcontext():
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
             gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for layer in present], *others])
         arrived = iter(gradients)
@@ -78,6 +80,13 @@ class LinearHeads:
             right = torch.cat([layer.applied for layer in present]).to(dtype)
         sizes = tuple([0 if layer is None else len(layer.applied) for layer in self.layers])
         return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :])
+
+
+@contextmanager
+def _only_to(leaves: Sequence[Tensor], z: Representation) -> Iterator[None]:
+    """Inside, the hooks of the leaves are disabled, and no gradient passes z."""
+    with hooks_disabled(leaves), stopped_at([z]):
+        yield
 
 
 def release_linear_layers(losses: Sequence[Tensor]) -> None:

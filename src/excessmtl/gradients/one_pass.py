@@ -19,6 +19,7 @@ from excessmtl.engine.plan import Plan
 from excessmtl.engine.private_torch import gradients_at, hooks_disabled
 from excessmtl.engine.representation import FindRepresentation, Representation
 from excessmtl.engine.tensors import dense
+from excessmtl.gradients.any_graph import stopped_at
 from excessmtl.gradients.own_leaves import Pairs
 
 Losses = Sequence[Tensor | None]
@@ -178,7 +179,7 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
     # A trunk may begin to use a parameter of a head at any step, and a known graph is not searched below z.
     hooks.append(edges[0].node.register_prehook(_entered_trunk))
     try:
-        with hooks_disabled([z, *leaves]):
+        with hooks_disabled([z, *leaves]), stopped_at([heads.representation]):
             found = gradients_from(losses, [*edges, *leaves], retain_graph)
     finally:
         for hook in hooks:
@@ -192,7 +193,7 @@ def _backward_to_selections(
     """The same where every head has selected its part of z itself: what arrives there is the gradient of its task."""
     edges, owners = heads.representation.edges, heads.own_edges
     assert owners is not None
-    with hooks_disabled(leaves):
+    with hooks_disabled(leaves), stopped_at([heads.representation]):
         found = gradients_from(losses, [*edges, *leaves], retain_graph)
     for edge, gradient in zip(edges, found, strict=False):
         if gradient is not None:
