@@ -16,9 +16,9 @@ from excessmtl.bench.clock import Clock
 from excessmtl.bench.machine import machine
 from excessmtl.bench.measure import _ratios
 from excessmtl.bench.networks import NETWORKS, USUAL, Problem
-from excessmtl.cuda_graphs.engine import Recorded
 from excessmtl.files import atomic_write
 from excessmtl.gradients.ways import WAYS, Fastest
+from excessmtl.recording.recorded import Recorded
 
 Step = Callable[[], object]
 MEASURED = {"cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "segnet-3", "bert-3")}

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from excessmtl.cuda_graphs.engine import Recorded
-from excessmtl.cuda_graphs.recording import WARM_UP
+from excessmtl.recording.recorded import Recorded
+from excessmtl.recording.recording import WARM_UP
 from models import DEVICE, FEATURES, OUTPUTS, ROBUST, TASKS, WIDTH, MultiTask, host_state
 
 HEADS = {

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.engine import private_torch
-from excessmtl.engine.graph import nodes_of
+from excessmtl import torch_private as private_torch
+from excessmtl.graph.search import nodes_of
 from models import (
     DEVICE,
     FEATURES,

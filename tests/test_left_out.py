@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from excessmtl.left_out import IN_A_ROW
+from excessmtl.step.notices import IN_A_ROW
 from models import DEVICE, METHODS, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp, trained
 
 ALL, ONE = "every task of a step was left out", f"left out of {IN_A_ROW} batches in a row"

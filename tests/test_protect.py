@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import excessmtl
-from excessmtl.multipliers import with_floors
+from excessmtl.step.multipliers import with_floors
 from models import METHODS, TASKS, UNIFORM, Method, batch, check_backward, losses_of, mlp, rule_of, trained
 from test_no_host_reads import NoHostWrites, step
 

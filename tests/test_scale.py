@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from excessmtl.multipliers import factor, multipliers
+from excessmtl.step.multipliers import factor, multipliers
 from models import METHODS, UNIFORM, Method, batch, losses_of, mlp, rule_of, trained
 
 OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]

@@ -6,12 +6,12 @@ from typing import Any
 from excessmtl.balancer import Balancer
 from excessmtl.bayes_agg import BayesAgg
 from excessmtl.create import ExcessMTL, create, list_methods
-from excessmtl.cuda_graphs.replay import Replay
 from excessmtl.diagnosis import diagnose
-from excessmtl.engine.representation import representation
 from excessmtl.extras import needed_by
+from excessmtl.graph.representation import representation
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
-from excessmtl.step import Step
+from excessmtl.recording.replay import Replay
+from excessmtl.step.result import Step
 
 __all__ = [
     "Balancer",

@@ -11,29 +11,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from excessmtl import arguments
-from excessmtl.cuda_graphs.engine import EngineName, chosen_ways
-from excessmtl.decide import Decide
-from excessmtl.engine.checks import GraphChecks
-from excessmtl.engine.distributed import Reduction, mean_where, no_reduction, over_processes, processes
-from excessmtl.engine.parts import submodule
-from excessmtl.engine.plan import Call, Losses, Plan, Probe, Validation
-from excessmtl.engine.private_torch import outside_compiled_code
-from excessmtl.engine.reasons import explain_second_backward
-from excessmtl.engine.replicas import ReplicaCheck
-from excessmtl.engine.representation import forget
-from excessmtl.engine.shared import Shared
-from excessmtl.engine.tensors import flags
+from excessmtl.distributed.processes import Reduction, mean_where, no_reduction, over_processes, processes
+from excessmtl.distributed.replicas import ReplicaCheck
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import Ways
-from excessmtl.host_state import check_keys
-from excessmtl.left_out import Watch
-from excessmtl.memory import Memory
+from excessmtl.graph.checks import GraphChecks
+from excessmtl.graph.parts import submodule
+from excessmtl.graph.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.graph.problems import explain_second_backward
+from excessmtl.graph.representation import forget
+from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Heads, Rule, State
-from excessmtl.multipliers import Scale, factor, multipliers
-from excessmtl.step import Outcome, Step
-from excessmtl.task_changes import by_name, load_matching, take_tasks
+from excessmtl.recording.recorded import EngineName, chosen_ways
+from excessmtl.step import arguments
+from excessmtl.step.host_state import check_keys
+from excessmtl.step.multipliers import Scale, factor, multipliers
+from excessmtl.step.notices import Watch
+from excessmtl.step.result import Outcome, Step
+from excessmtl.step.run import Decide
+from excessmtl.step.state import Memory
+from excessmtl.step.task_changes import by_name, load_matching, take_tasks
+from excessmtl.tensors import flags
+from excessmtl.torch_private import outside_compiled_code
 
 if TYPE_CHECKING:
     from excessmtl.diagnosis import Report

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from excessmtl.arguments import ordered_losses
-from excessmtl.engine import fsdp
-from excessmtl.engine.parts import parameters_in
+from excessmtl.distributed import fsdp
+from excessmtl.graph.parts import parameters_in
 from excessmtl.solvers.min_norm import min_norm
+from excessmtl.step.arguments import ordered_losses
 
 
 def pareto_stationarity(

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl.engine.observation import Observation
 from excessmtl.excess.paper import PaperExcess
+from excessmtl.methods.observation import Observation
 from models import PAPER, assert_same, batch, losses_of, mlp, trained
 
 SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]

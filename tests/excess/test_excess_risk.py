@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call, grad
 
 import excessmtl
-from excessmtl.engine.observation import Observation, Sample
 from excessmtl.excess.adapter import Adapter, Moments
 from excessmtl.excess.excess_risk import pair_signal, reducible_share
+from excessmtl.methods.observation import Observation, Sample
 
 FEATURES, WIDTH, BATCH = 6, 8, 5
 

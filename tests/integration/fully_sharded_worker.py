@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl.engine import fsdp
-from excessmtl.engine.plan import Probe
+from excessmtl.distributed import fsdp
+from excessmtl.graph.plan import Probe
 
 BATCH, STEPS, TASKS = 16, 4, ["a", "b", "c"]
 

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from excessmtl import lab
-from excessmtl.engine.observation import Observation
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State
 
 percent = lab.Metric("mae", lab.average(lambda output, target: (output - target).abs()), "kg", higher_is_better=False)

@@ -264,7 +264,7 @@ def test_fairgrad_steps_as_the_authors_program_does(alpha, size):
 
 def without_option(state_dict, name):
     """The state as a release wrote it that did not have the option."""
-    from excessmtl.host_state import decoded, encoded
+    from excessmtl.step.host_state import decoded, encoded
 
     saved = copy.copy(state_dict)
     plain = decoded(saved["memory._extra_state"])

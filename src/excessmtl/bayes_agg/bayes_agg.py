@@ -10,10 +10,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from excessmtl.bayes_agg import inputs, last_layer
 from excessmtl.bayes_agg.last_layer import Evidence, Kind, Moments
-from excessmtl.engine.tensors import autocast_disabled, magnitude, usable
-from excessmtl.host_state import check_keys, decoded, encoded
 from excessmtl.losses.missing_labels import masked_mean
-from excessmtl.step import Step
+from excessmtl.step.host_state import check_keys, decoded, encoded
+from excessmtl.step.result import Step
+from excessmtl.tensors import autocast_disabled, magnitude, usable
 
 _POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}
 _LOSS: dict[str, Callable[..., Tensor]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.cuda_graphs.recording import WARM_UP as RECORDED_AFTER
+from excessmtl.recording.recording import WARM_UP as RECORDED_AFTER
 
 WARM_UP = RECORDED_AFTER + 2
 """Steps before the clock runs: in the first ones kernels are chosen, and balancers make their recordings."""

@@ -11,8 +11,8 @@ from torch import Tensor
 import excessmtl
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.networks import Problem
-from excessmtl.cuda_graphs.recording import WARM_UP, Recording, on_stream
-from excessmtl.cuda_graphs.static_inputs import Arguments, StaticInputs
+from excessmtl.recording.recording import WARM_UP, Recording, on_stream
+from excessmtl.recording.static_inputs import Arguments, StaticInputs
 
 Step = Callable[[], object]
 BASELINE = "plain"

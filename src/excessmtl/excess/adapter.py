@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from excessmtl.engine.distributed import no_reduction, reduced_in_one
-from excessmtl.engine.observation import Observation, Sample, Samples, check_mask
-from excessmtl.engine.tensors import cached_constant, total
+from excessmtl.distributed.processes import no_reduction, reduced_in_one
 from excessmtl.excess.outer_products import outer_products
+from excessmtl.methods.observation import Observation, Sample, Samples, check_mask
+from excessmtl.tensors import cached_constant, total
 
 _STREAM = 7919
 """Between the seeds of two projections."""

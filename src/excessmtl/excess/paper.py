@@ -20,10 +20,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
 from excessmtl.excess.rounding import add_squares_in_bf16
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.multiplicative import ascend
 
 _EPS = 1e-12

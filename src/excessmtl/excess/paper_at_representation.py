@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
 from excessmtl.excess.adapter import Adapter
 from excessmtl.excess.paper import PaperWeights, excess_risks
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, State
+from excessmtl.methods.observation import Observation
 
 
 @dataclass(frozen=True)

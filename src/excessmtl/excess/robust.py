@@ -19,11 +19,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
 from excessmtl.excess.adapter import Adapter
 from excessmtl.excess.excess_risk import ExcessRisk, reducible_share
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
+from excessmtl.methods.observation import Observation
 
 _LEAST_SHARE = 0.01
 """A smaller share of excess risk is not told from none by moving averages of this length."""

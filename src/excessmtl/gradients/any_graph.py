@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import Reach, nodes_above, nodes_of
-from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import hooks_disabled, repeatable
-from excessmtl.engine.representation import Representation
-from excessmtl.engine.tensors import dense
 from excessmtl.gradients.at_representation import Rows, RowsInTheMaking
 from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
+from excessmtl.graph import problems
+from excessmtl.graph.plan import Plan
+from excessmtl.graph.representation import Representation
+from excessmtl.graph.search import Reach, nodes_above, nodes_of
+from excessmtl.tensors import dense
+from excessmtl.torch_private import hooks_disabled, repeatable
 
 
 def task_by_task(plan: Plan) -> TaskGradients:
@@ -91,22 +92,21 @@ def _backward(
     targets = [*(one.edge for one in representations), *leaves]
     if not targets and not parameters:
         return [], [], []
-    # Gradients stop at the representations: from there on they go once, with the weights. Where a layer of the trunk is
-    # looked at, it is reached in the same pass.
-    stopped = len(representations) > 1 or not parameters
+    several = len(representations) > 1
     grad = partial(
         torch.autograd.grad,
         loss,
         grad_outputs=None if scale is None else scale.to(loss.dtype).reshape(loss.shape),
-        retain_graph=retain_graph or (stopped and bool(parameters)),
+        retain_graph=retain_graph or several,
         allow_unused=True,
     )
     tensors = [one.tensor() for one in representations]
     lost = representations if None in tensors else []
     with hooks_disabled([*tensors, *leaves, *parameters]):
-        with stopped_at(representations if stopped else []), _before_hooks(loss, lost) as arrived:
-            found: list[Tensor | None] = list(grad([*targets, *([] if stopped else parameters)]))
-        if stopped and parameters:  # they lie below the representations, where nothing has arrived
+        last = () if several or parameters else representations
+        with _stopped_at(representations if several else ()), nothing_below(last), _before_hooks(loss, lost) as arrived:
+            found: list[Tensor | None] = list(grad([*targets, *([] if several else parameters)]))
+        if several and parameters:  # they lie below the representations, where nothing has arrived
             found += grad(parameters)
     at_parameters = found[len(targets) :]
     if lost:
@@ -144,19 +144,40 @@ def _before_hooks(loss: Tensor, representations: Sequence[Representation]) -> It
 
 
 @contextmanager
-def stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
+def _stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
     """Inside, gradients that arrive at a representation go no further.
 
-    One tensor of the representation may lie below another (a pyramid, a recurrent trunk), and so may a leaf of a head.
-    What these get through the representation is delivered later; without this it would be counted twice.
+    One tensor of the representation may lie below another (a pyramid, a recurrent trunk). What it gets through the
+    upper one is delivered later with the upper one's share; without this it would be counted twice.
     """
+    with _prehooks(representations, _zeros):
+        yield
+
+
+@contextmanager
+def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
+    """Inside, a ValueError where a gradient passes a representation: on the way to a leaf of a head that lies below too.
+
+    A skip connection, or a trunk that uses a parameter of a head, may appear at any step, and the graph below the
+    representation is not searched in every step.
+    """
+    with _prehooks(representations, _passed):
+        yield
+
+
+@contextmanager
+def _prehooks(representations: Sequence[Representation], hook: Callable[..., Any]) -> Iterator[None]:
     edges: list[Any] = [edge for one in representations for edge in one.edges]
-    hooks = [edge.node.register_prehook(_zeros) for edge in edges if edge is not None]
+    handles = [edge.node.register_prehook(hook) for edge in edges if edge is not None]
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for handle in handles:
+            handle.remove()
+
+
+def _passed(gradients: object) -> None:
+    raise ValueError(f"a loss reaches a tensor {problems.AROUND}")
 
 
 def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:

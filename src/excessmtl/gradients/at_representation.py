@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.representation import Representation
 from excessmtl.gradients.stacked import Stacked
+from excessmtl.graph.representation import Representation
 
 
 class AtRepresentation(ABC):

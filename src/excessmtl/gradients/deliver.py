@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine import fsdp
-from excessmtl.engine.distributed import processes
-from excessmtl.engine.graph import leaves_among, nodes_below
-from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import accumulate, hooks_disabled
-from excessmtl.engine.representation import Representation
+from excessmtl.distributed.processes import processes
+from excessmtl.gradients.second_backward import deferred_second_backward, second_backward
 from excessmtl.gradients.task_gradients import Contribution
+from excessmtl.graph.plan import Plan
+from excessmtl.graph.representation import Representation
+from excessmtl.graph.search import leaves_among, nodes_below
+from excessmtl.torch_private import accumulate, hooks_disabled
 
 _gradient = attrgetter("grad")
 
@@ -30,7 +30,7 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:
-            fsdp.second_backward(plan.call.losses, plan.representations, parts)
+            second_backward(plan.call.losses, plan.representations, parts)
         else:
             _add_to_grad(parts, without_gradient)
     except BaseException as error:
@@ -110,7 +110,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     scale = plan.call.scale
     unscale = 1.0 if scale is None else 1.0 / scale
     if plan.second_backward:
-        return fsdp.deferred_second_backward(value, unscale, plan.call.losses, plan.representations, parts)
+        return deferred_second_backward(value, unscale, plan.call.losses, plan.representations, parts)
     if not parts:  # everything waits for the last micro-batch
         first = plan.call.parameters[0]
         parts = [(first, torch.zeros_like(first))]

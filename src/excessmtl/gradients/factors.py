@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from excessmtl.engine.representation import Representation
-from excessmtl.engine.tensors import filled, index_of
 from excessmtl.gradients.at_representation import AtRepresentation
+from excessmtl.graph.representation import Representation
+from excessmtl.tensors import filled, index_of
 
 
 class Layer(NamedTuple):

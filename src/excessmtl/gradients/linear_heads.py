@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
-from excessmtl.engine.representation import Representation
-from excessmtl.gradients.any_graph import stopped_at
+from excessmtl.gradients.any_graph import nothing_below
 from excessmtl.gradients.factors import Factors, Layer
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
+from excessmtl.graph.representation import Representation
+from excessmtl.graph.search import leaf_of
+from excessmtl.torch_private import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
@@ -85,7 +85,7 @@ class LinearHeads:
 @contextmanager
 def _only_to(leaves: Sequence[Tensor], z: Representation) -> Iterator[None]:
     """Inside, the hooks of the leaves are disabled, and no gradient passes z."""
-    with hooks_disabled(leaves), stopped_at([z]):
+    with hooks_disabled(leaves), nothing_below([z]):
         yield
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import nodes_of, one_head_for_all
-from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import hooks_disabled, repeatable
-from excessmtl.engine.tensors import magnitude, usable
 from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.task_gradients import Contribution, Gates, TaskGradients
+from excessmtl.graph.plan import Plan
+from excessmtl.graph.search import nodes_of, one_head_for_all
+from excessmtl.tensors import magnitude, usable
+from excessmtl.torch_private import hooks_disabled, repeatable
 
 
 class NotFinite(Exception):

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import arriving_shape, is_cast, linear_layer, selection
-from excessmtl.engine.representation import FindRepresentation
 from excessmtl.gradients.factors import Factors, Layer
 from excessmtl.gradients.linear_heads import Linear, fits, layer_above
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
+from excessmtl.graph.representation import FindRepresentation
+from excessmtl.graph.search import leaf_of
+from excessmtl.torch_private import arriving_shape, is_cast, linear_layer, selection
 
 _ENTRY_BY_ENTRY = frozenset(
     f"{name}Backward0"

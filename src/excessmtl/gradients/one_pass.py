@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.engine import reasons
-from excessmtl.engine.graph import Reach, leaf_of
-from excessmtl.engine.plan import Plan
-from excessmtl.engine.private_torch import gradients_at, hooks_disabled
-from excessmtl.engine.representation import FindRepresentation, Representation
-from excessmtl.engine.tensors import dense
-from excessmtl.gradients.any_graph import stopped_at
+from excessmtl.gradients.any_graph import nothing_below
 from excessmtl.gradients.own_leaves import Pairs
+from excessmtl.graph.plan import Plan
+from excessmtl.graph.representation import FindRepresentation, Representation
+from excessmtl.graph.search import Reach, leaf_of
+from excessmtl.tensors import dense
+from excessmtl.torch_private import gradients_at, hooks_disabled
 
 Losses = Sequence[Tensor | None]
 Store = Callable[[int, Tensor], None]
@@ -176,10 +175,8 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
         for task, above in enumerate(heads.entries)
         for node, positions in above.items()
     ]
-    # A trunk may begin to use a parameter of a head at any step, and a known graph is not searched below z.
-    hooks.append(edges[0].node.register_prehook(_entered_trunk))
     try:
-        with hooks_disabled([z, *leaves]), stopped_at([heads.representation]):
+        with hooks_disabled([z, *leaves]), nothing_below([heads.representation]):
             found = gradients_from(losses, [*edges, *leaves], retain_graph)
     finally:
         for hook in hooks:
@@ -193,7 +190,7 @@ def _backward_to_selections(
     """The same where every head has selected its part of z itself: what arrives there is the gradient of its task."""
     edges, owners = heads.representation.edges, heads.own_edges
     assert owners is not None
-    with hooks_disabled(leaves), stopped_at([heads.representation]):
+    with hooks_disabled(leaves), nothing_below([heads.representation]):
         found = gradients_from(losses, [*edges, *leaves], retain_graph)
     for edge, gradient in zip(edges, found, strict=False):
         if gradient is not None:
@@ -224,11 +221,6 @@ def by_task(leaves: Sequence[Sequence[Tensor]], gradients: Sequence[Tensor | Non
     remaining = iter(gradients)
     pairs = [[(leaf, next(remaining)) for leaf in own] for own in leaves]
     return [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
-
-
-def _entered_trunk(gradients: object) -> None:
-    """Autograd passes the node of z only on the way to a leaf of a head that lies below z too."""
-    raise ValueError(f"a loss reaches a tensor {reasons.AROUND}")
 
 
 def _itself(gradient: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.graph import one_head_for_all
-from excessmtl.engine.tensors import dense, index_of, magnitude, on_values, zeroed_unless
 from excessmtl.gradients.stacked import Stacked
+from excessmtl.graph.search import one_head_for_all
+from excessmtl.tensors import dense, index_of, magnitude, on_values, zeroed_unless
 
 Pairs = Sequence[Sequence[tuple[Tensor, Tensor]]]
 """Per task: leaves and their gradients."""

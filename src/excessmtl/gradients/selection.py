@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.engine.private_torch import selection
-from excessmtl.engine.representation import FindRepresentation, Representation
+from excessmtl.graph.representation import FindRepresentation, Representation
+from excessmtl.torch_private import selection
 
 _POSITIONS = 1
 

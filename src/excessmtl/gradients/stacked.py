@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from excessmtl.engine.tensors import magnitude, zero_unless
+from excessmtl.tensors import magnitude, zero_unless
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Sample, Samples
-from excessmtl.engine.representation import Representation
-from excessmtl.engine.tensors import (
+from excessmtl.gradients.at_representation import AtRepresentation
+from excessmtl.gradients.own_leaves import OwnLeaves
+from excessmtl.graph.representation import Representation
+from excessmtl.methods.observation import Sample, Samples
+from excessmtl.tensors import (
     dense,
     flags,
     index_of,
@@ -23,8 +25,6 @@ from excessmtl.engine.tensors import (
     usable,
     zero_unless,
 )
-from excessmtl.gradients.at_representation import AtRepresentation
-from excessmtl.gradients.own_leaves import OwnLeaves
 
 Contribution = tuple[Tensor | Representation, Tensor]
 """A leaf or a representation, and the gradient that enters there."""

@@ -7,10 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from excessmtl.engine import fsdp
-from excessmtl.engine.plan import Call, Plan, Probe, plan
-from excessmtl.engine.private_torch import has_node_hooks
-from excessmtl.engine.representation import FindRepresentation, given
+from excessmtl.distributed import fsdp
 from excessmtl.gradients.any_graph import task_by_task
 from excessmtl.gradients.at_representation import AtRepresentation, RowsInTheMaking
 from excessmtl.gradients.linear_heads import LinearHeads, find_linear_layers, release_linear_layers
@@ -21,6 +18,9 @@ from excessmtl.gradients.own_leaves import OwnLeaves, Pairs
 from excessmtl.gradients.selection import Selected, through_selection
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
 from excessmtl.gradients.through_trunk import Trunk, graph_below
+from excessmtl.graph.plan import Call, Plan, Probe, plan
+from excessmtl.graph.representation import FindRepresentation, given
+from excessmtl.torch_private import has_node_hooks
 
 T = TypeVar("T")
 Function = Callable[[TaskGradients], T]

@@ -6,9 +6,9 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.engine.plan import Losses
+from excessmtl.graph.plan import Losses
 from excessmtl.integrations.scalar import as_loss
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 
 
 def backward(fabric: Fabric, balancer: Balancer, losses: Losses | Tensor, at: At | None = None, **inputs: Any) -> Step:

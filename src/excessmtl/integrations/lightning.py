@@ -7,8 +7,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.engine.plan import Losses
-from excessmtl.step import Step
+from excessmtl.graph.plan import Losses
+from excessmtl.step.result import Step
 
 
 class BalancedModule(LightningModule):

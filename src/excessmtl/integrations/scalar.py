@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.engine.plan import Losses
+from excessmtl.graph.plan import Losses
 
 
 def as_loss(

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.engine.graph import leaf_of
-from excessmtl.engine.private_torch import arriving_shape, linear_layer
+from excessmtl.graph.search import leaf_of
 from excessmtl.losses.missing_labels import masked_mean
+from excessmtl.torch_private import arriving_shape, linear_layer
 
 _REARRANGING = frozenset(
     f"{name}Backward{number}"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from excessmtl.engine.tensors import is_finite
 from excessmtl.losses.reduction import check_reduction, filled, reduced
+from excessmtl.tensors import is_finite
 
 _MEMORY = 0.02
 """How fast the estimates follow a batch."""

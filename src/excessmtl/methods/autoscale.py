@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Probed, State, method
 from excessmtl.methods.loss_values import check_epochs
+from excessmtl.methods.observation import Observation
 
 
 @method("autoscale")

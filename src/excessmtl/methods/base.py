@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
-from excessmtl.engine.tensors import cached_constant
+from excessmtl.graph.plan import Probe
+from excessmtl.methods.observation import Observation
+from excessmtl.tensors import cached_constant
 
 State = dict[str, Tensor]
 Heads = Literal["weighted", "unweighted"]

@@ -10,8 +10,8 @@ match a sum of losses: `scale=len(tasks)`. The default c = 0.4 is the authors' c
 from dataclasses import dataclass
 from typing import ClassVar
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.worst_case import worst_case
 
 

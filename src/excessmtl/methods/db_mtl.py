@@ -16,10 +16,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import positive
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.row_memory import moved, rows_state, updated
 
 

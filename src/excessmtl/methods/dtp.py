@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
+from excessmtl.methods.observation import Observation
 
 _SMALLEST = 1e-3
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.conditioning import normalized
 from excessmtl.solvers.nonnegative import without_conflict
 

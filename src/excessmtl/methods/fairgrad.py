@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.bargaining import bargain, check_max_norm, shortened
 
 

@@ -20,9 +20,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
 from excessmtl.methods.loss_values import positive, softmax_over
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.adam import adam_state, adam_step
 
 _LIMIT = 30.0

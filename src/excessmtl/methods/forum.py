@@ -27,10 +27,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, constant, method
 from excessmtl.methods.carried_weights import among_present, carried
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.adam import adam_state, adam_step
 from excessmtl.solvers.conditioning import normalized, precise
 from excessmtl.solvers.interior_point import minimize

@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import latest, latest_state
+from excessmtl.methods.observation import Observation
 
 
 @method("gls")

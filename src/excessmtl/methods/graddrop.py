@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation, check_mask
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
+from excessmtl.methods.observation import Observation, check_mask
 
 
 @method("graddrop")

@@ -20,9 +20,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method, per_task
+from excessmtl.methods.observation import Observation
 
 _SMALLEST = 1e-3
 """Weights stay above this: a negative one would train a task backwards."""

@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method, per_task
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.multiplicative import ascend
 
 

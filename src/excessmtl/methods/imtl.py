@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.conditioning import equal_cosines, normalized
 
 

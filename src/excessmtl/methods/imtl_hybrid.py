@@ -18,10 +18,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
 from excessmtl.methods.imtl import equal_projections
 from excessmtl.methods.imtl_l import scales_state, step_scales
+from excessmtl.methods.observation import Observation
 
 
 @method("imtl_hybrid")

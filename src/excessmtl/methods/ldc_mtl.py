@@ -19,9 +19,9 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import pad
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import latest, latest_state, softmax_over
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.adam import adam_state, adam_step
 
 _LIMIT = 30.0

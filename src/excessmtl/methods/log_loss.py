@@ -12,9 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import positive
+from excessmtl.methods.observation import Observation
 
 
 @method("log_loss")

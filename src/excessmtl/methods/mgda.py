@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Heads, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.min_norm import frank_wolfe, min_norm
 
 _NORMALIZERS = ("none", "l2", "loss", "loss+")

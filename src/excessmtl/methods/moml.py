@@ -21,9 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.second_batch import products
 from excessmtl.solvers.adam import adam_state, adam_step
 from excessmtl.solvers.min_norm import min_norm

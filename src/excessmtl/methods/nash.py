@@ -13,8 +13,8 @@ solver: where the solver is not installed its weights silently stay at one.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Probed, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.bargaining import bargain, check_max_norm, shortened
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, State, method
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.preference import Preferring
 
 

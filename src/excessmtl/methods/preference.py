@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Rule, State, constant, per_task
 from excessmtl.methods.loss_values import latest, latest_state
+from excessmtl.methods.observation import Observation
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
+from excessmtl.methods.observation import Observation
 
 
 def rows_state(tasks: int, shared: Sequence[torch.Size]) -> Tensor:

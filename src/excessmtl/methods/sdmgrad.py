@@ -19,10 +19,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.carried_weights import among_present, carried, carried_state
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.second_batch import products
 from excessmtl.solvers.simplex import project
 

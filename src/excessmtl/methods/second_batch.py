@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
+from excessmtl.methods.observation import Observation
 
 
 def products(seen: Observation) -> Tensor:

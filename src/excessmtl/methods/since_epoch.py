@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, State
 from excessmtl.methods.loss_values import latest, latest_state, positive, softmax_over
+from excessmtl.methods.observation import Observation
 
 
 @dataclass(frozen=True)

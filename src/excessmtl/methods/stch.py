@@ -21,9 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import check_epochs
+from excessmtl.methods.observation import Observation
 from excessmtl.methods.since_epoch import SinceEpoch
 
 

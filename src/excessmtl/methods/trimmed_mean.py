@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.engine.observation import Observation
-from excessmtl.engine.plan import Probe
+from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
+from excessmtl.methods.observation import Observation
 
 
 @method("trimmed_mean")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
+from excessmtl.methods.observation import Observation
 
 
 @method("uniform")

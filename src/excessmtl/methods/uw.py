@@ -15,8 +15,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, constant, method
+from excessmtl.methods.observation import Observation
 from excessmtl.solvers.adam import adam_state, adam_step
 
 _FACTORS = {"regression": 0.5, "classification": 1.0}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.engine.observation import Observation
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import latest, latest_state, softmax_over
+from excessmtl.methods.observation import Observation
 
 
 @method("uw_so")

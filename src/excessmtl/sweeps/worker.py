@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 from excessmtl.training.config import RunConfig
 from excessmtl.training.loop import train
 from excessmtl.training.progress import Watcher

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks.base import Benchmark, Targets
 from excessmtl.benchmarks.tasks import labelled
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 from excessmtl.training.balancers import make_balancer
 from excessmtl.training.batches import Batch, Inputs, prepared
 from excessmtl.training.config import Resolved

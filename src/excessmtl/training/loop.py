@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.benchmarks.base import Benchmark
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 from excessmtl.training import checkpoint
 from excessmtl.training.batches import Batch, Batches, Share, TensorBatches
 from excessmtl.training.choice import constant_losses

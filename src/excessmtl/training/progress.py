@@ -6,7 +6,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 
 
 class Watcher:

@@ -15,7 +15,7 @@ from filelock import Timeout
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import write_whole
-from excessmtl.step import Step
+from excessmtl.step.result import Step
 from excessmtl.training.config import RECORDED
 from excessmtl.training.resolve import complete_options
 from excessmtl.training.run_folder import Row, RunFolder, config_yaml

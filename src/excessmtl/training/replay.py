@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from excessmtl.balancer import Balancer
-from excessmtl.cuda_graphs.recording import WARM_UP, Recording, failure, on_stream
-from excessmtl.step import Step
+from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
+from excessmtl.step.result import Step
 from excessmtl.training.batches import Batch, Rows, TensorBatches
 
 TrainStep = Callable[[Batch], Step]

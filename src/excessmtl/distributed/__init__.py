@@ -1,0 +1,1 @@
+"""Several processes that train together: sums over them, replicas, sharded parameters."""

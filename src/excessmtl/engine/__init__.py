@@ -1,1 +1,0 @@
-"""The reference engine: per-task gradients of any graph, one backward pass per task, plain and complete."""

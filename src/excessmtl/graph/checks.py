@@ -1,0 +1,188 @@
+"""What a training loop may have got wrong in the graph of its losses: one clear sentence per mistake.
+
+Most of this is looked for once per task, when the task first has a label: it visits the whole graph.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from excessmtl.distributed import fsdp
+from excessmtl.distributed.processes import no_reduction
+from excessmtl.graph import problems
+from excessmtl.graph.plan import Call, Plan, Probe
+from excessmtl.graph.search import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
+from excessmtl.torch_private import inside_join
+
+_DDP_OUTPUT = "_DDPSinkBackward"
+
+
+class GraphChecks:
+    """Checks the plans of a balancer, and remembers what need not be checked again."""
+
+    def __init__(self) -> None:
+        self.checked: set[str] = set()
+        """Tasks whose graph has been checked."""
+        self._warned = False
+        self._joined = False
+        """Whether DistributedDataParallel has put all outputs of the model behind one node of the graph."""
+
+    def before(self, call: Call, method: str) -> None:
+        """What must be refused before the graph is searched."""
+        if call.probe in (Probe.SHARED, Probe.LAYER):
+            fsdp.check_whole(method, call.parameters)
+        if call.reduction is not no_reduction and inside_join(call.shared.module):
+            raise ValueError(
+                "losses were computed inside the join() of DistributedDataParallel, where a process may have no batch "
+                "left while the balancer sums its statistics over all processes; make the balancer with pool=False"
+            )
+        if self._new_tasks(call):
+            _check_not_flat(call.losses)
+            self._joined = _joined_by_ddp(call.losses)
+            if call.probe in (Probe.SHARED, Probe.LAYER):
+                _check_reentrant(call, method)
+
+    def after(self, plan: Plan, stacklevel: int) -> None:
+        """What the plan shows; nothing has been computed or freed yet."""
+        call = plan.call
+        if call.probe is Probe.REPRESENTATION:
+            _check_representation(plan, call.per_sample)
+        # A skip connection may appear at any step. Where backward passes end at the representation it is noticed there.
+        if plan.representations and (plan.at_parameters or self._new_tasks(call)):
+            _check_nothing_around(plan)
+        if self._new_tasks(call):
+            if plan.representations:
+                _check_reached(plan)
+            _check_whole_model(plan, stacklevel)
+            self.checked.update(self._new_tasks(call))
+        if not self._warned and not self._joined and (warning := _shared_outside(plan)):
+            self._warned = True
+            warnings.warn(warning, stacklevel=stacklevel)
+
+    def _new_tasks(self, call: Call) -> list[str]:
+        if len(self.checked) == len(call.tasks):
+            return []
+        pairs = zip(call.tasks, call.losses, strict=True)
+        return [task for task, loss in pairs if loss is not None and task not in self.checked]
+
+
+def _check_not_flat(losses: Sequence[Tensor | None]) -> None:
+    """A ValueError if a loss was computed by a module wrapped in `FullyShardedDataParallel`, the older form of FSDP."""
+    if any(map(fsdp.is_flat, leaves_among(nodes_of(losses)))):
+        raise ValueError(
+            "losses were computed by a module wrapped in FullyShardedDataParallel, which allows one backward pass "
+            "where two are needed; shard it by torch.distributed.fsdp.fully_shard, or use DistributedDataParallel"
+        )
+
+
+def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
+    """Whether DDP has put the outputs behind one node, as it does to find unused parameters.
+
+    A ValueError where it does so because the graph is said to be static.
+    """
+    joined = False
+    for node in nodes_of(losses):
+        if type(node).__name__ == _DDP_OUTPUT:
+            joined = True
+            if getattr(node.ddp_weakref(), "static_graph", False):  # type: ignore[attr-defined]
+                raise ValueError(
+                    "losses were computed by DistributedDataParallel(static_graph=True), which averages gradients "
+                    "only when every backward pass starts at the model's output; make it with static_graph=False"
+                )
+    return joined
+
+
+def _check_reentrant(call: Call, method: str) -> None:
+    """Checkpoints of the older kind hide their parameters from `torch.autograd.grad`."""
+    nodes = list(nodes_of(call.losses))
+    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):
+        return
+    seen = {id(leaf) for leaf in leaves_among(nodes)}
+    wanted = call.shared.layer if call.probe is Probe.LAYER else call.parameters
+    if any(id(parameter) not in seen for parameter in wanted):
+        raise ValueError(
+            f"{method!r} looks at the gradients of shared parameters, and some of these are inside "
+            "checkpoint(use_reentrant=True), where autograd cannot compute them per task; pass use_reentrant=False"
+        )
+
+
+def _check_representation(plan: Plan, per_sample: bool) -> None:
+    for one in plan.representations:
+        if one.stored.ndim == 0 or one.stored.is_complex():
+            found = "a single number" if one.stored.ndim == 0 else "complex"
+            raise ValueError(
+                f"this method looks at the representation, and a tensor of it is {found}; let the shared module return "
+                "real features of every sample, or take a method that looks at losses or shared parameters"
+            )
+        if per_sample:
+            one.check_unchanged()
+
+
+def _check_reached(plan: Plan) -> None:
+    """A ValueError if the trunk has no shared parameter in it."""
+    nodes = list(nodes_below(plan.representations))
+    # FSDP replaces its parameters in the graph for a while, so any leaf may be one of them.
+    wanted = None if plan.second_backward else set(map(id, plan.call.parameters))
+    leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
+    if any(wanted is None or id(leaf) in wanted for leaf in leaves):
+        return
+    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):  # which hides what it holds
+        raise ValueError(problems.no_shared_parameter(plan.call))
+
+
+def _check_whole_model(plan: Plan, stacklevel: int) -> None:
+    """The gradients that a method looks at are those of heads where these are part of `shared`.
+
+    A ValueError where outputs are taken for the representation. A warning where the method looks at all parameters: it
+    does what was asked, and that is not what its paper does.
+    """
+    call = plan.call
+    if call.at is not None or call.probe is Probe.LOSSES or any(reach.leaves for reach in plan.reaches):
+        return
+    found = problems.whole_model(call, call.find_representation)
+    if found is not None and call.probe is Probe.REPRESENTATION:
+        raise ValueError(found)
+    if found is not None:
+        warnings.warn(found, stacklevel=stacklevel + 1)
+
+
+def _check_nothing_around(plan: Plan) -> None:
+    """A ValueError if a task reaches a leaf both through a single tensor of the representation and around it.
+
+    Its gradient would need a backward pass through the trunk for this task, and the trunk is passed once, with the
+    weights. Where there are several tensors, each of them stops what arrives there, so nothing is counted twice.
+    """
+    below = {id(one): {id(leaf) for leaf in leaves_among(nodes_below([one]))} for one in plan.representations}
+    for task, reach in zip(plan.call.tasks, plan.reaches, strict=True):
+        if len(reach.representations) != 1:
+            continue
+        (only,) = reach.representations
+        for key, leaf in reach.leaves.items():
+            if key in below[only]:
+                raise ValueError(
+                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} {problems.AROUND}"
+                )
+
+
+def _shared_outside(plan: Plan) -> str | None:
+    """A warning of parameters outside `shared` that several tasks reach, if there are any."""
+    if plan.separate_heads or plan.heads_compiled:
+        return None
+    seen: set[int] = set()
+    common: dict[int, Tensor] = {}
+    for reach in plan.reaches:
+        for key, leaf in reach.leaves.items():
+            if not isinstance(leaf, nn.Parameter):  # an input that requires a gradient, for instance
+                continue
+            if key in seen:
+                common[key] = leaf
+            seen.add(key)
+    if not common or one_head_for_all(plan.leaves):  # whose rows are the tasks' own
+        return None
+    shapes = [tuple(leaf.shape) for leaf in common.values()][:5]
+    return (
+        f"{len(common)} parameters outside shared are reached by several tasks (shapes {shapes}); they get the "
+        "weighted gradient. Add them to shared if they are part of the trunk; if they are heads, keep the "
+        "losses as separate scalars instead of parts of one tensor"
+    )

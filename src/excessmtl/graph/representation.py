@@ -1,0 +1,230 @@
+"""Finding the shared representation z in the autograd graph: given by the caller, or noted there in the forward.
+
+A forward hook, or `representation` inside the model, writes z into the metadata of the autograd node that made it. The
+note lives exactly as long as the graph, so nothing has to be released, and a validation forward or a second call cannot
+be mistaken for the one a loss came from. Notes are made outside of compiled code, which is interrupted for them.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from excessmtl import torch_private
+
+T = TypeVar("T")
+_NOTE = "excessmtl.representation"
+_USED = "excessmtl.used"
+_MARKED = 0
+"""Stands in a note for `representation`, where otherwise the id of a module stands."""
+_NEARBY = 50
+"""Nodes below a marked tensor in which notes of a module are looked for."""
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+"""torch 2.6 does not tell exporting from compiling; compiled code is not here, see `outside_compiled_code`."""
+_any_marked = False
+"""Whether `representation` has been called at all."""
+_noted: set[str] = set()
+"""Names of the node types that have had a note: the others need not be asked, which is much faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class Representation:
+    """A tensor between the heads above it and the trunk below it."""
+
+    edge: GradientEdge | None
+    """Where it is in the graph; None where the graph is gone."""
+    stored: Tensor
+    """Its values, detached."""
+    version: int | None
+    """Of the values when they were taken; None where they need no check."""
+    reference: Callable[[], Tensor | None]
+
+    @property
+    def values(self) -> Tensor:
+        """What the trunk returned."""
+        self.check_unchanged()
+        return self.stored
+
+    def check_unchanged(self) -> None:
+        """A ValueError if the values have been overwritten since they were returned."""
+        if self.version is not None and torch_private.version(self.stored) != self.version:
+            raise ValueError(
+                "the representation was changed in place after the shared module returned it; use an operation that "
+                "is not in place, or pass the changed tensor as at=z"
+            )
+
+    def tensor(self) -> Tensor | None:
+        """The tensor itself, while it is alive and still at the same place in the graph."""
+        tensor, edge = self.reference(), self.edge
+        if tensor is None or edge is None or tensor.output_nr != edge.output_nr:
+            return None
+        return tensor if tensor.grad_fn in (edge.node, None) else None
+
+    def without_graph(self) -> "Representation":
+        """The values alone. They are still checked, because the memory is the caller's."""
+        self.check_unchanged()
+        return Representation(None, self.stored, self.version, _gone)
+
+    @property
+    def whole(self) -> "Representation":
+        """What was found or given in the graph, where this is a part of it."""
+        return self
+
+    @property
+    def edges(self) -> list[Any]:
+        """All places where it is in the graph."""
+        return [self.edge]
+
+    def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
+        """Where in the graph its gradient enters, and as what."""
+        return self.edge, gradient
+
+    def in_whole(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
+        """Where a tensor may be alive that this gradient can be given to, and what it is there."""
+        return self, gradient
+
+    def with_values(self, values: Tensor) -> "Representation":
+        """Other values, without a graph and without a check."""
+        return Representation(None, values, None, _gone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy owns its values, so nobody else can change them."""
+        return Representation, (None, self.values, None, _gone)
+
+
+FindRepresentation = Callable[[Node, int], Representation | None]
+"""From a node and the number of one of its outputs to the representation there, if there is one."""
+
+
+def no_representation(node: Node, output: int) -> Representation | None:
+    """For searches through the whole graph."""
+    return None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, mappings and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            yield from tensors_in(getattr(value, part.name))
+
+
+def representation(z: T) -> T:
+    """Mark z as the shared representation, and return it: call this in a model's forward, where the heads take z.
+
+    The balancer then needs no `at=z`, and `shared` may be a list of parameters. A model that is compiled as a whole is
+    compiled in two parts, up to here and from here on. `z`: a tensor, or tensors in nested tuples, lists, mappings and
+    dataclasses.
+    """
+    if torch.is_grad_enabled():
+        _note_marked(z)
+    return z
+
+
+def note_outputs(module: nn.Module, args: Any, output: Any) -> None:
+    """A forward hook: note every output of the module at its node in the graph, where there is one."""
+    if torch.is_grad_enabled():  # else compiled code need not be interrupted
+        _note_of_module(module, output)
+
+
+@torch_private.outside_compiled_code
+def _note_of_module(module: nn.Module, output: Any) -> None:
+    module = torch_private.original_of(module)
+    torch_private.note_data_parallel(module)
+    _note(id(module), output)
+
+
+def note_outputs_unless_compiled(module: nn.Module, args: Any, output: Any) -> None:
+    """The same for a module whose compiled form has a hook of its own, so that compiled code is not interrupted."""
+    if not torch.compiler.is_compiling():
+        note_outputs(module, args, output)
+
+
+@torch_private.outside_compiled_code
+def _note_marked(z: Any) -> None:
+    global _any_marked
+    _any_marked = True
+    _note(_MARKED, z)
+
+
+def _note(owner: int, outputs: Any) -> None:
+    # Metadata cannot be traced or exported.
+    if torch.jit.is_tracing() or _is_exporting():  # type: ignore
+        return
+    for tensor in tensors_in(outputs):
+        if tensor.grad_fn is not None:
+            _noted.add(type(tensor.grad_fn).__name__)
+            notes = tensor.grad_fn.metadata.setdefault(_NOTE, {})  # type: ignore[attr-defined]  # a property
+            notes[owner, tensor.output_nr] = (tensor.detach(), torch_private.version(tensor), weakref.ref(tensor))
+
+
+def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
+    """Finds the outputs of the modules that hooks noted, and what `representation` has marked; None: neither exists."""
+    if not modules and not _any_marked:
+        return None
+    owners = (_MARKED, *map(id, modules))
+    found: dict[tuple[Node, int], Representation] = {}
+
+    def find(node: Node, output: int) -> Representation | None:
+        if type(node).__name__ not in _noted:
+            return None
+        notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # a property
+        if notes is None:
+            return None
+        note = next((notes[owner, output] for owner in owners if (owner, output) in notes), None)
+        if note is not None and (node, output) not in found:
+            found[node, output] = Representation(GradientEdge(node, output), *note)
+        return found.get((node, output))
+
+    return find
+
+
+def given(tensors: list[Tensor]) -> FindRepresentation:
+    """Finds the tensors that the caller passed as `at=`."""
+    found: dict[tuple[Node, int], Representation] = {}
+    for tensor in tensors:
+        edge, reference = get_gradient_edge(tensor), partial(_itself, tensor)
+        version = torch_private.version(tensor)
+        found[edge.node, edge.output_nr] = Representation(edge, tensor.detach(), version, reference)
+    return lambda node, output: found.get((node, output))
+
+
+def forget(representations: Iterable[Representation]) -> None:
+    """Drop the notes, which would keep z in memory for as long as somebody keeps the losses."""
+    found = [one.edge.node for one in representations if one.edge is not None]
+    for node in found:
+        metadata: dict[str, Any] = node.metadata  # type: ignore[assignment]  # a property
+        metadata.pop(_NOTE, None)
+        metadata[_USED] = True
+    # An output of the shared module may lie a little below what was marked, with a note of its own.
+    seen = set(found)
+    for node in found if _any_marked else ():  # grows while it is read
+        below = [child for child, _ in node.next_functions if child is not None and child not in seen]
+        found.extend(below[: max(0, _NEARBY - len(found))])
+        seen.update(below)
+        node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
+
+
+def used(node: Node) -> bool:
+    """Whether a step has been taken with a representation that this node made."""
+    return type(node).__name__ in _noted and _USED in node.metadata  # type: ignore[operator]  # a property
+
+
+def _gone() -> None:
+    return None
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor

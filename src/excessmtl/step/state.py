@@ -1,0 +1,250 @@
+"""A balancer's state: complete from the start, fp32 whatever the model, strict and versioned when loaded.
+
+It changes in one place, `write`, and always in place: a buffer stays the same tensor from step to step, so that a CUDA
+graph, or DistributedDataParallel, can rely on where it is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.methods.base import Rule, State
+from excessmtl.step.host_state import decoded, encoded
+from excessmtl.torch_private import copy_all
+
+_VERSION = 3
+_PREFIX = "state_"
+_EXTRA: dict[str, type] = {
+    "version": int,
+    "method": str,
+    "tasks": list,
+    "options": dict,
+    "steps": int,
+    "random": Tensor,
+}
+
+
+class RandomStream:
+    """Draws of one step from a copy of the balancer's random stream, so that a step that fails has drawn nothing."""
+
+    def __init__(self, committed: torch.Generator) -> None:
+        self._committed = committed
+        self.used: torch.Generator | None = None
+        """The stream after the step; None where nothing was drawn."""
+
+    def __call__(self) -> torch.Generator:
+        """The generator to draw from."""
+        if self.used is None:
+            self.used = torch.Generator()
+            self.used.set_state(self._committed.get_state())
+        return self.used
+
+
+class Memory(nn.Module):
+    """A rule's state in buffers, with the step counter and the random stream.
+
+    `options`: what the state depends on, as text; a state saved with other options is refused.
+    """
+
+    weights: Tensor
+    """[m] the weights last decided, as published. The next step overwrites them: clone what you keep."""
+    skipped: Tensor
+    """[m] in how many (micro-)batches each task was left out because something about it was not finite."""
+    in_a_row: Tensor
+    """[m] how many of these came last, without one in between in which the task took part."""
+
+    def __init__(
+        self, rule: Rule, tasks: tuple[str, ...], shapes: list[torch.Size], options: Mapping[str, str]
+    ) -> None:
+        super().__init__()
+        self.steps = 0
+        self.generator = torch.Generator().manual_seed(getattr(rule, "seed", 0))
+        self._method, self._tasks, self.options = rule.name, tasks, dict(options)
+        self._added = {name: repr(value) for name, value in rule.added.items()}
+        # Tensors made in inference mode cannot be changed in place outside it.
+        with torch.inference_mode(False), _default_fp32():
+            state = rule.init(len(tasks), shapes)
+            self._names = tuple(state)
+            for name, tensor in state.items():
+                self.register_buffer(_PREFIX + name, tensor)
+            self.register_buffer("weights", rule.prior(len(tasks)))
+            self.register_buffer("skipped", torch.zeros(len(tasks), dtype=torch.int64))
+            self.register_buffer("in_a_row", torch.zeros(len(tasks)))  # fp32: copied in one kernel with the weights
+
+    @property
+    def state(self) -> State:
+        """The rule's state, by name."""
+        return {name: self._buffers[_PREFIX + name] for name in self._names}  # type: ignore[misc]
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the state is in memory."""
+        return tuple([buffer.data_ptr() for buffer in self._buffers.values() if buffer is not None])
+
+    def random_stream(self) -> "RandomStream":
+        """The random stream of one step; what it has drawn counts when the step is committed."""
+        return RandomStream(self.generator)
+
+    def write(
+        self,
+        state: State | None = None,
+        weights: Tensor | None = None,
+        left_out: Tensor | None = None,
+        in_a_row: Tensor | None = None,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        """Change what is on the device: all of the state changes here, and nowhere else.
+
+        `finish`: changes state that is too large to exist twice.
+        """
+        mine = self._buffers
+        targets: list[Any] = []
+        sources: list[Tensor] = []
+        for name, new in (("weights", weights), ("in_a_row", in_a_row)):
+            if new is not None:
+                targets.append(mine[name])
+                sources.append(new)
+        if state:
+            addresses = {mine[_PREFIX + name].data_ptr() for name in self._names}  # type: ignore[union-attr]
+            for name, new in state.items():
+                if new is not mine[_PREFIX + name]:
+                    # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
+                    targets.append(mine[_PREFIX + name])
+                    sources.append(new.clone() if new.data_ptr() in addresses else new)
+        with torch.no_grad():
+            if finish is not None:
+                finish()
+            if left_out is not None:
+                self.skipped.add_(left_out)
+            if targets:
+                copy_all(targets, sources)
+
+    def get_extra_state(self) -> Tensor:
+        """What is not a buffer, as a tensor of bytes on the CPU."""
+        plain = {
+            "version": _VERSION,
+            "method": self._method,
+            "tasks": list(self._tasks),
+            "options": dict(self.options),
+        }
+        return encoded(plain, self.steps, self.generator.get_state())
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take what is not a buffer from a state; a ValueError where it is not one for this balancer."""
+        found = self._checked(state)
+        self.steps = found["steps"]
+        self.generator.set_state(found["random"])
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self._buffers:  # the buffers change in place; what was saved must not
+            destination[prefix + name] = destination[prefix + name].clone()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        for name, buffer in self._buffers.items():
+            # `load_state_dict(assign=True)` makes the caller's tensors the buffers, which the next step overwrites.
+            if buffer is state_dict.get(prefix + name):
+                self._buffers[name] = buffer.clone()
+
+    def check(self, found: dict[str, Any]) -> None:
+        """A ValueError if this is not a state for this balancer; nothing has been changed then."""
+        self._checked(found.pop("_extra_state", None))
+        self._check_buffers(found)
+
+    def same_tasks(self, state: Any) -> bool:
+        """Whether what is not a buffer, as bytes, is of the same tasks in the same order."""
+        return bool(decoded(state).get("tasks") == list(self._tasks))
+
+    def check_matching(
+        self, found: dict[str, Any], shapes: Callable[[int], Mapping[str, torch.Size]], per_task: Iterable[str]
+    ) -> dict[str, Any]:
+        """As `check`, for a state of other tasks; what is not a buffer.
+
+        `shapes`: from the number of tasks to the shapes of the buffers. `per_task`: options that depend on the tasks.
+        """
+        extra = self._checked(found.pop("_extra_state", None), any_tasks=True, apart=per_task)
+        self._check_buffers(found, shapes(len(extra["tasks"])))
+        return extra
+
+    def _checked(self, state: Any, any_tasks: bool = False, apart: Iterable[str] = ()) -> dict[str, Any]:
+        """What is not a buffer, from its bytes. `apart`: options that may differ."""
+        extra = decoded(state)
+        if extra["version"] != _VERSION:
+            raise ValueError(
+                f"state has version {extra['version']!r}, this release reads {_VERSION}; use the release that wrote it"
+            )
+        for key, kind in _EXTRA.items():
+            if not isinstance(extra.get(key), kind) or isinstance(extra[key], bool):  # True counts as an int
+                raise ValueError(f"state has {key}={extra.get(key)!r} where {kind.__name__} is expected; it is damaged")
+        for key, mine in (("method", self._method), ("tasks", list(self._tasks))):
+            if extra[key] != mine and not (any_tasks and key == "tasks"):
+                raise ValueError(f"state is for {key} {extra[key]!r}, this balancer has {mine!r}; make one like it")
+        self._check_options(extra["options"], apart)
+        self._check_random(extra["random"])
+        if extra["steps"] < 0:
+            raise ValueError(f"state has steps={extra['steps']}, expected 0 or more; it is damaged")
+        return extra
+
+    def _check_options(self, options: Mapping[str, Any], apart: Iterable[str]) -> None:
+        for name in dict.fromkeys([*self.options, *options]):
+            saved, mine = options.get(name, self._added.get(name, "nothing")), self.options.get(name, "nothing")
+            if saved != mine and name not in apart:
+                raise ValueError(
+                    f"state was saved with {name}={saved}, this balancer has {name}={mine}, so it has another shape or "
+                    "another meaning; make the balancer with the options it was saved with"
+                )
+
+    def _check_random(self, random: Tensor) -> None:
+        try:
+            torch.Generator().set_state(random)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                "state has a random stream of another kind; it is damaged, or from another version of torch"
+            ) from error
+
+    def _check_buffers(self, found: Mapping[str, Any], shapes: Mapping[str, torch.Size] | None = None) -> None:
+        expected = dict(self.named_buffers())
+        if set(found) != set(expected):
+            missing, unexpected = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+            raise ValueError(
+                f"state does not fit the options of this balancer: missing {missing}, unexpected {unexpected}; make "
+                "the balancer with the options it was saved with"
+            )
+        for name, buffer in expected.items():
+            if not isinstance(found[name], Tensor) or found[name].is_meta or found[name].layout is not torch.strided:
+                kind = "tensor without values" if isinstance(found[name], Tensor) else type(found[name]).__name__
+                raise ValueError(f"state has {name} of type {kind}, expected a tensor; it is damaged")
+            if found[name].dtype != buffer.dtype:
+                raise ValueError(
+                    f"state has {name} of type {found[name].dtype}, expected {buffer.dtype}; make the balancer with "
+                    "the options it was saved with"
+                )
+            shape = buffer.shape if shapes is None else shapes[name]
+            if found[name].shape != shape:
+                raise ValueError(
+                    f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(shape)}; the shared "
+                    "parameters or options differ from those it was saved with"
+                )
+            if found[name].is_floating_point() and found[name].isnan().any():  # infinite sums of squares may be genuine
+                raise ValueError(f"state has NaN in {name}, which no training leaves there; it is damaged")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `.half()` or `.to(dtype)` on a model that owns the balancer must move its state, not round it.
+        with torch.inference_mode(False):
+            super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+@contextmanager
+def _default_fp32() -> Iterator[None]:
+    """Inside, rules make their state in fp32, also where the user has set another default type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,92 @@
+"""Inner products of validation gradients with training gradients, for rules that look one step ahead."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.task_gradients import TaskGradients
+from excessmtl.graph.plan import Call, Losses, at_shared_parameters
+from excessmtl.tensors import autocast_disabled, total
+
+Ordered = Callable[[Losses], list[Tensor | None]]
+"""Checks validation losses and puts them in task order."""
+
+
+def validation_products(
+    call: Call, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered, own: bool
+) -> tuple[Tensor, Tensor] | None:
+    """[m, m] products of validation gradients (rows) and training gradients (columns), and [m] the validation losses.
+
+    None without validation losses. Those given as a function are computed at the parameters moved by `multipliers`
+    times the training gradients; losses that are there already stand for the first-order form. `own`: whether the
+    products count the tasks' own parameters beside the shared ones.
+    """
+    if call.validation is None:
+        return None
+    if not callable(call.validation):
+        return _products(call, ordered(call.validation), batches, own)
+    with autocast_disabled(batches[-1].values):
+        steps = [step for batch in batches for step in _steps_ahead(batch, multipliers)]
+    with _moved(steps, call.shared.module):
+        with torch.enable_grad():
+            losses = call.validation()
+        return _products(call, ordered(losses), batches, own)
+
+
+def _products(
+    call: Call, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
+) -> tuple[Tensor, Tensor]:
+    unlabelled = replace(call, losses=losses, masks=[None] * len(losses), scale=None)
+    plan = at_shared_parameters(unlabelled, call.shared.ids)
+    plan = replace(plan, at_parameters=batches[-1].parameters, overlap=True)
+    validation = task_by_task(plan)
+    with autocast_disabled(validation.values):
+        return total([_cross_products(validation, batch, own) for batch in batches]), validation.values
+
+
+def _steps_ahead(batch: TaskGradients, multipliers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """All parameters that a plain gradient step with these multipliers would move, and by how much."""
+    for parameter, rows in zip(batch.parameters, batch.rows_at_parameters, strict=True):
+        yield parameter, (multipliers.to(rows.dtype) @ rows).reshape(parameter.shape)
+    unscale = 1.0 if batch.scale is None else 1.0 / batch.scale
+    for task, own in enumerate(batch.own()):
+        for leaf, gradient in own:
+            yield leaf, gradient * unscale * multipliers[task]
+
+
+@contextmanager
+def _moved(steps: Sequence[tuple[Tensor, Tensor]], module: nn.Module | None) -> Iterator[None]:
+    """Inside: parameters minus steps, and a private copy of the module's buffers. Afterwards: all as before.
+
+    Storage is swapped, not written, so the training graph stays valid and what comes back is exact. The buffers are
+    copied because an auxiliary forward must not change BatchNorm statistics.
+    """
+    buffers = [] if module is None else list(module.buffers())
+    kept = [(tensor, tensor.data) for tensor in (*(parameter for parameter, _ in steps), *buffers)]
+    try:
+        for parameter, step in steps:
+            parameter.data = parameter.data - step.to(parameter.dtype)
+        for buffer in buffers:
+            buffer.data = buffer.data.clone()
+        yield
+    finally:
+        for tensor, data in reversed(kept):
+            tensor.data = data
+
+
+def _cross_products(validation: TaskGradients, training: TaskGradients, own: bool) -> Tensor:
+    """[m, m]: validation gradient of task i times training gradient of task j."""
+    rows = zip(validation.rows_at_parameters, training.rows_at_parameters, strict=True)
+    cross = total([(mine @ other.T).float() for mine, other in rows])
+    unscale = 1.0 if training.scale is None else 1.0 / training.scale
+    for i, pairs in enumerate(validation.own() if own else ()):
+        mine = {id(leaf): gradient for leaf, gradient in pairs}
+        for j, others in enumerate(training.own()):
+            products = [(mine[id(leaf)].float() * one.float()).sum() for leaf, one in others if id(leaf) in mine]
+            if products:
+                cross[i, j] += torch.stack(products).sum() * unscale
+    return cross

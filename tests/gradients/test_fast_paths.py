@@ -1,0 +1,599 @@
+"""Every fast way to the gradients gives what the plain one gives: .grad, weights and state, step by step."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from engines import ENGINES
+from excessmtl.gradients.at_representation import RowsInTheMaking
+from excessmtl.gradients.factors import Factors
+from excessmtl.gradients.linear_heads import find_linear_layers
+from excessmtl.gradients.one_pass import find_separate_heads
+from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.ways import Fastest
+from excessmtl.graph.representation import Representation
+from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
+
+FEATURES, WIDTH, BATCH = 6, 48, 8
+"""Wider than the sketch, so that there is something to project."""
+METHODS = [
+    UNIFORM,
+    ROBUST,
+    PAPER,
+    PAPER_Z,
+    Method("cagrad"),
+    Method("mgda", {"probe": "representation"}),
+    Method("groupdro"),
+    Method("graddrop"),
+]
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+
+
+class Twice(nn.Module):
+    """A head that takes z in two places."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 1)
+
+    def forward(self, z):
+        return self.layer(z) + (z * z).mean(1, keepdim=True)
+
+
+class Looking(nn.Module):
+    """A head with a sparse gradient of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(5, 1, sparse=True), nn.Linear(WIDTH, 1)
+
+    def forward(self, z):
+        return self.layer(z) + self.table(torch.arange(len(z), device=z.device) % 5)
+
+
+class Tied(nn.Linear):
+    """A layer whose parameters serve once more: `what` of them."""
+
+    def __init__(self, what):
+        super().__init__(WIDTH, 2)
+        self.what = what
+
+    def forward(self, z):
+        output = super().forward(z)
+        if self.what == "transposed":  # one node above the weight for both
+            turned = self.weight.t()
+            return torch.addmm(self.bias, z, turned) + turned.square().sum()
+        return output + getattr(self, self.what).square().sum()
+
+
+class Product(nn.Linear):
+    """`torch.addmm` with factors, and with a bias of the shape that is asked for."""
+
+    def __init__(self, shape=(2,), **factors):
+        super().__init__(WIDTH, 2)
+        self.bias, self.factors = nn.Parameter(torch.ones(shape)), factors
+
+    def forward(self, z):
+        return torch.addmm(self.bias, z, self.weight.t(), **self.factors)
+
+
+class _NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+class Unreached(nn.Linear):
+    """A layer at whose output no gradient arrives."""
+
+    def forward(self, z):
+        return _NoGradient.apply(super().forward(z))
+
+
+def linear(outputs=1, **options):
+    return nn.Linear(WIDTH, outputs, **options)
+
+
+def deep(outputs=1):
+    return nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, outputs))
+
+
+def dense():
+    return nn.Sequential(nn.Conv2d(4, 3, 1), nn.Tanh(), nn.Flatten(), nn.LazyLinear(1))
+
+
+def frozen_weight():
+    head = linear()
+    head.weight.requires_grad_(False)
+    return head
+
+
+def normalised():
+    return nn.utils.parametrizations.weight_norm(linear(2))
+
+
+HEADS = {
+    "linear": [linear, linear, linear],
+    "without_bias": [lambda: linear(bias=False)] * 3,
+    "outputs_differ": [lambda: linear(1), lambda: linear(4), lambda: linear(2)],
+    "many_outputs": [lambda: linear(100)] * 3,
+    "deep": [deep, deep, lambda: deep(3)],
+    "linear_and_deep": [linear, deep, linear],
+    "twice": [linear, Twice, linear],
+    "sparse": [linear, Looking, linear],
+    "frozen_weight": [frozen_weight, linear, linear],
+    "normalised": [normalised, linear, linear],
+    "no_parameters": [nn.Identity, linear, linear],
+    "some_without_bias": [linear, lambda: linear(bias=False), linear],
+    "tied_weight": [linear, lambda: Tied("weight"), linear],
+    "tied_bias": [linear, lambda: Tied("bias"), linear],
+    "tied_transposed": [linear, lambda: Tied("transposed"), linear],
+    "twice_the_product": [linear, lambda: Product(alpha=2), linear],
+    "twice_the_bias": [linear, lambda: Product(beta=2), linear],
+    "one_bias_for_all_outputs": [linear, lambda: Product((1,)), linear],
+    "a_bias_per_sample": [linear, lambda: Product((BATCH, 2)), linear],
+}
+
+
+def model_of(heads, trunk=None):
+    torch.manual_seed(1)
+    trunk = trunk or nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+    return nn.ModuleDict({"trunk": trunk, "heads": nn.ModuleDict({t: h() for t, h in zip("abc", heads, strict=True)})})
+
+
+def step(model, balancer, seed, change=None, shape=(BATCH, FEATURES), dtype=torch.float32, **arguments):
+    torch.manual_seed(seed)
+    x = torch.randn(*shape, device=DEVICE, dtype=dtype)
+    z = model["trunk"](x)
+    losses = {task: (head(z).flatten(1) - 0.5).square().mean() for task, head in model["heads"].items()}
+    model.zero_grad()
+    return balancer.backward(change(losses, z) if change else losses, **arguments)
+
+
+def compare(method, model, changes=(None, None, None), rtol=1e-4, **arguments):
+    """Every way gives the gradients, weights and state of the reference."""
+    found = {}
+    for way, engine in ENGINES.items():
+        twin = copy.deepcopy(model)
+        balancer = method.create(twin["trunk"], tasks=list("abc"), engine=engine())
+        taken = [take(twin, balancer, i, change, arguments) for i, change in enumerate(changes)]
+        found[way] = taken, balancer
+    plain, reference = found.pop("reference")
+    for steps, balancer in found.values():
+        for mine, wanted in zip(steps, plain, strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=rtol, atol=rtol * 0.1)
+        torch.testing.assert_close(balancer.state, reference.state, rtol=rtol, atol=rtol * 0.1)
+        assert torch.equal(balancer.skipped, reference.skipped)
+
+
+def take(model, balancer, seed, change, arguments):
+    taken = step(model, balancer, seed, change, **arguments)
+    found = {name: p.grad.to_dense().clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {**found, "weights": taken.weights, "losses": taken.losses.nan_to_num(-1)}
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@each_method
+def test_heads(method, heads):
+    compare(method, model_of(HEADS[heads]).to(DEVICE))
+
+
+@each_method
+def test_maps(method):
+    model = model_of([dense] * 3, nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+    with torch.no_grad():
+        z = model["trunk"](torch.zeros(2, 3, 7, 6))
+        for head in model["heads"].values():
+            head(z)
+    compare(method, model.to(DEVICE), shape=(BATCH, 3, 7, 6))
+    channels_last = model.to(memory_format=torch.channels_last)
+    compare(method, channels_last, shape=(BATCH, 3, 7, 6))
+
+
+@each_method
+def test_sequences(method):
+    class Last(nn.Linear):
+        def forward(self, z):
+            return super().forward(z)
+
+    compare(method, model_of([lambda: Last(WIDTH, 2)] * 3).to(DEVICE), shape=(BATCH, 5, FEATURES))
+
+
+@each_method
+def test_missing_tasks(method):
+    def without(*tasks):
+        return lambda losses, z: {task: loss for task, loss in losses.items() if task not in tasks}
+
+    model = model_of(HEADS["outputs_differ"]).to(DEVICE)
+    compare(method, model, [None, without("b"), without("a", "c"), without("c"), None])
+
+
+def _nan_loss(losses, z):
+    return {**losses, "b": losses["b"] * torch.nan}
+
+
+def _bad_gradient_at_z(losses, z):
+    return {**losses, "b": losses["b"] + (z[:1, :1] * 0).sqrt().sum()}
+
+
+@pytest.mark.parametrize("bad", [_nan_loss, _bad_gradient_at_z])
+@each_method
+def test_bad_tasks(method, bad):
+    compare(method, model_of(HEADS["linear"]).to(DEVICE), [None, bad, None])
+
+
+@each_method
+def test_a_bad_gradient_in_the_head_alone(method):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.offset = linear(), nn.Parameter(torch.zeros(()))
+
+        def forward(self, z):
+            return self.layer(z) + self.offset.sqrt()
+
+    model = model_of([linear, Root, linear]).to(DEVICE)
+    compare(method, model)
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    assert step(model, balancer, 0).skipped == ("b",)
+    assert not model["heads"]["b"].offset.grad.isnan().any()
+
+
+@each_method
+def test_infinite_weights_in_a_head(method):
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    with torch.no_grad():
+        model["heads"]["b"].weight[0, 0] = torch.inf
+    compare(method, model)
+
+
+@pytest.mark.filterwarnings("ignore:every task of a step was left out")
+@pytest.mark.parametrize("way", ENGINES)
+@each_method
+def test_a_sample_that_is_not_finite_and_has_no_label(method, way):
+    """Its gradient is zero, and zero times NaN is NaN in the layer above it, though all losses are finite."""
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    balancer = method.create(model["trunk"], tasks=list("abc"), engine=ENGINES[way]())
+    x = torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0)
+    x[0] = torch.nan
+    z = model["trunk"](x)
+    taken = balancer.backward({task: head(z)[1:].square().mean() for task, head in model["heads"].items()})
+    assert taken.skipped == ("a", "b", "c")
+    assert all(parameter.grad.count_nonzero() == 0 for parameter in model["heads"].parameters())
+
+
+def test_a_representation_changed_before_the_heads_saw_it():
+    """Autograd knows the values that the heads saw; those that the trunk returned are others."""
+    found = []
+    for engine in ENGINES.values():
+        model = model_of(HEADS["linear"]).to(DEVICE)
+        model["trunk"].append(nn.Linear(WIDTH, WIDTH))
+        balancer = UNIFORM.create(model["trunk"].to(DEVICE), tasks=list("abc"), engine=engine())
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        with torch.no_grad():
+            z.mul_(3)
+        balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
+        found.append([p.grad for p in model["heads"].parameters()])
+    *fast, plain = found
+    for one in fast:
+        torch.testing.assert_close(one, plain)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["hook", "at"])
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "twice"])
+def test_a_representation_changed_after_the_heads_saw_it(heads, given):
+    model = model_of(HEADS[heads], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+    losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    with torch.no_grad():
+        z.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        balancer.backward(losses, at=z if given else None)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("heads", ["linear", "without_bias"])
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST, PAPER], ids=str)
+def test_a_head_changed_after_it_was_applied(method, heads):
+    """A step of another optimiser between forward and backward: the error of autograd, not a mixture."""
+    model = model_of(HEADS[heads], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+    balancer = method.create(model["trunk"], tasks=list("abc"))
+    z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+    losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    with torch.no_grad():
+        model["heads"]["a"].weight.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        balancer.backward(losses)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", [UNIFORM, ROBUST, PAPER], ids=str)
+def test_a_head_that_was_given_other_values_after_it_was_applied(method):
+    """`.data` is swapped, as sharding and offloading do: autograd goes by the values that were applied."""
+    found = []
+    for factor in (1, 3):
+        torch.manual_seed(1)
+        model = model_of(HEADS["linear"], nn.Linear(FEATURES, WIDTH)).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"))
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+        for head in model["heads"].values():
+            head.weight.data = head.weight.data * factor
+        balancer.backward(losses)
+        found.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*found)
+
+
+def test_a_leaf_at_which_no_gradient_arrives_has_none():
+    model = model_of([linear, lambda: Unreached(WIDTH, 2), linear]).to(DEVICE)
+    compare(UNIFORM, model)
+    step(model, UNIFORM.create(model["trunk"], tasks=list("abc")), 0)
+    assert [head.weight.grad is None for head in model["heads"].values()] == [False, True, False]
+
+
+@each_method
+def test_masks(method):
+    mask = {"a": torch.tensor([True, False] * 4), "c": torch.zeros(BATCH, dtype=torch.bool)}
+    compare(method, model_of(HEADS["linear"]).to(DEVICE), mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@each_method
+def test_types(method, dtype):
+    rtol = 1e-4 if dtype == torch.float64 else 0.1
+    compare(method, model_of(HEADS["linear"]).to(DEVICE, dtype), rtol=rtol, dtype=dtype)
+
+
+@each_method
+def test_accumulation(method):
+    balancers = []
+    for engine in ENGINES.values():
+        model = model_of(HEADS["outputs_differ"]).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"), engine=engine())
+        for i in range(6):
+            taken = step(model, balancer, i, accumulate=i % 3 < 2)
+        balancers.append((balancer.state, taken.weights))
+    *fast, plain = balancers
+    for found in fast:
+        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+@each_method
+def test_the_scalar_form(method):
+    found = []
+    for engine in ENGINES.values():
+        model = model_of(HEADS["linear_and_deep"]).to(DEVICE)
+        balancer = method.create(model["trunk"], tasks=list("abc"), engine=engine())
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        balancer({task: head(z).square().mean() for task, head in model["heads"].items()}).backward()
+        found.append([p.grad for p in model.parameters()])
+    *fast, plain = found
+    for one in fast:
+        torch.testing.assert_close(one, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_hooks_on_the_leaves_of_heads_run():
+    calls = []
+    model = model_of(HEADS["linear"]).to(DEVICE)
+    for task in "abc":
+        weight = model["heads"][task].weight
+        weight.register_post_accumulate_grad_hook(lambda parameter, task=task: calls.append(task))
+    step(model, UNIFORM.create(model["trunk"], tasks=list("abc")), 0)
+    assert sorted(calls) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("heads", ["linear", "twice"])
+def test_a_hook_on_the_representation_acts_once(heads):
+    model = model_of(HEADS[heads]).to(DEVICE)
+    balancer = UNIFORM.create(model["trunk"], tasks=list("abc"))
+    found = []
+    for factor in (1, 2):
+        z = model["trunk"](torch.ones(BATCH, FEATURES, device=DEVICE).cumsum(0))
+        z.register_hook(lambda gradient, factor=factor: gradient * factor)
+        model.zero_grad()
+        balancer.backward({task: head(z).square().mean() for task, head in model["heads"].items()})
+        found.append(model["trunk"][0].weight.grad)
+    torch.testing.assert_close(found[1], 2 * found[0])
+
+
+def separate(losses, model):
+    balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
+    shared = balancer._shared
+    return find_separate_heads(list(losses.values()), shared.ids, shared.find_representation)
+
+
+def test_graphs_of_another_kind_are_recognised():
+    model = model_of(HEADS["linear"])
+    _watching = UNIFORM.create(model["trunk"], tasks=["a"])  # notes the representation from now on
+    x = torch.randn(BATCH, FEATURES)
+    z, heads = model["trunk"](x), model["heads"]
+    a, b = heads["a"](z).mean(), heads["b"](z).mean()
+    assert separate({"a": a, "b": b}, model) is not None
+    assert separate({"a": a, "b": a + b}, model) is None, "a task that uses another's output"
+    assert separate({"a": a, "b": heads["b"](model["trunk"](x)).mean()}, model) is None, "two representations"
+    assert separate({"a": a, "b": heads["a"](z).square().mean()}, model) is None, "a head for two tasks"
+    around = b + model["trunk"][0].weight.mean()
+    assert separate({"a": a, "b": around}, model) is None, "a way around the representation"
+    assert separate({"a": a, "b": heads["b"].weight.mean()}, model) is None, "a task that does not see it"
+
+
+@pytest.mark.parametrize(
+    ("heads", "found"),
+    [
+        ("linear", True),
+        ("without_bias", True),
+        ("outputs_differ", True),
+        ("many_outputs", False),
+        ("deep", True),
+        ("twice", False),
+        ("normalised", False),
+        ("frozen_weight", False),
+        ("some_without_bias", True),
+        ("tied_weight", False),
+        ("tied_bias", False),
+        ("tied_transposed", False),
+        ("twice_the_product", False),
+        ("twice_the_bias", False),
+        ("one_bias_for_all_outputs", False),
+        ("a_bias_per_sample", False),
+    ],
+)
+def test_linear_heads_are_recognised(heads, found):
+    model = model_of(HEADS[heads])
+    _watching = UNIFORM.create(model["trunk"], tasks=["a"])
+    z = model["trunk"](torch.randn(BATCH, FEATURES))
+    separated = separate({task: head(z).square().mean() for task, head in model["heads"].items()}, model)
+    assert (find_linear_layers(separated) is not None) == found
+
+
+class Wide(nn.Module):
+    """Returns fp32, as layer norm does under autocast on a GPU."""
+
+    def forward(self, x):
+        return x.float().tanh()
+
+
+TRUNKS = {
+    "fp32": lambda: nn.Sequential(nn.Linear(FEATURES, WIDTH), Wide()),
+    "narrow": lambda: nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, WIDTH)),
+}
+"""The type of the representation under autocast."""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("trunk", TRUNKS)
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "outputs_differ", "tied_weight"])
+def test_linear_heads_are_recognised_under_autocast(heads, trunk, dtype):
+    model = model_of(HEADS[heads], TRUNKS[trunk]())
+    _watching = UNIFORM.create(model["trunk"], tasks=["a"])
+    with torch.autocast("cpu", dtype):
+        z = model["trunk"](torch.randn(BATCH, FEATURES))
+        losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
+    assert z.dtype is (torch.float32 if trunk == "fp32" else dtype)
+    found = find_linear_layers(separate(losses, model))
+    assert (found is not None) == (heads != "tied_weight" and dtype is torch.bfloat16)
+
+
+@pytest.mark.parametrize("trunk", TRUNKS)
+@pytest.mark.parametrize("heads", ["linear", "without_bias", "outputs_differ", "linear_and_deep", "tied_weight"])
+@pytest.mark.parametrize("method", METHODS[:-1], ids=str)  # not GradDrop, whose gates turn on a last bit
+def test_autocast(method, heads, trunk):
+    model = model_of(HEADS[heads], TRUNKS[trunk]()).to(DEVICE)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        compare(method, model, rtol=0.05)
+
+
+def hooked_cast(z, weight):
+    taken = z.double()
+    taken.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(taken, weight.double().t())
+
+
+def hooked_weight_cast(z, weight):
+    applied = weight.double()
+    applied.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(z.double(), applied.t())
+
+
+def hooked_transposed_weight(z, weight):
+    applied = weight.t()
+    applied.register_hook(lambda gradient: 2 * gradient)
+    return torch.mm(z, applied)
+
+
+class By(nn.Linear):
+    """A layer that is applied in a way of the test's."""
+
+    def __init__(self, apply, dtype=torch.float32):
+        super().__init__(WIDTH, 2, bias=False, dtype=dtype)
+        self.apply_by = apply
+
+    def forward(self, z):
+        return self.apply_by(z, self.weight).float()
+
+
+@pytest.mark.parametrize("apply", [hooked_cast, hooked_weight_cast, hooked_transposed_weight])
+@pytest.mark.parametrize("method", METHODS[:3], ids=str)
+def test_hooks_between_a_layer_and_its_leaves_act(method, apply):
+    compare(method, model_of([lambda: By(apply), linear, linear]).to(DEVICE))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("method", METHODS[:3], ids=str)
+def test_leaves_of_half_precision_that_are_widened(method, dtype):
+    """Small gradients, which float16 would lose."""
+    heads = [lambda: By(lambda z, weight: 1e-2 * torch.mm(z, weight.float().t()), dtype)] * 3
+    compare(method, model_of(heads).to(DEVICE), rtol=5e-3)
+
+
+def factors(left, right, sizes):
+    z = Representation(None, torch.zeros(len(left), right.shape[1]), None, lambda: None)
+    return Factors(z, left.clone(), right.clone(), sizes, ())
+
+
+def test_factors_are_what_they_stand_for():
+    left, right = torch.randn(5, 6), torch.randn(6, 4)
+    products = factors(left, right, (1, 0, 3, 2))
+    dense = torch.stack(
+        [left[:, :1] @ right[:1], torch.zeros(5, 4), left[:, 1:4] @ right[1:4], left[:, 4:] @ right[4:]]
+    )
+    weights, matrix, z = torch.rand(4), torch.randn(4, 3), torch.randn(5, 2)
+    torch.testing.assert_close(products.tensors, dense)
+    torch.testing.assert_close(products.weighted_sum(weights), torch.einsum("m,mbf->bf", weights, dense))
+    first, second = products.times_samples(z, matrix)
+    torch.testing.assert_close(first, z.T @ (dense @ matrix))
+    torch.testing.assert_close(second, (dense @ matrix).square().sum(-1) @ z.square())
+    products = factors(left, right, (1, 0, 3, 2))
+    products.right[2, 1] = torch.nan
+    assert products.magnitudes().isfinite().tolist() == [True, True, False, True]
+    products.zero_unless(products.magnitudes().isfinite())
+    torch.testing.assert_close(products.tensors, dense * torch.tensor([1, 1, 0, 1])[:, None, None])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_stacked_tensors_keep_shape_and_layout(layout):
+    tensors = [torch.randn(2, 3, 4, 5).to(memory_format=layout) for _ in range(3)]
+    stacked = Stacked.of(tensors)
+    torch.testing.assert_close(stacked.tensors, torch.stack(tensors))
+    combined = stacked.weighted_sum(torch.tensor([1.0, 0.0, 2.0]))
+    torch.testing.assert_close(combined, tensors[0] + 2 * tensors[2])
+    assert combined.is_contiguous(memory_format=layout)
+    making = RowsInTheMaking(Representation(None, tensors[0], None, lambda: None), range(3))
+    making.add(0, tensors[0])
+    making.add(2, tensors[1])
+    making.add(2, tensors[2])
+    wanted = torch.stack([tensors[0], torch.zeros(2, 3, 4, 5), tensors[1] + tensors[2]])
+    torch.testing.assert_close(making.finished().tensors, wanted)
+    arrived = making.arrived()
+    assert arrived.tasks == (0, 2)
+    torch.testing.assert_close(arrived.tensors, wanted[[0, 2]])
+
+
+def test_half_precision_is_added_up_without_rounding_on_the_way():
+    tensors = torch.rand(64, 100).bfloat16()
+    combined = Stacked.of(tensors.unbind()).weighted_sum(torch.ones(64))
+    assert torch.equal(combined, tensors.double().sum(0).bfloat16())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler_that_is_switched_off_does_not_cost_the_fast_way(enabled):
+    plans = []
+
+    class Engine(Fastest):
+        def plan(self, call):
+            plans.append(super().plan(call))
+            return plans[-1]
+
+    model = mlp()
+    balancer = ROBUST.create(model.trunk, engine=Engine())
+    x, targets = batch()
+    scaler = torch.amp.GradScaler(DEVICE.type, enabled=enabled)
+    balancer.backward(losses_of(model(x), targets), scaler=scaler)
+    assert plans[0].separate_heads is not enabled
