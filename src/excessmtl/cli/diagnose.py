@@ -25,6 +25,9 @@ def diagnose(
     without: Annotated[
         str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Follow import paths that stand in the folder: this runs their code.")
+    ] = False,
 ) -> None:
     """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
 
@@ -35,18 +38,18 @@ def diagnose(
     check_file(suspects)
     if json and without is not None:
         raise ValueError("--without prints a line per task; leave --json out")
-    _, benchmark, _ = trained(run)
+    _, benchmark, _ = trained(run, trust=trust)
     report = diagnose_run(run, benchmark)
+    cost = None
+    if without is not None:
+        from excessmtl.training.cost_to_others import without as trained_without
+
+        cost = trained_without(run, without, benchmark, trust)
     if save:
         from excessmtl.reports.diagnoses import save as keep
         from excessmtl.training.cost_to_others import conflict_of
 
         keep(report, run, benchmark.validation, conflict_of(run, benchmark))
-    cost = None
-    if without is not None:
-        from excessmtl.training.cost_to_others import without as trained_without
-
-        cost = trained_without(run, without, benchmark)
     show(report, json, suspects)
     if cost is not None:
         for task, (score, other) in cost.items():
