@@ -58,8 +58,12 @@ def diagnose(
 
 def check_file(suspects: Path | None) -> None:
     """Before anything takes its time."""
+    from excessmtl.files import check_replaceable
+
     if suspects is not None and suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    if suspects is not None:
+        check_replaceable(suspects)
     if suspects is not None and suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
 
@@ -82,11 +86,13 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
     """Every label of every task as a table."""
     import pandas as pd
 
+    from excessmtl.analysis.csv_text import csv_text
+
     rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
     columns = ["task", "sample", "label", "predicted", "margin", "noise_probability"]
     frame = pd.DataFrame(rows, columns=columns)
     if not parquet:
-        return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")).encode()
+        return csv_text(frame).encode()
     file = io.BytesIO()
     frame.to_parquet(file, index=False)
     return file.getvalue()

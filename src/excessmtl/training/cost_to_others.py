@@ -1,9 +1,11 @@
 """What a task costs the others: gradients that point against each other, and the same run without the task."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,7 +90,13 @@ def without(
     again = replace(config, noisy_tasks=noisy, noise=noise, data=None, benchmark_options={})
     with TemporaryDirectory() as place:
         found = Run(again, Path(place) / "run", benchmark=smaller).execute()
-    return {name: (float(summary["scores"][name]), float(found["scores"][name])) for name in kept}
+    return {name: (_score(summary, name), _score(found, name)) for name in kept}
+
+
+def _score(summary: Mapping[str, Any], task: str) -> float:
+    """NaN where training has diverged."""
+    score = summary["scores"].get(task)
+    return math.nan if score is None else float(score)
 
 
 def _of_tasks(split: Split, kept: list[str]) -> Split:

@@ -86,7 +86,8 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
     made = load_benchmark(config) if benchmark is None else benchmark
     network = make_network(config, made)
-    network.load_state_dict(state["model"])
+    with checkpoint.restoring(run / "checkpoint"):
+        network.load_state_dict(state["model"])
     return network.eval(), made, config
 
 
