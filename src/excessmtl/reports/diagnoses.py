@@ -116,8 +116,8 @@ def _conflict(found: Any) -> list[tuple[str, list[str]]]:
     if found is None:
         return []
     content = mapping(found, "conflict")
-    tasks, cosines = NAMES.checked(content.get("tasks"), "tasks of conflict"), content.get("cosines")
-    _COSINES.checked(cosines, "cosines of conflict")
+    tasks = NAMES.checked(content.get("tasks"), "tasks of conflict")
+    cosines = _COSINES.checked(content.get("cosines"), "cosines of conflict")
     if {len(tasks)} != {len(cosines), *map(len, cosines)}:
         raise ValueError("cosines of conflict must have a row and a column for each of its tasks")
     return [
