@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from excessmtl.analysis.csv_text import csv_text
 from excessmtl.analysis.regret import GROUPS
 from excessmtl.analysis.statistics import CONFIDENCE
 from excessmtl.analysis.table import Cell, Row, Table
@@ -18,7 +19,7 @@ _TASKS = {"clean": "tasks without added noise", "overall": "all tasks"}
 def write_regrets(regrets: pd.DataFrame, path: Path) -> None:
     """The whole table as CSV."""
     with atomic_write(path) as file:
-        file.write(regrets.to_csv(index=False, float_format="%.6g").encode())
+        file.write(csv_text(regrets).encode())
 
 
 def verdict(regrets: pd.DataFrame, method: str) -> str:

@@ -20,7 +20,7 @@ from excessmtl.analysis.settings import Setting, settings
 from excessmtl.analysis.summary import rows_of, summary_table
 from excessmtl.analysis.table import Table
 from excessmtl.extras import missing
-from excessmtl.files import atomic_write
+from excessmtl.files import atomic_write, check_replaceable
 from excessmtl.paper.claims.verdicts import verdicts
 from excessmtl.paper.subjects import has_the_papers_data
 from excessmtl.reports.curves import figures_of
@@ -63,6 +63,7 @@ def write_report(folder: Path, out: Path, method: str | None = None) -> Regrets 
     """
     if out.is_dir():
         raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
+    check_replaceable(out)
     command = ["excessmtl", "report", str(folder), "-o", str(out), *([] if method is None else ["--method", method])]
     frame = collect(folder)
     regrets = regrets_of(frame, method)

@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.plain import NUMBER, by_task
 from excessmtl.step import Step
 from excessmtl.training import checkpoint
 from excessmtl.training.batches import Batch, Batches, Share, TensorBatches
@@ -30,6 +31,8 @@ from excessmtl.training.resolve import complete_options, load_benchmark, resolve
 from excessmtl.training.run_folder import Row, RunFolder
 from excessmtl.training.summary import summarise
 from excessmtl.training.tensorboard import event_log
+
+_ROW = by_task(NUMBER)
 
 
 class Run:
@@ -214,12 +217,24 @@ class Run:
         state = checkpoint.load(self.folder.checkpoints)
         if state is None:
             return
-        self.learner.load_state_dict(state)
-        self.rows = state["rows"]
-        self.history = {name: [part.numpy() for part in parts] for name, parts in state["history"].items()}
-        self.seconds = state["seconds"]
+        with checkpoint.restoring(self.folder.checkpoints):
+            self.rows, self.history = self._courses(state["rows"], state["history"])
+            self.seconds = float(state["seconds"])
+            self.learner.load_state_dict(state)
         if self.fabric.is_global_zero:  # the run may have been killed after its checkpoint and before its tables
             self._write_tables()
+
+    def _courses(self, rows: Any, history: Any) -> tuple[list[Row], dict[str, list[np.ndarray]]]:
+        """The rows of metrics.csv and the parts of steps.npz that a checkpoint holds, one of each for every epoch."""
+        columns = {"epoch", *(f"test/{task}/{metric}" for task, metric in self.primary.items())}
+        if not isinstance(rows, list) or not all(_ROW.fits(row) and columns <= row.keys() for row in rows):
+            raise ValueError(f"rows must be a list of numbers by name, with {sorted(columns)}")
+        found = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
+        for name, parts in found.items():
+            shapes = [part.shape[1:] for part in parts]
+            if shapes != [(len(self.learner.tasks),)] * len(rows):
+                raise ValueError(f"history has {name} of shapes {shapes}, of {len(rows)} epochs")
+        return rows, found
 
 
 def train(

@@ -14,7 +14,7 @@ import yaml
 from filelock import Timeout
 
 from excessmtl.balancer import Balancer
-from excessmtl.files import write_whole
+from excessmtl.files import read_text, write_whole
 from excessmtl.step import Step
 from excessmtl.training.config import RECORDED
 from excessmtl.training.resolve import complete_options
@@ -164,7 +164,7 @@ class Recorder:
         except Timeout:
             raise ValueError(f"another process is recording in {path}; choose another folder") from None
         if existing.exists():
-            self._restore(yaml.safe_load(existing.read_text(encoding="utf-8")), yaml.safe_load(content))
+            self._restore(yaml.safe_load(read_text(existing)), yaml.safe_load(content))
         else:
             write_whole(existing, content)
 

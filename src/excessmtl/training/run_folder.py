@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,13 +15,28 @@ import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
-from excessmtl.files import atomic_write, unfinished, write_whole
+from excessmtl.files import atomic_write, read_text, unfinished, write_whole
+from excessmtl.plain import FLAG, NAMES, NUMBER, SCORE, TEXT, WHOLE, Kind, by_task, mapping, perhaps
 from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
 _OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 _LOCK = ".lock"
+_SUMMARY: Mapping[str, Kind] = {
+    "benchmark": TEXT,
+    "method": TEXT,
+    "noise": NUMBER,
+    "noisy_tasks": NAMES,
+    "epochs": WHOLE,
+    "primary_metric": by_task(TEXT),
+    "higher_is_better": by_task(FLAG),
+    "scores": by_task(SCORE),
+    "weights": perhaps(by_task(SCORE)),
+    "validation_error": SCORE,
+    "seconds_per_step": SCORE,
+}
+"""What is read back from summary.json of a run that is finished."""
 _WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
 
 
@@ -40,7 +56,20 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """summary.json of a finished run, or None."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if not os.path.lexists(path):
+            return None
+        try:
+            summary = dict(mapping(json.loads(read_text(path)), "it"))
+            for name, kind in _SUMMARY.items():
+                kind.checked(summary.get(name), name)
+            for name in ("primary_metric", "higher_is_better", "weights"):
+                if summary[name] is not None and summary[name].keys() != summary["scores"].keys():
+                    raise ValueError(f"{name} must name the tasks of scores")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path} is not the summary of a run ({error}); delete it or make the run again"
+            ) from error
+        return summary
 
     @property
     def epochs(self) -> int | None:
