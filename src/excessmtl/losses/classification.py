@@ -21,7 +21,8 @@ from excessmtl.losses.reduction import check_reduction, filled, reduced
 class RobustCrossEntropy(nn.Module):
     """`nn.CrossEntropyLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. It takes what `nn.CrossEntropyLoss` takes. In `eval()` mode it learns nothing.
+    Use one for each task. It takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where
+    gradients are off, and from a batch with NaN or infinite logits.
 
     Args:
         weight: a weight for each class.
@@ -85,15 +86,22 @@ class RobustCrossEntropy(nn.Module):
         return (seen + 1) / (seen.sum() + count)
 
     def _observe(self, logs: Tensor, target: Tensor, classes: int, ignore: int) -> None:
-        labels = target.argmax(classes) if target.is_floating_point() else target
         confidence, predicted = logs.max(-1)
-        self.rate.observe(confidence, predicted != labels, labels != ignore, logs.shape[-1])
+        if target.is_floating_point():
+            labels, total = target.argmax(classes), confidence.sum() + target.sum()
+            counts = torch.ones_like(labels, dtype=torch.bool)
+        else:
+            labels, counts = target, target != ignore
+            total = torch.where(counts, confidence, 0.0).sum()
+        self.rate.observe(confidence, predicted != labels, counts, logs.shape[-1], total)
 
 
 class RobustBCEWithLogits(nn.Module):
     """`nn.BCEWithLogitsLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. In `eval()` mode it learns nothing. NaN targets do not count.
+    Use one for each task. It learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or
+    infinite logits. NaN targets do not count. Other targets must lie from 0 to 1: on a CPU an error says so, on a GPU
+    the loss is NaN, since an error would make the host wait in every step.
 
     Args:
         weight: a weight for each element, as in `nn.BCEWithLogitsLoss`.
@@ -140,8 +148,9 @@ class RobustBCEWithLogits(nn.Module):
         losses = -(target * positive + (1 - target) * negative)
         loss = reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
         if self.rate.learns:  # last: a batch that fails above does not count
-            confidence = torch.maximum(*logs).detach() + 0 * target  # NaN where the target is
-            self.rate.observe(confidence, (input > 0) != (target > 0.5), counts, 2)
+            with torch.no_grad():
+                wrong, confidence = (input > 0) != (target > 0.5), torch.maximum(*logs)
+                self.rate.observe(confidence, wrong, counts, 2, (input + target).sum())
         return loss
 
 

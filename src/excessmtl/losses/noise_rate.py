@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from excessmtl.engine.tensors import is_finite
 from excessmtl.losses.estimate import Estimate
 
 _MEMORY = 0.02
@@ -59,40 +58,32 @@ class NoiseRate(Estimate):
         return self.noise.clamp(max=_MOST) * (self.steps / _WARM_UP).clamp(max=1)
 
     @torch.no_grad()
-    def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int) -> None:
+    def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int, total: Tensor) -> None:
         """One batch: the log-probability of each prediction, whether its label is another, and whether that counts.
 
-        A batch does not count where a confidence that counts is NaN or infinite, in any process.
+        `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
         """
-        confidence = torch.where(counts, confidence, 0.0)
-        broken = ~is_finite(confidence.sum())
         every = max(1, confidence.numel() // _LARGEST_SAMPLE)
         confidence, wrong, counts = (one.flatten()[::every] for one in (confidence, wrong, counts))
-        right_wrong = self.pooled(torch.cat((_histogram(confidence, wrong, counts), broken.view(1))))
-        self._learn(right_wrong[:-1].view(2, _BINS), right_wrong[-1] == 0, classes)
+        scale = _BINS / math.log(_MOST_DOUBT / _LEAST)
+        grades = (confidence.neg().log() * scale - scale * math.log(_LEAST)).long().clamp(0, _BINS - 1) + _BINS * wrong
+        # Whole numbers, which add up exactly in any order; or NaN.
+        right_wrong = (0 * total).expand(2 * _BINS).scatter_add(0, grades, counts.to(total.dtype))
+        self._learn(self.pooled(right_wrong).view(2, _BINS), classes)
 
-    def _learn(self, right_wrong: Tensor, sound: Tensor, classes: int) -> None:
+    def _learn(self, right_wrong: Tensor, classes: int) -> None:
         """From how many labels of each grade of confidence, the surest first, are right and wrong."""
         labels = right_wrong.sum(0)
         up_to = labels.cumsum(0)
-        total = up_to[-1]
-        quarter = (total / 4).clamp(min=1)
+        new = up_to[-1] > 0
+        quarter = (up_to[-1] / 4).clamp(min=1)
         # Of the grade in which the quarter ends, all labels count alike, by a share.
         surest = (quarter - up_to + labels).clamp(min=0).minimum(labels)
         errors = (surest * right_wrong[1] / labels.clamp(min=1)).sum() / quarter
-        share = (errors * (classes / max(classes - 1, 1))).clamp(max=1)
-        new = ((total > 0) & sound).to(share.dtype)
+        share = torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0)
         self.steps += new
         self.recent.lerp_(share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.
         present = self.recent / (1 - torch.pow(1 - _MEMORY, self.steps.clamp(min=1)))
         fallen = torch.lerp(self.noise, present, new / self.steps.clamp(min=1))
         self.noise.copy_(torch.where(self.steps > _WARM_UP, torch.maximum(fallen, present), present))
-
-
-def _histogram(confidence: Tensor, wrong: Tensor, counts: Tensor) -> Tensor:
-    """[2 * bins] how many labels are right, then how many are wrong, by grade; whole numbers, which add up exactly."""
-    doubt = (-confidence).nan_to_num(_MOST_DOUBT).clamp(_LEAST, _MOST_DOUBT)
-    scale = (_BINS - 1) / math.log(_MOST_DOUBT / _LEAST)
-    grades = ((doubt.log() - math.log(_LEAST)) * scale).long() + _BINS * wrong
-    return torch.zeros(2 * _BINS, device=grades.device).scatter_add_(0, grades, counts.to(torch.float32))

@@ -31,8 +31,6 @@ _HALF = 0.3
 """A task whose error is this share of the variance of its targets has half the gradient."""
 _UNUSUAL = 8.0
 """A batch whose error is more than so many times the usual one counts less."""
-_FLOOR = 1e-4
-"""Errors below this share of the average one are alike: a batch that fits exactly is no reason to forget others."""
 _TINY = 1e-30
 """In place of zero in a denominator; the largest fp32 number times it is finite."""
 
@@ -41,8 +39,8 @@ class RobustMSELoss(Estimate):
     """`nn.MSELoss` with a gradient that gives way where targets look wrong.
 
     Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes. All
-    of it is multiplied by 0.3 / (0.3 + the share of the variance of the targets that remains as error). And it becomes
-    smaller where a target looks wrong:
+    of it is multiplied by 0.3 / (0.3 + the share, at most 1, of the variance of the targets that remains as error).
+    And it becomes smaller where a target looks wrong:
 
     - A residual is suspicious when it belongs to the broad part of the mixture.
     - Suspicion counts only where the broad part explains a good share of the variance of the targets. Small residuals
@@ -53,12 +51,17 @@ class RobustMSELoss(Estimate):
     - It counts less where predictions vary less than good targets do about them. A network that knows little cannot
       tell a wrong target from one it does not understand.
 
-    Use one for each task; all elements of the target are in one unit. In `eval()` mode it learns nothing. NaN targets
-    do not count.
+    Targets need not be standardised: an error larger than the variance of the targets is the network's, and not noise.
+    One bad batch is forgotten within about 100 steps; a batch with NaN or infinite numbers does not count.
+
+    Use one for each task; all elements of the target are in one unit. It learns nothing in `eval()` mode or where
+    gradients are off. NaN targets do not count.
 
     Args:
         reduction: "mean" (over the elements that count), "sum" or "none".
         strength: how much of all this takes effect, 0 (the plain loss) to 1. None: distrust follows the noise.
+        pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
+            every step; one without labels passes NaN targets.
     """
 
     steps: Tensor
@@ -141,11 +144,12 @@ class RobustMSELoss(Estimate):
         means = self.pooled((kinds * features).sum(2)) / total
         usable = is_finite(means.sum())  # not where nothing counts: zero over zero
         means = torch.where(usable, means, 0.0)
-        moved = torch.where(usable, mean, self.center) - self.center
-        # A batch of one target has no variance of its own. The first batch makes the center.
-        means[:, 6] += (moved * moved * (self.steps > 0)) * means[:, 0]
+        mean = torch.where(usable, mean, self.center)
+        moved = mean - self.center
         share = self._share_of_batch(means[:, 5].sum(), usable)
-        self.center += share * moved
+        # A batch of one target has no variance but that between batches. The first batch makes the center.
+        means[:, 6] += moved * moved * (1 - share) * means[:, 0]
+        self.center.lerp_(mean, share)
         self.moments.lerp_(means, share)
         self.steps += usable
 
@@ -156,7 +160,7 @@ class RobustMSELoss(Estimate):
         """
         memory = (2 / (self.steps + 2)).clamp(min=_MEMORY) * usable
         errors = torch.stack((error, self.moments[:, 5].sum()))
-        self.typical.lerp_((errors[0] + _FLOOR * errors[1]).clamp(min=_TINY).log(), memory)
+        self.typical.lerp_(error.clamp(min=_TINY).log(), memory)
         both = (_UNUSUAL * self.typical.exp() / errors).clamp(max=1) * torch.stack((memory, 1 - memory))
         return both[0] / both.sum()
 
