@@ -255,3 +255,23 @@ def test_a_binary_target_beyond_0_and_1_is_refused(value):
     assert loss.rate.steps == 10
     # Where there is no label anything may stand.
     assert loss(output, target, torch.arange(64) != 3).isfinite()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_binary_target_beyond_0_and_1_makes_the_loss_nan_and_does_not_count():
+    loss = taught(RobustBCEWithLogits(), RobustBCEWithLogits, 10).cuda()
+    output, target = (one.cuda() for one in next(batches(RobustBCEWithLogits, 1)))
+    target[3] = 2
+    assert loss(output.requires_grad_(), target).isnan()
+    assert loss.rate.steps == 10
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_step_reads_nothing_from_the_device(make):
+    # Tensors of the meta device have no values: whatever asks for one fails.
+    loss = make().to("meta")
+    for output, target in batches(make, 2):
+        output = output.to("meta").requires_grad_()
+        loss(output, target.to("meta")).backward()
+        loss(output, target.to("meta"), torch.ones(64, dtype=torch.bool, device="meta"))
+    assert output.grad is not None

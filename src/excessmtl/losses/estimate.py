@@ -35,8 +35,13 @@ class Estimate(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves to another device as any module does, and stays in fp32: half precision cannot count to 3,000."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
         with torch.inference_mode(False):
-            super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+            super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
 
