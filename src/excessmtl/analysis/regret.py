@@ -1,7 +1,7 @@
 """Regret: how much worse a method is than each rival, setting by setting and noise level by noise level.
 
-Differences are paired by seed, and a method is judged by the lower end of the 90 % t-interval of their mean: what the
-seeds prove, not what luck (or having many rivals, of which one is bound to look best) suggests.
+Differences are paired by seed; `excessmtl.analysis.comparison` says when the method is better, worse, equivalent, or
+when the seeds leave it undecided.
 """
 
 import math
@@ -12,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis import comparison
+from excessmtl.analysis.comparison import Comparison
 from excessmtl.analysis.measures import number
 from excessmtl.analysis.settings import Metric, Run, Setting, metrics_of, settings
-from excessmtl.analysis.statistics import interval
 from excessmtl.training.config import SINGLE
 
 ITSELF = "itself at noise 0"
 _SETTING = ("benchmark", "source", "epochs", "setting", "noise")
-_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
+_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "verdict")
 COLUMNS = (*_SETTING, *_COMPARISON)
 _DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
 """Options of `excess` that are its default."""
@@ -89,8 +90,8 @@ def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[s
 
     Shares such as accuracies are compared in points, other scores in percent of the rival's, and where tasks have
     metrics of different kinds the regret is the mean of the tasks' relative changes in percent. A run that has diverged
-    is infinitely bad. With a single seed both ends of the interval are the difference itself. The rival "itself at
-    noise 0" is the method's own clean score on labels without noise.
+    is infinitely bad. With fewer than three seeds the interval has no ends and the verdict is "undecided". The rival
+    "itself at noise 0" is the method's own clean score on labels without noise.
     """
     _check_labels(frame, [method, *(rivals or ())])
     chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in settings(frame)]
@@ -118,15 +119,7 @@ def _mean(run: Run, tasks: Sequence[str]) -> float:
 
 
 def _worse(metric: Metric, mine: float, other: float, relative: bool) -> float:
-    """A run that has diverged (NaN) is worse without bound; two are equally bad."""
-    if math.isnan(mine) or math.isnan(other):
-        return 0.0 if math.isnan(mine) and math.isnan(other) else math.inf if math.isnan(mine) else -math.inf
-    loss = other - mine if metric.higher_is_better else mine - other
-    if not relative:
-        return 100 * loss
-    if other == 0:
-        return math.copysign(math.inf, loss) if loss else 0.0
-    return 100 * loss / abs(other)
+    return -comparison.difference(mine, other, metric.higher_is_better, other if relative else None)
 
 
 def _check_labels(frame: pd.DataFrame, labels: Sequence[str]) -> None:
@@ -180,8 +173,10 @@ def _rows(ours: _BySeed, theirs: _BySeed, rival: str, groups: Sequence[Group]) -
         if not tasks:
             continue
         tolerance = group.points if unit(one) == "points" else group.percent
-        mean, lower, upper = interval([difference(ours[seed], theirs[seed], tasks) for seed in seeds])
-        values = (rival, group.name, unit(one), mean, lower, upper, len(seeds), tolerance, lower <= tolerance)
+        # A regret is a difference with the other sign, so the ends change places.
+        found = Comparison.of((-difference(ours[seed], theirs[seed], tasks) for seed in seeds), tolerance)
+        ends = (0.0 - found.mean, 0.0 - found.upper, 0.0 - found.lower)  # not -0.0
+        values = (rival, group.name, unit(one), *ends, found.seeds, tolerance, found.verdict)
         rows.append(dict(zip(_COMPARISON, values, strict=True)))
     return rows
 
