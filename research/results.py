@@ -114,7 +114,9 @@ def _regrets(regrets: Regrets | None) -> list[str]:
 
 
 def _claims(found: Sequence[Verdict]) -> list[str]:
-    counts = {word: sum(one.verdict == word for one in found) for word in ("holds", "does not hold", "not tried")}
+    counts = {
+        word: sum(one.verdict == word for one in found) for word in ("holds", "does not hold", "undecided", "not tried")
+    }
     told = ", ".join(f"{count} {word}" for word, count in counts.items())
     lines = ["| no. | where | claim | verdict |", "| ---: | --- | --- | --- |"]
     lines += [f"| {one.number} | {one.where} | {one.claim} | **{one.verdict}** |" for one in found]
@@ -125,8 +127,8 @@ def _claims(found: Sequence[Verdict]) -> list[str]:
     return [
         "## The paper's claims",
         f"Every empirical claim of the paper in our words: {told}. A claim about ExcessMTL is judged for the paper's "
-        "own estimate, in the better of its two forms; ours is given with it. Rules were fixed before "
-        "the runs.",
+        "own estimate, in the better of its two forms; ours is given with it. Only runs on the paper's data at its "
+        "scale, with three seeds or more, are a verdict; *undecided*: the intervals over the seeds leave it open.",
         "\n".join(lines),
         "### The numbers behind each verdict",
         *details,

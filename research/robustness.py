@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.analysis.collect import collect, write_table
-from excessmtl.analysis.ranks import Ranks, mean_ranks
 from excessmtl.analysis.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
+from excessmtl.analysis.ranks import Ranks, mean_ranks
 from excessmtl.analysis.regret import default_method
 from excessmtl.analysis.regret_tables import write_regrets
 from excessmtl.analysis.robustness import (
@@ -72,9 +72,9 @@ def page(
     parts = [
         "# Robustness",
         "![Mean ranks with critical differences](figures/robustness.png)",
-        f"Mean rank of every method (1 is the best) over {_counts(scores)}. Ranks are averaged within a data set first: "
-        f"settings on the same data are not independent. A bar joins methods that {CONFIDENCE:.0%} confidence does not "
-        "tell apart (Nemenyi, counting data sets).",
+        f"Mean rank of every method (1 is the best) over {_counts(scores)}. Ranks are averaged within a data set "
+        "first: settings on the same data are not independent. A bar joins methods that "
+        f"{CONFIDENCE:.0%} confidence does not tell apart (Nemenyi, counting data sets).",
     ]
     parts += [note] if note else []
     if method is not None:
@@ -152,10 +152,10 @@ def _rule() -> str:
 def _together(places: pd.DataFrame) -> str:
     count = {word: int((places["verdict"] == word).sum()) for word in (WORSE, UNDECIDED, EQUIVALENT, BETTER)}
     return (
-        f"Against all rivals together, clean tasks and all tasks counted separately: equivalent to or better than every "
-        f"rival in {count[EQUIVALENT] + count[BETTER]} of {len(places)}, worse than at least one in {count[WORSE]}, "
-        f"undecided in {count[UNDECIDED]}. By the means alone, which prove nothing, it is behind no rival by more than "
-        f"the tolerance in {int(places['by_means'].sum())}."
+        f"Against all rivals together, clean tasks and all tasks counted separately: equivalent to or better than "
+        f"every rival in {count[EQUIVALENT] + count[BETTER]} of {len(places)}, worse than at least one in "
+        f"{count[WORSE]}, undecided in {count[UNDECIDED]}. By the means alone, which prove nothing, it is "
+        f"behind no rival by more than the tolerance in {int(places['by_means'].sum())}."
     )
 
 

@@ -54,10 +54,13 @@ class Regrets:
     left_out: tuple[str, ...] = ()
 
 
-def default_method(frame: pd.DataFrame) -> str | None:
+def default_method(runs: pd.DataFrame) -> str | None:
     """The label of `excess` with its default options, or None where these runs have none."""
-    rows = frame[["label", "method", "options"]].itertuples(index=False)
-    return next((label for label, method, options in rows if method == "excess" and options in _DEFAULT), None)
+    rows = runs[["label", "method", "options"]].itertuples(index=False)
+    found = list(dict.fromkeys(row[0] for row in rows if row[1] == "excess" and row[2] in _DEFAULT))
+    if len(found) > 1:
+        raise ValueError(f"excess with its default options has several rows, {', '.join(found)}; name one of them")
+    return found[0] if found else None
 
 
 def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[Group] = GROUPS) -> Regrets | None:
@@ -65,19 +68,24 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[
 
     `groups`: over which tasks, and what is tolerated; the first has the comparison with itself at noise 0.
 
-    A setting in which it cannot be told which runs belong together is left out, with a sentence.
+    A setting in which it cannot be told which runs are the default is left out, with a sentence.
     """
-    label = default_method(frame) if method is None else method
-    if label is None:
-        return None
-    _check_labels(frame, [label])
-    rows, left_out = [], []
-    for setting in settings(frame) if _rivals(frame, label) else ():
+    found = settings(frame)
+    if method is not None:
+        _check_labels(found, [method])
+    rows, left_out, labels = [], [], []
+    for setting in found:
         try:
-            rows += _regrets(setting, label, _rivals(setting.runs, label), groups)
+            label = default_method(setting.runs) if method is None else method
         except ValueError as error:
             left_out.append(f"{setting.name}: {error}")
-    return Regrets(label, _frame(rows), tuple(left_out)) if rows or left_out else None
+            continue
+        if label is not None and (rivals := _rivals(setting.runs, label)):
+            labels.append(label)
+            rows += _regrets(setting, label, rivals, groups)
+    names = set(labels)
+    name = names.pop() if len(names) == 1 else "excess" if method is None else method
+    return Regrets(name, _frame(rows), tuple(left_out)) if rows or left_out else None
 
 
 def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[str] | None = None) -> pd.DataFrame:
@@ -93,8 +101,9 @@ def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[s
     is infinitely bad. With fewer than three seeds the interval has no ends and the verdict is "undecided". The rival
     "itself at noise 0" is the method's own clean score on labels without noise.
     """
-    _check_labels(frame, [method, *(rivals or ())])
-    chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in settings(frame)]
+    found = settings(frame)
+    _check_labels(found, [method, *(rivals or ())])
+    chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in found]
     return _frame([row for own, others in chosen for row in _regrets(own, method, others)])
 
 
@@ -122,8 +131,8 @@ def _worse(metric: Metric, mine: float, other: float, relative: bool) -> float:
     return -comparison.difference(mine, other, metric.higher_is_better, other if relative else None)
 
 
-def _check_labels(frame: pd.DataFrame, labels: Sequence[str]) -> None:
-    known = list(dict.fromkeys(frame["label"]))
+def _check_labels(found: Sequence[Setting], labels: Sequence[str]) -> None:
+    known = list(dict.fromkeys(label for setting in found for label in setting.runs["label"]))
     for label in labels:
         if label not in known:
             raise ValueError(f"there is no run of {label!r}; the methods of these runs are {', '.join(known)}")
@@ -156,11 +165,7 @@ def _by_seed(setting: Setting) -> dict[tuple[str, float], _BySeed]:
     runs: dict[tuple[str, float], _BySeed] = {}
     rows: list[dict[str, Any]] = setting.runs.to_dict("records")
     for row in rows:
-        group = runs.setdefault((row["label"], float(row["noise"])), {})
-        if row["seed"] in group:
-            which = f"{row['benchmark']}, {row['label']}, noise {row['noise']:g}, seed {row['seed']}"
-            raise ValueError(f"there are two runs of {which}; compare runs of one study at a time")
-        group[row["seed"]] = row
+        runs.setdefault((row["label"], float(row["noise"])), {})[row["seed"]] = row
     return runs
 
 

@@ -86,7 +86,10 @@ def _worst(regrets: pd.DataFrame) -> str:
 def _worst_first(regrets: pd.DataFrame) -> pd.DataFrame:
     """By verdict, then by the regret in tolerances, so that points and percent can be ordered together."""
     keys = pd.DataFrame(
-        {"verdict": [_ORDER.index(word) for word in regrets["verdict"]], "size": regrets["regret"] / regrets["tolerance"]},
+        {
+            "verdict": [_ORDER.index(word) for word in regrets["verdict"]],
+            "size": regrets["regret"] / regrets["tolerance"],
+        },
         index=regrets.index,
     )
     return regrets.loc[keys.sort_values(["verdict", "size"], ascending=[True, False], kind="stable").index]

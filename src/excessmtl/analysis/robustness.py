@@ -5,6 +5,7 @@ errors times -1.
 """
 
 import math
+
 import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
