@@ -104,7 +104,7 @@ def _regrets(regrets: Regrets | None) -> list[str]:
     return [
         "## Regret of the default",
         f"How much worse ExcessMTL (ours, robust) is than each other method at the same noise and seed, and than "
-        f"itself at noise 0; positive is worse. {regret_verdict(regrets.table, 'It')} "
+        f"itself at noise 0; positive is worse. {regret_verdict(regrets.table, 'it')} "
         "[data/study/regret.csv](data/study/regret.csv) has every comparison.",
         *(
             f"**{table.title}**\n\n{table.as_markdown().strip()}"
