@@ -163,7 +163,7 @@ def _against_each(regrets: pd.DataFrame) -> str:
     """A row per rival: how often the method is better, equivalent, undecided and worse."""
     words = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
     counts = regrets.groupby(["rival", "measure", "verdict"]).size()
-    rivals = sorted(set(regrets["rival"]), key=lambda rival: -int(counts.get((rival, "clean", BETTER), 0)))
+    rivals = sorted(set(regrets["rival"]), key=lambda rival: (-int(counts.get((rival, "clean", BETTER), 0)), rival))
     rows = [
         [rival, *(str(counts.get((rival, group.name, word), 0)) for group in TOLERANCES for word in words)]
         for rival in rivals
