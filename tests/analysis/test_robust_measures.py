@@ -70,6 +70,24 @@ def test_a_method_that_was_not_run_everywhere_takes_no_part_and_one_that_diverge
     assert ranks.mean.to_dict() == {"excess": 1.25, "uniform": 2.25, "mgda": 2.5}
 
 
+def test_one_seed_that_diverged_makes_a_method_last_there():
+    rows = frame(WORLD)
+    hit = rows.index[(rows["label"] == "excess") & (rows["noise"] == 0.4) & (rows["seed"] == 2)]
+    rows.loc[hit, "scores"] = pd.Series([dict.fromkeys(("one", "other", "noisy"))] * len(hit), hit)
+    table = comparisons(scores_by_run(rows), "clean")
+    assert math.isnan(table.xs(0.4, level="noise")["excess"].item()), "three of four seeds are no mean"
+    ranks = mean_ranks(table)
+    # At noise 0 it shares the first place with uniform, at 0.4 it is the third of three.
+    assert ranks.mean.to_dict() == {"uniform": 1.25, "excess": 2.25, "mgda": 2.5}
+
+
+def test_the_area_under_the_noise_curve_counts_how_far_levels_are_apart():
+    levels = {0.0: (0.8, 0.8, 0.5), 0.2: (0.7, 0.7, 0.5), 0.8: (0.4, 0.4, 0.5)}
+    areas = noise_areas(scores_by_run(frame({"excess": levels, "uniform": levels})), "clean")
+    # (75 * 0.2 + 55 * 0.6) / 0.8; were the levels evenly spaced, it would be 65.
+    assert areas.loc["toy", "excess"] == pytest.approx(60, abs=1e-3)
+
+
 def test_mean_ranks_and_the_critical_difference_of_a_textbook():
     # Demšar (2006), section 3.2.2: four methods on 14 data sets, q = 2.291 at 0.10, critical difference 1.12.
     scores = pd.DataFrame([[4.0, 3.0, 2.0, 1.0]] * 10 + [[3.0, 4.0, 2.0, 1.0]] * 4, columns=list("abcd"))

@@ -99,9 +99,8 @@ def test_what_the_readme_counts_is_what_the_published_comparisons_say():
     sentences = [
         "better on the clean tasks in {better} of 18 comparisons, equivalent in {equivalent}, undecided in {undecided} "
         "and worse in {worse}".format(**plain["clean"]),
-        "over all tasks better in {better}, equivalent in {equivalent}, undecided in {undecided}, worse in {worse}".format(
-            **plain["overall"]
-        ),
+        "over all tasks better in {better}, equivalent in {equivalent}, undecided in {undecided}, "
+        "worse in {worse}".format(**plain["overall"]),
         "on the clean tasks better in {better} of 198, equivalent in {equivalent}, undecided in {undecided}, "
         "worse in {worse}".format(**counts["clean"]),
         f"than *every* rival in {places['better'] + places['equivalent']} of 36 (clean tasks and all tasks are two), "
