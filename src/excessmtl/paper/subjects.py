@@ -1,7 +1,7 @@
 """What the runs were trained on: the paper's data, or what stands in for it, never one under the other's name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -54,7 +54,8 @@ class Subject:
         if not self.is_the_papers or self.wanted not in _SCALE:
             return False
         source, epochs = _SCALE[self.wanted]
-        return re.match(source, self.setting.source) is not None and self.epochs >= epochs
+        shortened = any(isinstance(own, Mapping) and own.get("limit_batches") for own in self.runs["settings"])
+        return re.match(source, self.setting.source) is not None and self.epochs >= epochs and not shortened
 
     @property
     def title(self) -> str:

@@ -15,14 +15,18 @@ LABORATORY = (
 _DIGITS = 12
 
 
-@cache
 def code_of(rule: type | None = None) -> str:
     """The fingerprint of the library and, where it is one of the user's own, of the file that a rule is written in."""
+    is_own = rule is not None and rule.__module__.partition(".")[0] != "excessmtl"
+    return _code(inspect.getsourcefile(rule) if rule is not None and is_own else None)
+
+
+@cache
+def _code(rule: str | None) -> str:
     root = Path(excessmtl.__file__).parent
     files = [(path.relative_to(root), path) for path in root.rglob("*.py")]
     sources = {place.as_posix(): path for place, path in files if place.parts[0] not in LABORATORY}
-    own = None if rule is None or rule.__module__.partition(".")[0] == "excessmtl" else inspect.getsourcefile(rule)
-    return fingerprint({**sources, **({} if own is None else {"rule": Path(own)})})
+    return fingerprint({**sources, **({} if rule is None else {"rule": Path(rule)})})
 
 
 def fingerprint(sources: dict[str, Path]) -> str:

@@ -92,8 +92,10 @@ def summarise(
 
 def settings_of(config: Resolved) -> dict[str, Any]:
     """What else of a configuration changes what is computed; runs that are averaged have the same."""
-    names = ("architecture", "batch_size", "optimiser_options", "schedule", "warmup_steps", "limit_batches")
-    names += ("benchmark_options", "exclude_true", "redraw_each_epoch", "noisy_validation", "precision")
+    names = [
+        *("architecture", "batch_size", "optimiser_options", "schedule", "warmup_steps", "limit_batches"),
+        *("benchmark_options", "exclude_true", "redraw_each_epoch", "noisy_validation", "precision"),
+    ]
     plain = config.to_dict()
     own = {} if config.noise_seed == config.seed else {"noise_seed": config.noise_seed}
     return {**{name: plain[name] for name in names}, **own}
