@@ -55,7 +55,7 @@ MISTAKES = {
         RESOLVE,
         '"learning_rate", "weight_decay"',
         '"weight_decay"',
-        _field("learning_rate"),
+        RUN,
     ),
     "options of the optimiser are dropped": (OPTIMISATION, "**given, **own)", "**given)", _field("optimiser_options")),
     "every optimiser is Adam": (OPTIMISATION, "_CLASSES[config.optimiser](", '_CLASSES["adam"](', _field("optimiser")),
