@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.analysis.csv_text import csv_text, restored
+from excessmtl.analysis.rows import NOT_RECORDED
 from excessmtl.benchmarks.noise_kinds import UNIFORM
 from excessmtl.benchmarks.robust_losses import PLAIN as PLAIN_LOSS
 from excessmtl.benchmarks.tasks import SHARE
@@ -22,6 +23,7 @@ PLAIN: Mapping[str, Kind] = {
     "benchmark": TEXT,
     "source": TEXT,
     "label": TEXT,
+    "code": TEXT,
     "method": TEXT,
     "loss": TEXT,
     "noise": NUMBER,
@@ -43,6 +45,8 @@ PLAIN: Mapping[str, Kind] = {
 """Columns with one plain value per run."""
 NESTED: Mapping[str, Kind] = {
     "options": OPTIONS,
+    "method_options": OPTIONS,
+    "settings": OPTIONS,
     "noisy_tasks": NAMES,
     "primary_metric": by_task(TEXT),
     "higher_is_better": by_task(FLAG),
@@ -59,7 +63,14 @@ _UNITS = {
     **dict.fromkeys(("nmse", "rel_error"), "ratio"),
 }
 """Of metrics, for runs whose summary names no units."""
-_MISSING = {"noise_kind": UNIFORM, "loss": PLAIN_LOSS, "optimiser": "not recorded"}
+_MISSING: Mapping[str, Any] = {
+    "noise_kind": UNIFORM,
+    "loss": PLAIN_LOSS,
+    "optimiser": NOT_RECORDED,
+    "code": NOT_RECORDED,
+    "method_options": {},
+    "settings": {},
+}
 """What older runs do not say."""
 _LARGEST_TABLE = 2**28
 """Bytes, unpacked; a table of 100,000 runs has about as many."""

@@ -23,6 +23,7 @@ from excessmtl.training.choice import constant_losses
 from excessmtl.training.config import RunConfig
 from excessmtl.training.data import RunData
 from excessmtl.training.evaluate import scores
+from excessmtl.training.fingerprint import code_of
 from excessmtl.training.learner import Learner, Losses
 from excessmtl.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.training.progress import Watcher
@@ -66,9 +67,14 @@ class Run:
         self.config = resolve(config, self.benchmark, self.fabric.device, by_name=benchmark is None)
         self.learner = Learner(self.config, self.benchmark, self.fabric)
         self.data = RunData(self.config, self.benchmark, self.learner.holds_out)
+        balancer = self.learner.balancer
+        self.decided: dict[str, Any] = {
+            "method_options": {} if balancer is None else dict(complete_options(balancer)),
+            "code": code_of(None if balancer is None else type(balancer.rule)),
+        }
         if is_first_process():
-            options = {} if self.learner.balancer is None else complete_options(self.learner.balancer)
-            self.folder.open(self.config, {"source": self.benchmark.source, "method_options": options}, resume, wait)
+            about = {"source": self.benchmark.source, "method_options": self.decided["method_options"]}
+            self.folder.open(self.config, about, resume, wait, self.decided["code"])
         # Only now: a mistake is found before other processes are started.
         self.fabric.launch()
         self.share = Share(self.fabric.global_rank, self.fabric.world_size)
@@ -109,8 +115,11 @@ class Run:
         weights = None if self.learner.balancer is None else self.history["weights"][-1]
         steps = sum(len(part) for part in self.history["losses"])
         units = constant_losses(self.benchmark.tasks, self.data.noisy)
-        summary = summarise(self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units)
+        summary = summarise(
+            self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units, self.decided
+        )
         if first:
+            summary["code"] = self.folder.code
             self.folder.write_summary(summary)
         return summary
 

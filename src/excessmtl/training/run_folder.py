@@ -78,11 +78,18 @@ class RunFolder:
         epochs: int | None = read_config(path)["epochs"] if path.exists() else None
         return epochs
 
-    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0) -> None:
+    @property
+    def code(self) -> str:
+        """The fingerprints of the code that trained the run, several where it was resumed with other code."""
+        recorded = read_config(self.path / "config.yaml").get("code", "not recorded")
+        return str(recorded)
+
+    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0, code: str = "") -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
 
         `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
-        `wait`: seconds to wait for a process that is still training in it.
+        `wait`: seconds to wait for a process that is still training in it. `code`: the fingerprint of what trains now;
+        a run that goes on with other code keeps both.
         """
         self._refuse_others(resume)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -93,7 +100,7 @@ class RunFolder:
                 f"another process is training in {self.path}; wait for it, or choose another --out"
             ) from None
         try:
-            self._claim(config, found, resume)
+            self._claim(config, found, resume, code)
         except BaseException:
             self.close()
             raise
@@ -116,7 +123,7 @@ class RunFolder:
             if not self.path.is_dir() or any(path not in known for path in self.path.iterdir()):
                 raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
 
-    def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
+    def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool, code: str) -> None:
         self._refuse_others(resume)
         existing, new = self.path / "config.yaml", {**config.to_dict(), **found}
         if existing.exists():
@@ -131,10 +138,14 @@ class RunFolder:
                         f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
                     )
             if longer:
-                write_whole(existing, config_yaml({**old, "epochs": config.epochs}))
+                old = {**old, "epochs": config.epochs}
                 (self.path / "summary.json").unlink(missing_ok=True)
+            codes = str(old.get("code", "not recorded"))
+            goes_on = code not in codes and not (self.path / "summary.json").exists()
+            if longer or goes_on:
+                write_whole(existing, config_yaml({**old, "code": f"{codes} and {code}" if goes_on else codes}))
         else:
-            write_whole(existing, config_yaml(new))
+            write_whole(existing, config_yaml({**new, "code": code}))
         for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
             path.unlink(missing_ok=True)
 
