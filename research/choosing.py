@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.analysis.collect import collect
+from excessmtl.analysis.settings import all_runs, settings
 from excessmtl.files import atomic_write
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
@@ -46,7 +47,10 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
     clean tasks, with noise. `rank`: of the clean score with noise, 1 is the best.
     """
     found: list[dict[str, Any]] = []
-    for benchmark, own in runs.groupby("benchmark"):
+    for benchmark, own in all_runs(runs).groupby("benchmark"):
+        if len(settings(own)) > 1:
+            names = " and ".join(setting.name for setting in settings(own))
+            raise ValueError(f"{names} would be one column of the table; look at one of them at a time")
         levels = sorted(own["noise"].unique())
         if len(levels) != 2 or levels[0] != 0:
             raise ValueError(f"{benchmark} has runs at noise {levels}; the table compares 0 with one other level")

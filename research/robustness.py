@@ -1,7 +1,7 @@
 """The page on robustness, computed from finished runs alone: `python -m research.robustness RUNS_DIR...`.
 
 It writes `docs/robustness.md`, `docs/figures/robustness.png` and, under `docs/data/robustness`, every run
-(`runs.csv.gz`), what was tuned (`chosen.csv`) and the comparisons that were lost (`regret.csv`).
+(`runs.csv.gz`), what was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`).
 """
 
 import argparse
@@ -13,19 +13,22 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.analysis.collect import collect, write_table
+from excessmtl.analysis.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
 from excessmtl.analysis.ranks import Ranks, mean_ranks
 from excessmtl.analysis.regret import default_method
-from excessmtl.analysis.regret_tables import every_regret, write_regrets
+from excessmtl.analysis.regret_tables import write_regrets
 from excessmtl.analysis.robustness import (
     CHOSEN,
     EPOCHS,
     LAST,
+    TOLERANCES,
     at_epoch,
     comparisons,
     dominating,
+    judged,
     noise_areas,
-    regretted,
     scores_by_run,
+    standings,
 )
 from excessmtl.analysis.statistics import CONFIDENCE
 from excessmtl.analysis.table import Table
@@ -53,69 +56,143 @@ _NOTE = _DATA / "note.md"
 
 
 def page(
-    frame: pd.DataFrame, method: str | None, tuned: bool, note: str = "", oracles: pd.DataFrame | None = None
+    frame: pd.DataFrame,
+    method: str | None,
+    regrets: pd.DataFrame,
+    tuned: bool,
+    note: str = "",
+    oracles: pd.DataFrame | None = None,
 ) -> str:
     """The page as Markdown.
 
-    `method`: the label that is judged; `tuned`: whether there is a `chosen.csv` to cite; `note`: what comes first;
-    `oracles`: runs that know what nobody knows.
+    `method`: the label that is judged; `regrets`: what `judgements` gives for it; `tuned`: whether there is a
+    `chosen.csv` to cite; `note`: what comes first; `oracles`: runs that know what nobody knows.
     """
     scores = scores_by_run(frame)
-    blocks = scores.drop_duplicates(["setting", "noise"])
     parts = [
         "# Robustness",
         "![Mean ranks with critical differences](figures/robustness.png)",
-        f"Mean rank of every method (1 is the best) over {len(blocks)} comparisons: settings times noise levels. A bar "
-        f"joins methods that {CONFIDENCE:.0%} confidence does not tell apart (Nemenyi).",
+        f"Mean rank of every method (1 is the best) over {_counts(scores)}. Ranks are averaged within a data set "
+        "first: settings on the same data are not independent. A bar joins methods that "
+        f"{CONFIDENCE:.0%} confidence does not tell apart (Nemenyi, counting data sets).",
     ]
     parts += [note] if note else []
     if method is not None:
-        parts += _goals(frame, scores, method)
+        parts += _verdicts(regrets, method)
     for epoch in EPOCHS:
         parts += _ranks(scores, epoch)
     if oracles is not None and method is not None:
         parts += ["## What could be reached", _ORACLES, oracle_table(frame, oracles, method)]
     parts += ["## Area under the noise curve", *_areas(scores)]
-    parts += ["## Every score", _every_score(scores)]
     how = " What was tuned for each method is in [chosen.csv](data/robustness/chosen.csv)."
     parts += [
         "## How it was made",
         f"{len(frame)} runs, seeds: {frame['seed'].nunique()}; test scores on clean labels.{how if tuned else ''} "
-        "[runs.csv.gz](data/robustness/runs.csv.gz) has every run.",
+        "[runs.csv.gz](data/robustness/runs.csv.gz) has every run with its scores.",
         f"```\n{_COMMAND}\n```",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _goals(frame: pd.DataFrame, scores: pd.DataFrame, method: str) -> list[str]:
-    """Is the default ever dominated, or behind the best rival?"""
-    parts = [f"## Where another method is better than {method}"]
-    blocks = len(scores[scores["label"] == method].drop_duplicates(["setting", "noise"]))
+def judgements(frame: pd.DataFrame, method: str | None) -> pd.DataFrame:
+    """The comparisons of a method with every rival at both choices of the epoch, the column `epoch` first."""
+    found = []
     for epoch in EPOCHS:
         own = at_epoch(frame, epoch)
-        if own.empty or method not in set(own["label"]):
+        table = judged(own, method) if len(own) else pd.DataFrame()
+        found += [table.assign(epoch=epoch)] if len(table) else []
+    if not found:
+        return pd.DataFrame(columns=["epoch", "verdict"])
+    both = pd.concat(found, ignore_index=True)
+    return both[["epoch", *(name for name in both if name != "epoch")]]
+
+
+def _counts(scores: pd.DataFrame) -> str:
+    """How many comparisons there are, and on how much data."""
+    levels = len(scores.drop_duplicates(["setting", "noise"]))
+    settings, data = scores["setting"].nunique(), scores["benchmark"].nunique()
+    return (
+        f"{levels} comparisons: {settings} setting{'s' if settings > 1 else ''} on {data} data "
+        f"set{'s' if data > 1 else ''}, some of them at several noise levels"
+    )
+
+
+def _verdicts(regrets: pd.DataFrame, method: str) -> list[str]:
+    """How the method compares with single rivals, and with all of them together."""
+    parts = [f"## How {method} compares", _rule()]
+    for epoch in EPOCHS:
+        own = regrets[regrets["epoch"] == epoch]
+        if own.empty:
             continue
-        better, (lost, judged) = dominating(own, method), regretted(own, method)
-        where = len(lost.drop_duplicates(["setting", "noise", "measure"])) if len(lost) else 0
-        share = 1 - where / judged if judged else math.nan
-        parts.append(
-            f"**{_WORDS[epoch].capitalize()}.** Undominated: a rival is better on clean tasks and overall, beyond 0.3 "
-            f"points or 3 % in both, in {len(better.drop_duplicates(['setting', 'noise']))} of {blocks} comparisons. "
-            f"No regret: within 0.3 points or 3 % of every rival on clean tasks and 0.5 points or 3 % overall in "
-            f"{share:.0%} of {judged} (judged by the lower end of the paired {CONFIDENCE:.0%} interval)."
-        )
-        if len(better):
-            rows = [[str(row.setting), f"{row.noise:g}", str(row.rival)] for row in better.itertuples()]
-            parts.append(Table.of_texts("", ["benchmark", "noise", "rival"], rows).as_markdown().strip())
-        if len(lost):
-            table = every_regret(lost).as_markdown().strip()
-            summary = "The lost comparison" if len(lost) == 1 else f"The {len(lost)} lost comparisons"
-            parts.append(f"<details><summary>{summary}</summary>\n\n{table}\n\n</details>")
+        places, both = standings(own), dominating(own)
+        dominated = len(both.drop_duplicates(["setting", "noise"]))
+        parts += [
+            f"**{_WORDS[epoch].capitalize()}.** {_together(places)} A rival is better on clean tasks *and* overall in "
+            f"{dominated} of {len(places.drop_duplicates(['setting', 'noise']))} comparisons.",
+            _against_each(own),
+        ]
+        worse = _where_worse(own)
+        parts += [f"Worse than:\n\n{worse}"] if worse else []
+    parts.append("[regret.csv](data/robustness/regret.csv) has every comparison.")
     return parts
 
 
+def _rule() -> str:
+    """What the words mean here, with the tolerances."""
+    clean, overall = TOLERANCES
+    return (
+        f"Differences are paired by seed. *Equivalent*: the whole {CONFIDENCE:.0%} interval of their mean lies within "
+        f"the tolerance, which is {clean.points:g} points or {clean.percent:g} % on clean tasks and {overall.points:g} "
+        f"points or {overall.percent:g} % over all. *Better* or *worse*: the whole interval is on one side of 0. "
+        f"*Undecided*: everything else, and fewer than {SEEDS} seeds. Many comparisons are made, and the intervals are "
+        "not corrected for it: of a hundred differences that are 0, about five look better and five worse."
+    )
+
+
+def _together(places: pd.DataFrame) -> str:
+    count = {word: int((places["verdict"] == word).sum()) for word in (WORSE, UNDECIDED, EQUIVALENT, BETTER)}
+    return (
+        f"Against all rivals together, clean tasks and all tasks counted separately: equivalent to or better than "
+        f"every rival in {count[EQUIVALENT] + count[BETTER]} of {len(places)}, worse than at least one in "
+        f"{count[WORSE]}, undecided in {count[UNDECIDED]}. By the means alone, which prove nothing, it is "
+        f"behind no rival by more than the tolerance in {int(places['by_means'].sum())}."
+    )
+
+
+def _against_each(regrets: pd.DataFrame) -> str:
+    """A row per rival: how often the method is better, equivalent, undecided and worse."""
+    words = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
+    counts = regrets.groupby(["rival", "measure", "verdict"]).size()
+    rivals = sorted(set(regrets["rival"]), key=lambda rival: (-int(counts.get((rival, "clean", BETTER), 0)), rival))
+    rows = [
+        [rival, *(str(counts.get((rival, group.name, word), 0)) for group in TOLERANCES for word in words)]
+        for rival in rivals
+    ]
+    totals = regrets.groupby(["measure", "verdict"]).size()
+    rows.append(["together", *(str(totals.get((group.name, word), 0)) for group in TOLERANCES for word in words)])
+    columns = ["rival", *(f"{_TITLES[group.name]}: {word}" for group in TOLERANCES for word in words)]
+    return Table.of_texts("", columns, rows).as_markdown().strip()
+
+
+def _where_worse(regrets: pd.DataFrame) -> str:
+    """A row per setting, level and group of tasks in which some rival is better."""
+    rows = []
+    for (setting, noise, measure), own in regrets[regrets["verdict"] == WORSE].groupby(["setting", "noise", "measure"]):
+        unit = " %" if own["unit"].iloc[0] == "percent" else " points"
+        rivals = [f"{row.rival} ({row.regret:.2g}{unit})" for row in own.itertuples()]
+        rows.append([str(setting), f"{noise:g}", _TITLES[measure], ", ".join(rivals)])
+    if not rows:
+        return ""
+    return Table.of_texts("", ["benchmark", "noise", "tasks", "rival"], rows).as_markdown().strip()
+
+
+def _mean_ranks(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> Ranks:
+    table = comparisons(scores, measure, epoch)
+    return mean_ranks(table, table.index.get_level_values("benchmark"))
+
+
 def _ranks(scores: pd.DataFrame, epoch: str) -> list[str]:
-    found = {measure: mean_ranks(comparisons(scores, measure, epoch)) for measure in _TITLES}
+    found = {measure: _mean_ranks(scores, measure, epoch) for measure in _TITLES}
     found = {measure: ranks for measure, ranks in found.items() if len(ranks.mean)}
     if not found:
         return []
@@ -141,17 +218,6 @@ def _areas(scores: pd.DataFrame) -> list[str]:
     return parts or ["No setting has two noise levels."]
 
 
-def _every_score(scores: pd.DataFrame) -> str:
-    keys = ["setting", "noise", "label", "epoch"]
-    means = scores.groupby(keys, sort=True)[list(_TITLES)].agg(lambda values: values.mean(skipna=False)).reset_index()
-    rows = [
-        [row["setting"], f"{row['noise']:g}", row["label"], row["epoch"], *(f"{row[name]:.4g}" for name in _TITLES)]
-        for row in means.to_dict("records")
-    ]
-    table = Table.of_texts("", ["benchmark", "noise", "method", "epoch", *_TITLES.values()], rows).as_markdown().strip()
-    return f"<details><summary>{len(rows)} rows, means over the seeds</summary>\n\n{table}\n\n</details>"
-
-
 def _read(folders: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     frames, chosen = [collect(folder) for folder in folders], []
     chosen = [pd.read_csv(path) for folder in folders if (path := folder / "chosen.csv").is_file()]
@@ -170,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         frame, chosen = _read(wanted.folders)
         oracles = _read(wanted.oracles)[0] if wanted.oracles else None
         method = default_method(frame) if wanted.method is None else wanted.method
-        lost, _ = regretted(frame, method)  # refuses a label that no run has
+        regrets = judgements(frame, method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -179,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ranks: dict[str, Ranks] = {
         _TITLES[measure]: found
         for measure in ("clean", "overall", "noisy")
-        if len((found := mean_ranks(comparisons(scores, measure))).mean)
+        if len((found := _mean_ranks(scores, measure)).mean)
     }
     with atomic_write(out / "figures" / "robustness.png") as file:
         draw_ranks(ranks, method).savefig(file, format="png", dpi=130)
@@ -188,9 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_whole(out / _DATA / "chosen.csv", chosen.to_csv(index=False).encode())
     if oracles is not None:
         write_table(oracles, out / _DATA / "oracles.csv.gz")
-    write_regrets(lost, out / _DATA / "regret.csv")
+    write_regrets(regrets, out / _DATA / "regret.csv")
     note = (out / _NOTE).read_text(encoding="utf-8").strip() if (out / _NOTE).is_file() else ""
-    write_whole(wanted.out, page(frame, method, chosen is not None, note, oracles).encode())
+    write_whole(wanted.out, page(frame, method, regrets, chosen is not None, note, oracles).encode())
     print(f"{wanted.out}: {len(frame)} runs")
 
 

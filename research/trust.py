@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from excessmtl.analysis.collect import collect
 from excessmtl.analysis.palette import COLOURS
+from excessmtl.analysis.settings import all_runs
 from excessmtl.files import atomic_write, write_whole
 
 _STYLES = {"plain": (COLOURS[0][0], "o"), "robust": (COLOURS[1][0], "s")}
@@ -26,6 +27,16 @@ def front(runs: pd.DataFrame) -> pd.DataFrame:
     means = scores.mean().assign(seeds=scores.size()).reset_index()
     higher = {name: all(next(iter(rows["higher_is_better"])).values()) for name, rows in own.groupby("benchmark")}
     return means.assign(higher_is_better=means["benchmark"].map(higher))
+
+
+def checked(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs, where those of one point differ in their seed alone."""
+    apart = all_runs(runs)
+    names = [f"{run['benchmark']} {run['loss']} {run['method']} {run['options']}" for run in apart.to_dict("records")]
+    for name, labels in apart["label"].groupby(names).unique().items():
+        if len(labels) > 1:
+            raise ValueError(f"{name}: {' and '.join(labels)} would be one point; look at one of them at a time")
+    return apart
 
 
 def draw(points: pd.DataFrame) -> Figure:
@@ -57,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     wanted = parser.parse_args(arguments)
     try:
-        points = front(collect(wanted.folder))
+        points = front(checked(collect(wanted.folder)))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

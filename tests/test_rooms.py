@@ -9,16 +9,19 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 LABORATORY = ("benchmarks", "training", "sweeps", "analysis", "paper", "reports", "cli")
 LIBRARY = (
-    "engine",
-    "fast",
-    "cuda_graphs",
-    "estimation",
+    "distributed",
+    "graph",
+    "gradients",
     "solvers",
     "losses",
     "methods",
+    "excess",
+    "step",
+    "recording",
     "integrations",
     "diagnosis",
     "architectures",
+    "bayes_agg",
 )
 ON_THE_LIBRARY = {*LABORATORY, "lab", "bench", "__main__"}
 
@@ -56,7 +59,7 @@ def library_files():
 
 
 @pytest.mark.parametrize(
-    ("half", "known"), [(LABORATORY, ("reports", {"analysis", "paper"})), (LIBRARY, ("methods", {"engine", "solvers"}))]
+    ("half", "known"), [(LABORATORY, ("reports", {"analysis", "paper"})), (LIBRARY, ("step", {"gradients", "methods"}))]
 )
 def test_no_two_rooms_import_each_other(half, known):
     rooms = graph(half)
@@ -72,17 +75,23 @@ def test_statistics_know_nothing_of_what_is_made_of_them():
     assert not graph(LABORATORY)["analysis"] & {"sweeps", "paper", "reports", "cli"}
 
 
-def test_the_reference_engine_knows_no_shortcut_and_no_method():
-    assert graph(LIBRARY)["engine"] == set()
+def test_gradients_know_no_method_no_step_and_no_recording():
+    assert graph(LIBRARY)["graph"] == {"distributed"}
+    assert graph(LIBRARY)["gradients"] == {"distributed", "graph"}
 
 
-def test_the_fast_engine_works_without_recordings_and_methods():
-    assert graph(LIBRARY)["fast"] == {"engine"}
+def test_one_backward_pass_per_task_knows_no_quicker_way():
+    ways = {"linear_heads", "losses_only", "one_head", "one_pass", "selection", "through_trunk", "ways", "factors"}
+    known = {
+        name.split(".")[2] for name in imported(SOURCE / "excessmtl/gradients/any_graph.py") if name.count(".") > 1
+    }
+    assert "task_gradients" in known
+    assert not known & ways
 
 
 def test_the_library_imports_nothing_of_the_laboratory():
     files = library_files()
-    assert {"balancer.py", "memory.py", "engines.py", "reference.py", "robust.py"} <= {path.name for path in files}
+    assert {"balancer.py", "state.py", "ways.py", "any_graph.py", "robust.py"} <= {path.name for path in files}
     assert {path: rooms_in(path) & ON_THE_LIBRARY for path in files if rooms_in(path) & ON_THE_LIBRARY} == {}
 
 

@@ -111,7 +111,7 @@ def train(
         check_benchmark(made)
     name = benchmark if isinstance(benchmark, str) else benchmark.name
     run = Run(RunConfig(name, method, **settings), Path(out), resume, watcher, made)
-    return Result(Path(out), run.execute(), load(out, made))
+    return Result(Path(out), run.execute(), load(out, run.benchmark))
 
 
 def sweep(
@@ -164,13 +164,14 @@ def report(folder: Path | str, file: Path | str) -> Path:
     return Path(file)
 
 
-def load(run: Path | str, benchmark: Benchmark | None = None) -> nn.Module:
+def load(run: Path | str, benchmark: Benchmark | None = None, *, trust: bool = False) -> nn.Module:
     """The network of a run after its last finished epoch, on the CPU, in evaluation mode.
 
     It takes what `benchmark.prepare` gives and returns task -> output. A run that was trained on an object, not by a
-    name, needs the object again.
+    name, needs the object again. A run whose benchmark is an import path (`package.module:function`) is refused unless
+    you pass `trust=True` or the benchmark itself: loading it would run that code, and the folder may be anybody's.
     """
-    return trained(Path(run), benchmark)[0]
+    return trained(Path(run), benchmark, trust)[0]
 
 
 def crossval(
@@ -195,10 +196,10 @@ def crossval(
     return cross_validate(RunConfig(name, method, **settings), Path(out), folds, made, watcher)
 
 
-def diagnose(run: Path | str, benchmark: Benchmark | None = None) -> Report:
+def diagnose(run: Path | str, benchmark: Benchmark | None = None, *, trust: bool = False) -> Report:
     """Which tasks of a run have bad labels, and how bad: from its predictions for the validation split.
 
     The validation labels are disturbed like the training labels, with draws of their own. A run that was trained on an
-    object, not by a name, needs the object again.
+    object, not by a name, needs the object again. `trust`: as in `load`.
     """
-    return diagnose_run(Path(run), benchmark)
+    return diagnose_run(Path(run), benchmark, trust)

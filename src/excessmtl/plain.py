@@ -49,6 +49,11 @@ def by_task(kind: Kind) -> Kind:
     )
 
 
+def perhaps(kind: Kind) -> Kind:
+    """The kind, or nothing."""
+    return Kind(f"nothing or {kind.words}", lambda value: value is None or kind.fits(value))
+
+
 TEXT = Kind("a word or a text in quotes", _is_text)
 WHOLE = Kind("a whole number", _is_whole)
 NUMBER = Kind("a number", lambda value: _is_whole(value) or isinstance(value, float))

@@ -1,5 +1,6 @@
 """From run folders to a table and back from a file."""
 
+import csv
 import json
 import os
 import subprocess
@@ -75,6 +76,46 @@ def test_texts_that_look_like_numbers_or_nothing_stay_texts(tmp_path):
     write_table(collect(tmp_path), tmp_path / "runs.csv")
     row = read_table(tmp_path / "runs.csv").iloc[0]
     assert (row["label"], row["benchmark"], row["source"]) == ("NA", "007", "None")
+
+
+FORMULAS = [
+    '=HYPERLINK("http://example.com")',
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "'=1",
+    "''+x",
+    "'plain",
+    "-7",
+    "1e5",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
+    write(tmp_path / "run", label=text, source=text, benchmark=text)
+    write_table(collect(tmp_path), tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    for name in ("label", "source", "benchmark"):
+        assert row[name][0] not in "=+-@\t\r" or float(row[name]) == -7
+    back = read_table(tmp_path / "runs.csv").iloc[0]
+    assert (back["label"], back["source"], back["benchmark"]) == (text, text, text)
+
+
+def test_a_folder_that_begins_like_a_formula_is_found_again(tmp_path):
+    write(tmp_path / "=1")
+    write_table(collect(tmp_path), tmp_path / "tables" / "runs.csv")
+    assert collect(tmp_path / "tables")["folder"].tolist() == ["=1"]
+
+
+def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "run")
+    write_table(collect(tmp_path), tmp_path / "table" / "runs.csv.gz")
+    monkeypatch.setattr("excessmtl.analysis.collect._LARGEST_TABLE", 100)
+    with pytest.raises(ValueError, match=r"runs\.csv\.gz holds more than 100 bytes, too many for a table of runs"):
+        collect(tmp_path / "table")
 
 
 @pytest.mark.parametrize("folder", ["/etc", "../../secret", "a/../../b", "..\\b"])

@@ -52,6 +52,35 @@ def test_nodules_are_tested_on_the_other_readers(tmp_path):
     assert not torch.equal(bench.train.targets["margin"], lidc.load(path, 1).train.targets["margin"])
 
 
+def test_no_nodule_is_tested_on_the_reader_whose_outline_it_is(tmp_path):
+    path = write_lidc(tmp_path)
+    with closing(sqlite3.connect(path)) as base:
+        # Of the three readers of a nodule, one rates 1 and outlines one slice, one 10 and two, one 100 and three.
+        base.execute("UPDATE annotations SET malignancy = CASE (id - 1) % 4 WHEN 0 THEN 1 WHEN 1 THEN 10 ELSE 100 END")
+        base.execute("DELETE FROM contours WHERE image_z_position > 2 * ((annotation_id - 1) % 4)")
+        base.commit()
+    bench = lidc.load(path, 0)
+    slices = bench.test.inputs[:, SHAPE_FEATURES.index("slices")]
+    labels = bench.test.targets["malignancy"].double().flatten()
+    by_slices = [labels[slices == count].unique() for count in slices.unique()]
+    assert [len(own) for own in by_slices] == [1, 1, 1], "the outline says who is left out"
+    one, two, three = (own.item() for own in by_slices)
+    # The others' means are 55, 50.5 and 5.5, whatever their scale; with all readers each would be 37.
+    assert (one - two) / (two - three) == pytest.approx(4.5 / 45, rel=1e-4)
+
+
+def test_nodules_are_standardised_by_the_training_split_alone(tmp_path):
+    bench = lidc.load(write_lidc(tmp_path), 0)
+    inputs = bench.train.inputs.double()
+    varying = inputs.std(0, correction=0) > 0.5
+    assert varying.sum() > 3
+    columns = [*inputs.T[varying], *(target.double().flatten() for target in bench.train.targets.values())]
+    for column in columns:
+        assert column.mean().item() == pytest.approx(0, abs=1e-5)
+        assert column.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    assert bench.test.inputs.double().mean(0)[varying].abs().max() > 0.01, "another sample has other means"
+
+
 def test_the_shape_of_a_cylinder():
     angles = np.linspace(0, 2 * np.pi, 400)
     circle = "\n".join(f"{100 + 40 * np.cos(a)},{50 + 40 * np.sin(a)}" for a in angles)

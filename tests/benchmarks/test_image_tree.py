@@ -152,3 +152,24 @@ def test_what_is_not_a_plain_file_is_refused_and_not_read(tmp_path: Path, kind: 
         odd.symlink_to("/dev/zero" if kind == "device" else tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"odd\.png is not a plain file"):
         load_image_tree(tmp_path, 32)
+
+
+def test_links_that_lead_back_are_refused_at_once(tree: Path) -> None:
+    for name in ("Art", "Product", "Real World"):
+        (tree / name / "back").symlink_to(tree)
+    with pytest.raises(ValueError, match=r"back is a link that leads back to .*tree, in which it lies; remove it"):
+        load_image_tree(tree, 8)
+
+
+def test_links_that_lead_to_each_other_are_refused_at_once(tree: Path) -> None:
+    (tree / "Art" / "x").symlink_to(tree / "Product")
+    (tree / "Product" / "y").symlink_to(tree / "Art")
+    with pytest.raises(ValueError, match="is a link that leads back to"):
+        load_image_tree(tree, 8)
+
+
+def test_links_to_other_folders_are_followed(tree: Path, tmp_path: Path) -> None:
+    (tree / "Art" / "cup").rename(tmp_path / "cups")
+    (tree / "Art" / "cup").symlink_to(tmp_path / "cups")
+    (tmp_path / "link").symlink_to(tree)
+    assert load_image_tree(tmp_path / "link", 8).classes == CLASSES

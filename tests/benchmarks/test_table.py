@@ -182,3 +182,23 @@ def test_a_field_without_a_name_is_refused_on_the_command_line(tmp_path: Path) -
     assert "has rows with more fields than its header has names" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_columns_of_one_name_but_for_spaces_are_refused(tmp_path: Path) -> None:
+    table = frame().rename(columns={"größe": "price "})
+    with pytest.raises(ValueError, match=r"has two columns called 'price', spaces around it aside; rename one"):
+        load(write(tmp_path, table))
+
+
+def test_of_many_columns_the_nearest_are_named(tmp_path: Path) -> None:
+    wide = pd.DataFrame(np.zeros((30, 2000)), columns=[f"column_{number}" for number in range(2000)])
+    path = write(tmp_path, wide)
+    with pytest.raises(
+        ValueError, match=r"which is no column of .*; it has 2,000 columns, such as \['column_77',"
+    ) as one:
+        load(path, targets=["colum_77"])
+    with pytest.raises(ValueError, match=r"it has 2,000 columns, such as \['column_0',") as other:
+        load(path, targets=["price"])
+    with pytest.raises(ValueError, match="no column is left as an input") as all_of_them:
+        load(path, targets=list(wide.columns))
+    assert max(len(str(refused.value)) for refused in (one, other, all_of_them)) < 500

@@ -274,3 +274,44 @@ def test_unknown_tasks_are_named():
         report["b"]
     with pytest.raises(KeyError, match="the tasks are"):
         report.suspects("b")
+
+
+@pytest.mark.parametrize("kind", [None, "classification", "binary", "regression"])
+@pytest.mark.parametrize("shape", [(0,), (0, 0), (0, 1), (0, 3)])
+def test_a_task_without_samples_has_no_evidence(shape, kind):
+    labels = torch.empty(0)
+    report = excessmtl.diagnose({"a": torch.empty(shape)}, {"a": labels}, kind, second_labels={"a": labels})
+    assert (report["a"].verdict, report["a"].samples) == ("too little evidence", 0)
+    assert report.suspects("a") == []
+    assert "there is no held-out label" in str(report)
+
+
+@pytest.mark.parametrize("kind", [None, "classification", "binary", "regression"])
+def test_predictions_and_labels_without_outputs_are_refused(kind):
+    full, empty = torch.rand(5), torch.empty(5, 0)
+    with pytest.raises(ValueError, match=r"^predictions\['a'\] must be .*found shape \(5, 0\)"):
+        excessmtl.diagnose({"a": empty}, {"a": full}, kind)
+    with pytest.raises(ValueError, match=r"^targets\['a'\] must be .*found shape \(5, 0\)"):
+        excessmtl.diagnose({"a": full}, {"a": empty}, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "second", "message"),
+    [
+        (
+            "classification",
+            torch.full((40,), 7.0),
+            r"second_labels\['a'\] must hold class numbers from 0 to 2, found 7",
+        ),
+        ("classification", torch.zeros(40, 2), r"second_labels\['a'\] must be one class number"),
+        ("classification", torch.zeros(39), r"predictions\['a'\] has 40 samples and second_labels\['a'\] has 39"),
+        ("classification", "none", r"second_labels\['a'\] must be a tensor or an array"),
+        ("classification", torch.zeros(40, 2, 2), r"second_labels\['a'\] must be \[samples\]"),
+        ("regression", torch.zeros(40, 2), r"and second_labels\['a'\] has \(40, 2\)"),
+    ],
+)
+def test_mistakes_in_second_labels_name_them(kind, second, message):
+    outputs, labels = torch.rand(40, 3), torch.zeros(40, 3) if kind == "regression" else torch.zeros(40)
+    with pytest.raises((ValueError, TypeError), match=message) as refused:
+        excessmtl.diagnose({"a": outputs}, {"a": labels}, kind, second_labels={"a": second})
+    assert "targets" not in str(refused.value)

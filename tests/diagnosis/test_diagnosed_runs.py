@@ -187,3 +187,12 @@ def test_folds_that_do_not_fit(tmp_path, folds, sentence):
             table(tmp_path / "t.csv", 100), out=tmp_path / "o", folds=folds, benchmark_options={"targets": ["churn"]}
         )
     assert not (tmp_path / "o").exists()
+
+
+def test_a_task_that_begins_like_a_formula_is_none_in_the_file_of_suspects(tmp_path):
+    frame = pd.read_csv(table(tmp_path / "table.csv", rows=200)).rename(columns={"price": "=price"})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    options = {"targets": ["=price", "churn"]}
+    lab.train(str(tmp_path / "table.csv"), out=tmp_path / "run", epochs=1, device="cpu", benchmark_options=options)
+    assert invoke(tmp_path / "run", "--suspects", tmp_path / "suspects.csv").exit_code == 0
+    assert set(pd.read_csv(tmp_path / "suspects.csv")["task"]) == {"'=price", "churn"}

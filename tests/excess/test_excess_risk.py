@@ -10,7 +10,8 @@ from torch.func import functional_call, grad
 import excessmtl
 from excessmtl.excess.adapter import Adapter, Moments
 from excessmtl.excess.excess_risk import pair_signal, reducible_share
-from excessmtl.methods.observation import Observation, Sample
+from excessmtl.gradients.samples import Sample
+from excessmtl.methods.observation import Observation
 
 FEATURES, WIDTH, BATCH = 6, 8, 5
 

@@ -108,7 +108,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
     assert "nothing to do" in excessmtl("sweep", "study.yaml").stdout
     assert lab.report("runs/study", "report.html").read_text(encoding="utf-8").count("scales") > 1
 
-    network = lab.load("one")
+    network = lab.load("one", trust=True)
     outputs = network(torch.zeros(3, 4))
     assert {task: tuple(output.shape) for task, output in outputs.items()} == {"heavy": (3, 2), "weight": (3, 1)}
     assert not network.training

@@ -3,7 +3,8 @@
 import torch
 
 import excessmtl.methods
-from excessmtl.methods.observation import Observation, Sample
+from excessmtl.gradients.samples import Sample
+from excessmtl.methods.observation import Observation
 
 LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
 LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi", "ldc_mtl")

@@ -1,7 +1,9 @@
 """Verdicts on the paper's claims: they follow the runs, whichever way these go."""
 
+import itertools
 import re
 
+import pandas as pd
 import pytest
 
 from excessmtl.paper.claims.measures import Difference
@@ -16,7 +18,7 @@ from excessmtl.paper.methods import (
     UNIFORM,
 )
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
-from worlds import RIGHT, WRONG, office_home, sarcos, world
+from worlds import RIGHT, WRONG, multimnist, office_home, sarcos, world
 
 NEVER_TRIED = (
     "which GradNorm and MGDA favour",
@@ -79,7 +81,7 @@ def test_stand_ins_are_evidence_and_no_verdict():
     found = verdicts(as_frame(office_home(True, "digit-domains") + sarcos(True, "simulated-arm")))
     assert {one.verdict for one in found} == {"not tried"}
     flat = matching(found, "On SARCOS ExcessMTL keeps its performance")
-    assert flat.evidence.startswith("SARCOS is not in the runs. On Simulated 7-joint arm")
+    assert flat.evidence.startswith("SARCOS at the paper's scale is not in the runs. On Simulated 7-joint arm")
     assert "(stand-in for SARCOS), the rule is met: ExcessMTL (paper): as claimed" in flat.evidence
 
 
@@ -138,11 +140,79 @@ def test_an_empty_table_says_not_tried_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("by_seed", "clear"),
-    [((2.0,), True), ((0.5,), False), ((2.0, 1.9, 2.1), True), ((9.0, -5.0, 2.0), False), ((0.5, 0.6, 0.55), False)],
+    ("by_seed", "clear", "ahead"),
+    [
+        ((2.0, 1.9, 2.1), True, True),
+        ((0.5, 0.6, 0.55), False, True),
+        ((0.1, 0.0, -0.1), False, False),
+        ((-2.0, -1.9, -2.1), False, False),
+        ((0.5, 0.9, 1.0), "undecided", True),
+        ((9.0, -5.0, 2.0), "undecided", "undecided"),
+        ((2.0, 2.0), "undecided", "undecided"),
+    ],
 )
-def test_a_difference_counts_above_the_margin_and_not_by_luck(by_seed, clear):
-    assert Difference(by_seed, "points", 1.0).is_clear is clear
+def test_a_difference_counts_above_the_margin_and_not_by_luck(by_seed, clear, ahead):
+    difference = Difference(by_seed, "points", 1.0)
+    assert (difference.clear, difference.ahead) == (clear, ahead)
+
+
+def test_spread_between_seeds_leaves_a_flat_line_undecided():
+    frame = world(RIGHT)
+    claim = "Uniform weighting withstands the noise as well"
+    assert matching(verdicts(frame), claim).verdict == "holds"
+    noisy = (frame.benchmark == "multimnist") & (frame.method == "uniform") & (frame.noise > 0)
+    wide = frame.copy()
+    wide.loc[noisy, "clean_score"] = frame.clean_score[noisy] + 0.05 * (frame.seed[noisy] - 1)
+    one = matching(verdicts(wide), claim)
+    assert one.verdict == "undecided"
+    assert "Uniform: undecided" in one.evidence
+
+
+def test_one_diverged_seed_is_a_decline():
+    frame = world(RIGHT)
+    hit = (frame.benchmark == "multimnist") & (frame.method == "uniform") & (frame.noise == 1) & (frame.seed == 0)
+    frame.loc[hit, "clean_score"] = None
+    assert matching(verdicts(frame), "Uniform weighting withstands the noise as well").verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"source": "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"},
+        {"source": "MNIST, 60,000 + 10,000 digits, 4,000 pairs, canvas 36"},
+        {"epochs": 3},
+        {"settings": {"limit_batches": 3}},
+    ],
+)
+def test_runs_on_less_data_or_shorter_ones_are_no_verdict(other):
+    found = verdicts(as_frame([row | other for row in multimnist(RIGHT)]))
+    assert {one.verdict for one in found} == {"not tried"}
+    one = matching(found, "Uniform weighting withstands the noise as well")
+    assert one.evidence.startswith("MultiMNIST at the paper's scale is not in the runs. On MultiMNIST")
+    assert "the rule is met" in one.evidence
+
+
+def test_two_seeds_are_no_verdict():
+    frame = world(RIGHT)
+    found = verdicts(frame[frame.seed < 2])
+    assert {one.verdict for one in found} == {"not tried"}
+    assert "only 2 of 3 seeds of Uniform" in matching(found, "Uniform weighting withstands the noise as well").evidence
+
+
+def test_runs_of_two_learning_rates_are_not_six_seeds():
+    frame = world(RIGHT)
+    again = frame[frame.method == "uniform"].assign(learning_rate=0.5, folder="elsewhere")
+    found = verdicts(pd.concat([frame.assign(learning_rate=0.1), again], ignore_index=True))
+    one = matching(found, "Uniform weighting withstands the noise as well")
+    assert one.verdict == "not tried"
+    assert "no run of Uniform" in one.evidence or "runs of Uniform without noise" in one.evidence
+
+
+def test_the_same_run_twice_is_refused_by_name():
+    frame = world(RIGHT)
+    again = frame[frame.method == "uniform"].assign(folder="elsewhere")
+    with pytest.raises(ValueError, match="and elsewhere are two runs of Uniform on multimnist at noise 0 with seed 0"):
+        verdicts(pd.concat([frame, again], ignore_index=True))
 
 
 def test_a_better_noisy_task_with_more_weight_on_it_is_not_what_the_paper_means():
@@ -162,8 +232,10 @@ def test_an_extreme_case_may_be_the_one_that_is_missing():
 def test_the_cost_of_many_tasks(factor, verdict):
     scores = {f"school_{i}": 0.5 for i in range(120)}
     rows = []
-    for shown, seconds in ((MGDA, 0.01 * factor), (PAPER, 0.01)):
-        row = made_up_run("multimnist", shown, 0.0, 0, clean=0.9, noisy=0.9, weight=0.5)
+    for shown, seconds, seed in [(MGDA, 0.01 * factor, seed) for seed in range(3)] + [
+        (PAPER, 0.01, s) for s in range(3)
+    ]:
+        row = made_up_run("multimnist", shown, 0.0, seed, clean=0.9, noisy=0.9, weight=0.5)
         kinds = {
             "primary_metric": dict.fromkeys(scores, "accuracy"),
             "higher_is_better": dict.fromkeys(scores, True),
@@ -203,17 +275,16 @@ def dynamics_frame(root, paper_is_right):
     early = {GRADNORM: 0.8, GROUPDRO: 0.8, IMTL: 0.9, MGDA: 0.9, PAPER: 0.3, UNIFORM: 0.5, SINGLE_TASK: 0.5}
     rows = []
     for shown, end in final.items():
-        for noise in (0.6, 0.8):
+        for noise, seed in itertools.product((0.6, 0.8), range(3)):
             row = made_up_run(
                 "multimnist",
                 shown,
                 noise,
-                0,
+                seed,
                 clean=0.9,
                 noisy=0.5,
                 weight=0.5,
                 losses=(0.5 if right and shown in (GRADNORM, GROUPDRO) else 0.1, 0.3),
-                epochs=10,
             )
             rows.append(row)
 

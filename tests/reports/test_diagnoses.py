@@ -2,6 +2,8 @@
 
 import base64
 import io
+import json
+import math
 import re
 import shutil
 
@@ -9,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 import excessmtl
+from excessmtl import lab
 from excessmtl.analysis.collect import collect
 from excessmtl.benchmarks.base import Split
+from excessmtl.cli.app import app
 from excessmtl.reports.diagnoses import FILE, MOST_SUSPECTS, save
 from excessmtl.reports.page import render
 from excessmtl.training.cost_to_others import Conflict
@@ -78,3 +83,103 @@ def test_a_damaged_file_is_named(diagnosed):
     (diagnosed / "one" / FILE).write_text('{"tasks": [{}]}')
     with pytest.raises(ValueError, match=r"diagnosis.json cannot be read .* --save"):
         render(diagnosed, collect(diagnosed), None, "again")
+
+
+def damaged(place, change):
+    """The folder of runs with another diagnosis in it; `change` gets and returns plain values, or returns a text."""
+    path = place / "one" / FILE
+    content = change(json.loads(path.read_text()))
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return place
+
+
+def with_task(**changes):
+    return lambda found: {**found, "tasks": [{**found["tasks"][0], **changes}, *found["tasks"][1:]]}
+
+
+def with_suspect(**changes):
+    def change(found):
+        task = found["tasks"][0]
+        return with_task(suspects=[{**task["suspects"][0], **changes}, *task["suspects"][1:]])(found)
+
+    return change
+
+
+def without_key(key):
+    def change(found):
+        task = {name: value for name, value in found["tasks"][0].items() if name != key}
+        return {**found, "tasks": [task]}
+
+    return change
+
+
+HUGE, NAN = 10**400, float("nan")
+CONFLICT = {"tasks": ["a", "b"], "cosines": [[1.0, 0.5], [0.5, None]]}
+DAMAGES = {
+    **{
+        f"text {text[:9]!r}": lambda found, text=text: text
+        for text in ("", "{", "[]", "3", "null", "\0", "[" * 100_000)
+    },
+    **{f"no {key}": without_key(key) for key in ("task", "verdict", "reason", "suspects")},
+    **{
+        f"tasks {value!r}": lambda found, value=value: {"tasks": value}
+        for value in (None, 3, "x", {}, [3], [[]], ["x"])
+    },
+    **{f"rate {value!r:.9}": with_task(noise_rate=value) for value in ("x", [], True, NAN, math.inf, HUGE)},
+    **{f"interval {v!r:.9}": with_task(noise_rate_interval=v) for v in ([], [0.1], [0.1, NAN], [1, 2, 3], "ab", 3, {})},
+    **{
+        f"{key} {v!r:.9}": with_task(**{key: v})
+        for key in ("loss", "floor", "excess_risk")
+        for v in ("x", [1], NAN, HUGE)
+    },
+    **{f"verdict {value!r}": with_task(verdict=value) for value in (None, [], {}, 3)},
+    **{f"suspects {value!r}": with_task(suspects=value) for value in (3, {}, [3], [[]], [{}], ["x"], [{"sample": 1}])},
+    **{f"sample {value!r:.9}": with_suspect(sample=value) for value in ("x", None, [], {}, NAN, HUGE)},
+    **{
+        f"conflict {value!r}": lambda found, value=value: {**found, "conflict": value}
+        for value in (
+            3,
+            [],
+            {},
+            {**CONFLICT, "tasks": "ab"},
+            {**CONFLICT, "tasks": ["a"]},
+            {**CONFLICT, "cosines": [[1.0]]},
+            {**CONFLICT, "cosines": [[1.0, "x"], [1.0, 1.0]]},
+            {**CONFLICT, "cosines": [[1.0, 0.5], 3]},
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("change", DAMAGES.values(), ids=DAMAGES)
+def test_a_diagnosis_of_any_content_is_one_sentence(diagnosed, change, tmp_path):
+    damaged(diagnosed, change)
+    result = CliRunner().invoke(app, ["report", str(diagnosed), "-o", str(tmp_path / "report.html")])
+    assert result.exit_code == 2, (result.output, repr(result.exception))
+    (line,) = result.stderr.strip().splitlines()
+    assert re.match(r"error: .*diagnosis\.json cannot be read .* --save", line)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.com/spy.png",
+        "//example.com/spy.png",
+        "file:///etc/hostname",
+        "../../elsewhere.png",
+        "picture.png",
+        "javascript:alert(1)",
+        "data:text/html;base64,PHA+",
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        'data:image/png;base64,AAAA" onerror="alert(1)',
+        "",
+        3,
+        None,
+    ],
+)
+def test_only_pictures_that_the_address_holds_are_shown(diagnosed, address):
+    damaged(diagnosed, with_suspect(picture=address))
+    with pytest.raises(ValueError, match=r"diagnosis\.json cannot be read \(picture of a suspect must be a picture"):
+        lab.report(diagnosed, diagnosed / "report.html")
+    assert not (diagnosed / "report.html").exists()

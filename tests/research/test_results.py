@@ -89,7 +89,7 @@ def test_each_section_has_its_own_pictures(tmp_path):
     write_table(as_frame(sarcos(RIGHT) + shorter), tmp_path / "runs.csv")
     main([str(tmp_path), "-o", str(tmp_path / "page/results.md")])
     long, short = (tmp_path / "page/results.md").read_text().split("## SARCOS")[1:]
-    assert "runs of 15 epochs" in long
+    assert "runs of 100 epochs" in long
     assert "(figures/sarcos.png)" in long
     assert "sarcos_2" not in long
     assert "runs of 3 epochs" in short

@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import time
+
+from filelock import FileLock
 
 from excessmtl.sweeps.worker import Result
 from report_data import made_up
@@ -36,3 +39,15 @@ def dies_once_at_seed_1(config, folder):
         folder.mkdir(parents=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return finishes(config, folder)
+
+
+HELD = []
+
+
+def holds_a_lock_until_it_dies(config, folder):
+    """Seed 0 then waits for more work, the others never end."""
+    HELD.append(FileLock(folder.parents[3] / f"worker-{config.seed}.lock").acquire())
+    result = finishes(config, folder)
+    while config.seed:
+        time.sleep(1)
+    return result

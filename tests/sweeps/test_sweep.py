@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import stub_workers
+from filelock import FileLock
 
 from excessmtl.analysis.collect import collect, read_table
 from excessmtl.sweeps.lock import only_one
@@ -154,6 +156,34 @@ loop.train({config!r}, Path({str(tmp_path / folder_of(config))!r}), watcher=Dead
     assert len(before.splitlines()) == 3
     assert len(sweep([config], tmp_path, jobs=1).finished) == 1
     assert (tmp_path / folder_of(config) / "metrics.csv").read_text().startswith(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="workers are watched on POSIX systems only")
+def test_busy_and_idle_workers_end_with_a_sweep_that_is_killed(tmp_path):
+    script = f"""
+import sys
+from pathlib import Path
+
+sys.path[:0] = {sys.path!r}
+import stub_workers
+
+from excessmtl.sweeps import sweep as sweeps
+from excessmtl.sweeps.study import expand
+
+sweeps.run = stub_workers.holds_a_lock_until_it_dies
+runs = expand({{"benchmarks": ["simulated-arm"], "methods": ["uniform"], "seeds": 2}}, "s").runs
+sweeps.sweep(runs, Path({str(tmp_path)!r}), jobs=2)
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        try:
+            while not (tmp_path / "started.txt").exists() or len((tmp_path / "started.txt").read_text().split()) < 2:
+                assert process.poll() is None
+                time.sleep(0.1)
+        finally:
+            process.kill()
+    # A worker has its lock until it is gone.
+    for seed in (0, 1):
+        FileLock(tmp_path / f"worker-{seed}.lock").acquire(timeout=60).lock.release()
 
 
 class Ended(BaseException):

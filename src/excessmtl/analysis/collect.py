@@ -1,6 +1,7 @@
 """All finished runs under a folder as one table, wherever in it they lie; and such a table as a CSV file."""
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -10,17 +11,19 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis.csv_text import csv_text, restored
+from excessmtl.analysis.rows import NOT_RECORDED
 from excessmtl.benchmarks.noise_kinds import UNIFORM
 from excessmtl.benchmarks.robust_losses import PLAIN as PLAIN_LOSS
 from excessmtl.benchmarks.tasks import SHARE
-from excessmtl.files import atomic_write
-from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, SCORE, TEXT, WHOLE, Kind, by_task, mapping
+from excessmtl.files import atomic_write, read_bytes, read_text
+from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, SCORE, TEXT, WHOLE, Kind, by_task, mapping, perhaps
 
-_PERHAPS = Kind(f"nothing or {by_task(SCORE).words}", lambda value: value is None or by_task(SCORE).fits(value))
 PLAIN: Mapping[str, Kind] = {
     "benchmark": TEXT,
     "source": TEXT,
     "label": TEXT,
+    "code": TEXT,
     "method": TEXT,
     "loss": TEXT,
     "noise": NUMBER,
@@ -42,6 +45,8 @@ PLAIN: Mapping[str, Kind] = {
 """Columns with one plain value per run."""
 NESTED: Mapping[str, Kind] = {
     "options": OPTIONS,
+    "method_options": OPTIONS,
+    "settings": OPTIONS,
     "noisy_tasks": NAMES,
     "primary_metric": by_task(TEXT),
     "higher_is_better": by_task(FLAG),
@@ -49,8 +54,8 @@ NESTED: Mapping[str, Kind] = {
     "scores": by_task(SCORE),
     "mean_scores": by_task(SCORE),
     "metrics": by_task(SCORE),
-    "weights": _PERHAPS,
-    "chosen_scores": _PERHAPS,
+    "weights": perhaps(by_task(SCORE)),
+    "chosen_scores": perhaps(by_task(SCORE)),
 }
 """Columns with a list or a dict by task per run: JSON in a CSV file."""
 _UNITS = {
@@ -58,8 +63,17 @@ _UNITS = {
     **dict.fromkeys(("nmse", "rel_error"), "ratio"),
 }
 """Of metrics, for runs whose summary names no units."""
-_MISSING = {"noise_kind": UNIFORM, "loss": PLAIN_LOSS, "optimiser": "not recorded"}
+_MISSING: Mapping[str, Any] = {
+    "noise_kind": UNIFORM,
+    "loss": PLAIN_LOSS,
+    "optimiser": NOT_RECORDED,
+    "code": NOT_RECORDED,
+    "method_options": {},
+    "settings": {},
+}
 """What older runs do not say."""
+_LARGEST_TABLE = 2**28
+"""Bytes, unpacked; a table of 100,000 runs has about as many."""
 _TABLES = ("runs.csv", "runs.csv.gz")
 _TEXTS = ("folder", *(name for name, kind in PLAIN.items() if kind is TEXT))
 
@@ -87,7 +101,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     plain = frame[["folder", *PLAIN, *NESTED]].copy()
     for column in NESTED:
         plain[column] = [json.dumps(_rounded(value)) for value in frame[column]]
-    content = plain.to_csv(index=False, float_format="%.7g").encode()
+    content = csv_text(plain, "%.7g").encode()
     with atomic_write(path) as file:
         file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
@@ -96,7 +110,9 @@ def read_table(path: Path) -> pd.DataFrame:
     """The inverse of `write_table`."""
     numbers = {name: ["", "nan"] for name in PLAIN if name not in _TEXTS}
     try:
-        plain = pd.read_csv(path, dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=numbers)
+        file = io.BytesIO(_table_bytes(path))
+        plain = pd.read_csv(file, dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=numbers)
+        plain = plain.assign(**{name: plain[name].map(restored) for name in _TEXTS if name in plain})
         rows = [
             _row(
                 {name: json.loads(value) if name in NESTED else value for name, value in row.items()},
@@ -114,9 +130,20 @@ def read_table(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
 
 
+def _table_bytes(path: Path) -> bytes:
+    """A table of runs, unpacked: a few bytes may claim to be gigabytes."""
+    content = read_bytes(path)
+    if path.suffix == ".gz":
+        with gzip.open(io.BytesIO(content)) as file:
+            content = file.read(_LARGEST_TABLE + 1)
+    if len(content) > _LARGEST_TABLE:
+        raise ValueError(f"{path} holds more than {_LARGEST_TABLE:,} bytes, too many for a table of runs")
+    return content
+
+
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}); delete the run or make it again") from error
 

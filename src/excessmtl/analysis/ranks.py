@@ -5,6 +5,7 @@ which distance on two mean ranks differ.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -20,10 +21,12 @@ class Ranks:
     mean: pd.Series
     """By method, the best first."""
     comparisons: int
+    blocks: int
+    """What counts as independent of each other: data sets, or the comparisons themselves."""
     critical_difference: float
-    """NaN with fewer than two methods or comparisons."""
+    """NaN with fewer than two methods or blocks."""
     p_value: float
-    """Of Friedman's test; NaN with fewer than three methods or two comparisons."""
+    """Of Friedman's test; NaN with fewer than three methods or two blocks."""
 
     @property
     def cliques(self) -> list[list[str]]:
@@ -38,14 +41,19 @@ class Ranks:
         return found
 
 
-def mean_ranks(scores: pd.DataFrame) -> Ranks:
+def mean_ranks(scores: pd.DataFrame, blocks: Sequence[str] | None = None) -> Ranks:
     """Ranks of the columns (methods) in each row (comparison), averaged; higher scores are better.
 
     A method without a score has diverged and is last; equal scores share their ranks. Methods that are missing from a
     comparison must have been left out before: a rank among fewer is a better one for free.
+
+    `blocks`: of each row, what it has in common with others, such as its data set. Ranks are then averaged within
+    blocks first, and both tests count blocks: comparisons on the same data are not independent. None: each row is one.
     """
     filled = scores.fillna(-math.inf)
     ranks = filled.rank(axis=1, ascending=False)
+    if blocks is not None:
+        ranks = ranks.groupby(list(blocks)).mean()
     rows, methods = ranks.shape
     difference, p_value = math.nan, math.nan
     if methods > 1 and rows > 1:
@@ -54,4 +62,4 @@ def mean_ranks(scores: pd.DataFrame) -> Ranks:
         difference = quantile * math.sqrt(methods * (methods + 1) / (6 * rows))
     if methods > 2 and rows > 1 and (ranks.nunique(axis=1) > 1).any():
         p_value = float(friedmanchisquare(*(ranks[name] for name in ranks)).pvalue)
-    return Ranks(ranks.mean().sort_values(kind="stable"), rows, difference, p_value)
+    return Ranks(ranks.mean().sort_values(kind="stable"), len(scores), rows, difference, p_value)

@@ -1,7 +1,7 @@
 """Regret: how much worse a method is than each rival, setting by setting and noise level by noise level.
 
-Differences are paired by seed, and a method is judged by the lower end of the 90 % t-interval of their mean: what the
-seeds prove, not what luck (or having many rivals, of which one is bound to look best) suggests.
+Differences are paired by seed; `excessmtl.analysis.comparison` says when the method is better, worse, equivalent, or
+when the seeds leave it undecided.
 """
 
 import math
@@ -12,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis import comparison
+from excessmtl.analysis.comparison import Comparison
 from excessmtl.analysis.measures import number
 from excessmtl.analysis.settings import Metric, Run, Setting, metrics_of, settings
-from excessmtl.analysis.statistics import interval
 from excessmtl.training.config import SINGLE
 
 ITSELF = "itself at noise 0"
 _SETTING = ("benchmark", "source", "epochs", "setting", "noise")
-_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "within")
+_COMPARISON = ("rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "verdict")
 COLUMNS = (*_SETTING, *_COMPARISON)
 _DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
 """Options of `excess` that are its default."""
@@ -53,10 +54,13 @@ class Regrets:
     left_out: tuple[str, ...] = ()
 
 
-def default_method(frame: pd.DataFrame) -> str | None:
+def default_method(runs: pd.DataFrame) -> str | None:
     """The label of `excess` with its default options, or None where these runs have none."""
-    rows = frame[["label", "method", "options"]].itertuples(index=False)
-    return next((label for label, method, options in rows if method == "excess" and options in _DEFAULT), None)
+    rows = runs[["label", "method", "options"]].itertuples(index=False)
+    found = list(dict.fromkeys(row[0] for row in rows if row[1] == "excess" and row[2] in _DEFAULT))
+    if len(found) > 1:
+        raise ValueError(f"excess with its default options has several rows, {', '.join(found)}; name one of them")
+    return found[0] if found else None
 
 
 def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[Group] = GROUPS) -> Regrets | None:
@@ -64,19 +68,24 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[
 
     `groups`: over which tasks, and what is tolerated; the first has the comparison with itself at noise 0.
 
-    A setting in which it cannot be told which runs belong together is left out, with a sentence.
+    A setting in which it cannot be told which runs are the default is left out, with a sentence.
     """
-    label = default_method(frame) if method is None else method
-    if label is None:
-        return None
-    _check_labels(frame, [label])
-    rows, left_out = [], []
-    for setting in settings(frame) if _rivals(frame, label) else ():
+    found = settings(frame)
+    if method is not None:
+        _check_labels(found, [method])
+    rows, left_out, labels = [], [], []
+    for setting in found:
         try:
-            rows += _regrets(setting, label, _rivals(setting.runs, label), groups)
+            label = default_method(setting.runs) if method is None else method
         except ValueError as error:
             left_out.append(f"{setting.name}: {error}")
-    return Regrets(label, _frame(rows), tuple(left_out)) if rows or left_out else None
+            continue
+        if label is not None and (rivals := _rivals(setting.runs, label)):
+            labels.append(label)
+            rows += _regrets(setting, label, rivals, groups)
+    names = set(labels)
+    name = names.pop() if len(names) == 1 else "excess" if method is None else method
+    return Regrets(name, _frame(rows), tuple(left_out)) if rows or left_out else None
 
 
 def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[str] | None = None) -> pd.DataFrame:
@@ -89,11 +98,12 @@ def regret_table(frame: pd.DataFrame, method: str = "excess", rivals: Sequence[s
 
     Shares such as accuracies are compared in points, other scores in percent of the rival's, and where tasks have
     metrics of different kinds the regret is the mean of the tasks' relative changes in percent. A run that has diverged
-    is infinitely bad. With a single seed both ends of the interval are the difference itself. The rival "itself at
-    noise 0" is the method's own clean score on labels without noise.
+    is infinitely bad. With fewer than three seeds the interval has no ends and the verdict is "undecided". The rival
+    "itself at noise 0" is the method's own clean score on labels without noise.
     """
-    _check_labels(frame, [method, *(rivals or ())])
-    chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in settings(frame)]
+    found = settings(frame)
+    _check_labels(found, [method, *(rivals or ())])
+    chosen = [(own, _rivals(own.runs, method) if rivals is None else rivals) for own in found]
     return _frame([row for own, others in chosen for row in _regrets(own, method, others)])
 
 
@@ -118,19 +128,11 @@ def _mean(run: Run, tasks: Sequence[str]) -> float:
 
 
 def _worse(metric: Metric, mine: float, other: float, relative: bool) -> float:
-    """A run that has diverged (NaN) is worse without bound; two are equally bad."""
-    if math.isnan(mine) or math.isnan(other):
-        return 0.0 if math.isnan(mine) and math.isnan(other) else math.inf if math.isnan(mine) else -math.inf
-    loss = other - mine if metric.higher_is_better else mine - other
-    if not relative:
-        return 100 * loss
-    if other == 0:
-        return math.copysign(math.inf, loss) if loss else 0.0
-    return 100 * loss / abs(other)
+    return -comparison.difference(mine, other, metric.higher_is_better, other if relative else None)
 
 
-def _check_labels(frame: pd.DataFrame, labels: Sequence[str]) -> None:
-    known = list(dict.fromkeys(frame["label"]))
+def _check_labels(found: Sequence[Setting], labels: Sequence[str]) -> None:
+    known = list(dict.fromkeys(label for setting in found for label in setting.runs["label"]))
     for label in labels:
         if label not in known:
             raise ValueError(f"there is no run of {label!r}; the methods of these runs are {', '.join(known)}")
@@ -163,11 +165,7 @@ def _by_seed(setting: Setting) -> dict[tuple[str, float], _BySeed]:
     runs: dict[tuple[str, float], _BySeed] = {}
     rows: list[dict[str, Any]] = setting.runs.to_dict("records")
     for row in rows:
-        group = runs.setdefault((row["label"], float(row["noise"])), {})
-        if row["seed"] in group:
-            which = f"{row['benchmark']}, {row['label']}, noise {row['noise']:g}, seed {row['seed']}"
-            raise ValueError(f"there are two runs of {which}; compare runs of one study at a time")
-        group[row["seed"]] = row
+        runs.setdefault((row["label"], float(row["noise"])), {})[row["seed"]] = row
     return runs
 
 
@@ -180,8 +178,10 @@ def _rows(ours: _BySeed, theirs: _BySeed, rival: str, groups: Sequence[Group]) -
         if not tasks:
             continue
         tolerance = group.points if unit(one) == "points" else group.percent
-        mean, lower, upper = interval([difference(ours[seed], theirs[seed], tasks) for seed in seeds])
-        values = (rival, group.name, unit(one), mean, lower, upper, len(seeds), tolerance, lower <= tolerance)
+        # A regret is a difference with the other sign, so the ends change places.
+        found = Comparison.of((-difference(ours[seed], theirs[seed], tasks) for seed in seeds), tolerance)
+        ends = (0.0 - found.mean, 0.0 - found.upper, 0.0 - found.lower)  # not -0.0
+        values = (rival, group.name, unit(one), *ends, found.seeds, tolerance, found.verdict)
         rows.append(dict(zip(_COMPARISON, values, strict=True)))
     return rows
 

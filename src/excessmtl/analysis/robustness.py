@@ -5,14 +5,14 @@ errors times -1.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
 
+from excessmtl.analysis.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.analysis.measures import number
-from excessmtl.analysis.regret import Group, clean_tasks, regrets_of
+from excessmtl.analysis.regret import COLUMNS, ITSELF, Group, clean_tasks, regrets_of
 from excessmtl.analysis.settings import settings
 from excessmtl.training.config import SINGLE
 
@@ -21,11 +21,10 @@ LAST, CHOSEN = "last", "chosen"
 EPOCHS = (LAST, CHOSEN)
 _ALL = Group("overall", lambda run: list(run["scores"]), 0.5, 3.0)
 _CLEAN = Group("clean", clean_tasks, 0.3, 3.0)
-NO_REGRET = (_CLEAN, _ALL)
-"""How far behind the best rival is tolerated."""
-UNDOMINATED = (_CLEAN, Group("overall", lambda run: list(run["scores"]), 0.3, 3.0))
-"""A rival that is further ahead in both dominates."""
+TOLERANCES = (_CLEAN, _ALL)
+"""Up to which difference two methods count as equivalent."""
 _BLOCK = ["setting", "noise"]
+_ROW = ["benchmark", *_BLOCK]
 
 
 def at_epoch(frame: pd.DataFrame, epoch: str) -> pd.DataFrame:
@@ -40,7 +39,7 @@ def at_epoch(frame: pd.DataFrame, epoch: str) -> pd.DataFrame:
 
 
 def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per run and choice of the epoch: setting, noise, label, seed, epoch and `MEASURES`.
+    """A row per run and choice of the epoch: benchmark, setting, noise, label, seed, epoch and `MEASURES`.
 
     Settings whose tasks have different metrics have no means over tasks and are left out.
     """
@@ -58,22 +57,23 @@ def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
                     name: float(np.mean([own[task] for task in tasks] or [math.nan])) for name, tasks in groups.items()
                 }
                 worst = float(np.min([own[task] for task in setting.clean_tasks] or [math.nan]))
-                about = {"setting": setting.name, "noise": run["noise"], "label": run["label"], "method": run["method"]}
+                about = {"benchmark": setting.benchmark, "setting": setting.name}
+                about |= {"noise": run["noise"], "label": run["label"], "method": run["method"]}
                 rows.append({**about, "seed": run["seed"], "epoch": epoch, **means, "worst_clean": worst})
-    columns = ["setting", "noise", "label", "method", "seed", "epoch", *MEASURES]
+    columns = ["benchmark", "setting", "noise", "label", "method", "seed", "epoch", *MEASURES]
     return pd.DataFrame(rows, columns=columns)
 
 
 def comparisons(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.DataFrame:
-    """A row per setting and noise level, a column per method: the mean score over the seeds.
+    """A row per benchmark, setting and noise level, a column per method: the mean score over the seeds.
 
     Single-task networks take no part. NaN: a run has diverged. Methods that some comparison lacks, and comparisons in
     which nobody has such a score, are left out.
     """
     own = scores[(scores["epoch"] == epoch) & (scores["method"] != SINGLE)]
-    run_at_all = own.groupby([*_BLOCK, "label"]).size().unstack("label")
+    run_at_all = own.groupby([*_ROW, "label"]).size().unstack("label")
     everywhere = [label for label in run_at_all if run_at_all[label].notna().all()]
-    means = own.groupby([*_BLOCK, "label"])[measure].agg(lambda values: values.mean(skipna=False)).unstack("label")
+    means = own.groupby([*_ROW, "label"])[measure].agg(lambda values: values.mean(skipna=False)).unstack("label")
     found: pd.DataFrame = means[everywhere].dropna(how="all")
     return found
 
@@ -93,33 +93,32 @@ def noise_areas(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.Dat
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def judged(frame: pd.DataFrame, groups: Sequence[Group], method: str | None = None) -> pd.DataFrame:
-    """The regret table of a method (None: the default) by the tolerances of `groups`, against other methods only."""
-    regrets = regrets_of(frame, method, groups)
+def judged(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
+    """The regret table of a method (None: the default) by `TOLERANCES`, against other methods only."""
+    regrets = regrets_of(frame, method, TOLERANCES)
     if regrets is None:
-        return pd.DataFrame()
-    table = regrets.table
-    return table[table["rival"].isin(set(frame["label"]))].reset_index(drop=True)
+        return pd.DataFrame(columns=list(COLUMNS))
+    return regrets.table[regrets.table["rival"] != ITSELF].reset_index(drop=True)
 
 
-def dominating(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
-    """Setting, noise and rival where a rival is better on clean tasks *and* overall, beyond the tolerance in both."""
-    table = judged(frame, UNDOMINATED, method)
-    if table.empty:
-        return pd.DataFrame(columns=[*_BLOCK, "rival"])
-    beyond = (
-        table.assign(beyond=~table["within"].astype(bool)).groupby([*_BLOCK, "rival"])["beyond"].agg(["sum", "size"])
-    )
-    found: pd.DataFrame = beyond[(beyond["sum"] == 2) & (beyond["size"] == 2)].reset_index()[[*_BLOCK, "rival"]]
-    return found
+def standings(judged: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting, noise level and group of tasks: how the method stands among *all* its rivals there.
 
-
-def regretted(frame: pd.DataFrame, method: str | None = None) -> tuple[pd.DataFrame, int]:
-    """The comparisons in which a rival is proved to be ahead by more than the tolerance, and the number of settings.
-
-    A setting here is a setting at one noise level, judged once for clean tasks and once for all.
+    `verdict`: "worse" than at least one rival, else "undecided" against at least one, else "equivalent" or better to
+    every one, else "better" than every one. `by_means`: whether its mean is behind that of no rival by more than the
+    tolerance, which proves nothing.
     """
-    table = judged(frame, NO_REGRET, method)
-    if table.empty:
-        return table, 0
-    return table[~table["within"].astype(bool)].reset_index(drop=True), len(table.drop_duplicates([*_BLOCK, "measure"]))
+    rows = []
+    for place, own in judged.groupby([*_BLOCK, "measure"], sort=False):
+        words = set(own["verdict"])
+        verdict = next(word for word in (WORSE, UNDECIDED, EQUIVALENT, BETTER) if word in words)
+        by_means = bool((own["regret"] <= own["tolerance"]).all())
+        rows.append({**dict(zip([*_BLOCK, "measure"], place, strict=True)), "verdict": verdict, "by_means": by_means})
+    return pd.DataFrame(rows, columns=[*_BLOCK, "measure", "verdict", "by_means"])
+
+
+def dominating(judged: pd.DataFrame) -> pd.DataFrame:
+    """Setting, noise and rival where the method is worse than the rival on clean tasks *and* overall."""
+    worse = judged[judged["verdict"] == WORSE].groupby([*_BLOCK, "rival"]).size()
+    found: pd.DataFrame = worse[worse == len(TOLERANCES)].reset_index()[[*_BLOCK, "rival"]]
+    return found

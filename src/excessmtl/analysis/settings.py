@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis.rows import told_apart
 from excessmtl.benchmarks.noise_kinds import UNIFORM
 from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.training.config import SINGLE
@@ -81,7 +82,11 @@ class Setting:
 
 
 def settings(frame: pd.DataFrame) -> list[Setting]:
-    """The settings of collected runs, in the order of the benchmarks' names."""
+    """The settings of collected runs, in the order of the benchmarks' names.
+
+    In each, runs of one label (and one name of the paper, `shown`, where there is that column) at one noise level
+    differ in their seed alone: `told_apart` completes the labels of others, and refuses the same run twice.
+    """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, run in enumerate(frame.to_dict("records")):
         names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
@@ -89,10 +94,23 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
         groups.setdefault((*names, tuple(metrics_of(run).items()), *how), []).append(place)
     return _named(
         [
-            Setting(benchmark, source, epochs, noisy, dict(metrics), frame.iloc[places].reset_index(drop=True), *how)
+            Setting(benchmark, source, epochs, noisy, dict(metrics), _rows(frame.iloc[places]), *how)
             for (benchmark, source, epochs, noisy, metrics, *how), places in sorted(groups.items())
         ]
     )
+
+
+def _rows(runs: pd.DataFrame) -> pd.DataFrame:
+    columns = ["shown"] if "shown" in runs else []  # before the labels, which it does not follow
+    for column in (*columns, "label"):
+        runs = told_apart(runs, column)
+    return runs.reset_index(drop=True)
+
+
+def all_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Collected runs of any settings, told apart within each."""
+    found = [setting.runs for setting in settings(frame)]
+    return pd.concat(found, ignore_index=True) if found else frame
 
 
 def method_order(runs: pd.DataFrame) -> list[str]:

@@ -1,7 +1,7 @@
 """Mean, spread and interval of a few numbers, usually one per seed."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,15 +39,3 @@ class Spread:
         """`mean ± deviation`, the latter from two numbers on."""
         spread = f" ± {self.deviation:.{digits}f}" if self.count > 1 else ""
         return f"{self.mean:z.{digits}f}{spread}"
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of paired differences and the ends of its t-interval; one difference has an interval of no width.
-
-    An infinite difference makes all three infinite; a loss without bound outweighs any gain.
-    """
-    for extreme in (math.inf, -math.inf):
-        if extreme in differences:
-            return extreme, extreme, extreme
-    found = Spread.of(differences)
-    return found.mean, *(found.interval if found.count > 1 else (found.mean, found.mean))

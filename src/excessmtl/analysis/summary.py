@@ -84,7 +84,7 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
     """A row per noise level and method. `order`: the labels in the order of the rows; None: the setting's."""
     measures, rows = measures_of(setting), rows_of(setting)
     if order is not None:
-        rows = sorted(rows, key=lambda row: (row.noise, order.index(row.label)))
+        rows = sorted(rows, key=lambda row: (row.noise, _place(row.label, order)))
     shown = [
         table.Row(
             [
@@ -99,6 +99,11 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
     ]
     columns = ["method", "noise", *(measure.heading for measure in measures), "seeds"]
     return Table(f"{setting.name or setting.benchmark}: {_described(setting)}", columns, shown)
+
+
+def _place(label: str, order: Sequence[str]) -> int:
+    """Of a label that may have been completed by what tells its runs apart."""
+    return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
 
 
 def noise_table(setting: Setting, measure: Measure, order: Sequence[str]) -> Table:

@@ -23,7 +23,7 @@ def find_benchmark(name: str) -> Entry:
         return registry()[name]
     if name.lower().endswith(".csv"):
         return Entry(name, table.load, "a table", data=Path(name))
-    if ":" in name:
+    if is_import_path(name):
         found = import_path(name, "benchmark")
         if isinstance(found, Benchmark):
             return Entry(name, lambda: found, found.source)
@@ -33,6 +33,11 @@ def find_benchmark(name: str) -> Entry:
     raise ValueError(
         f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, or package.module:function"
     )
+
+
+def is_import_path(name: str) -> bool:
+    """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
+    return ":" in name and name not in registry() and not name.lower().endswith(".csv")
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:

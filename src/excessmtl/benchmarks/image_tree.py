@@ -111,12 +111,23 @@ def _is_picture(name: str) -> bool:
 def _files_below(root: Path) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"{root} is neither a folder nor a .tar, .tar.gz, .tar.xz or .zip archive.")
-    found = (Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names)
-    pictures = [name for name in found if _is_picture(name.name)]
+    pictures = []
+    for folder, _, names in os.walk(root, followlinks=True):
+        _refuse_loop(root, Path(folder))
+        pictures += [Path(folder, name) for name in names if _is_picture(name)]
     odd = next((name for name in pictures if not name.is_file()), None)
     if odd is not None:  # reading a pipe or a device may never end
         raise ValueError(f"{odd} is not a plain file (a pipe, a device or a broken link); remove it")
     return sorted(name.relative_to(root).as_posix() for name in pictures)
+
+
+def _refuse_loop(root: Path, folder: Path) -> None:
+    """A link to a folder above it has no end, and the tree below it is none of `domain/class/picture`."""
+    if folder == root or not folder.is_symlink():
+        return
+    target, above = folder.resolve(), [folder.parent, *folder.parent.parents]
+    if any(parent.resolve().is_relative_to(target) for parent in above[: len(folder.relative_to(root).parts)]):
+        raise ValueError(f"{folder} is a link that leads back to {target}, in which it lies; remove it")
 
 
 def _open(stored: Path, index: dict[str, list[Any]]) -> ImageTree:

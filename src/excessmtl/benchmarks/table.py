@@ -1,6 +1,7 @@
 """A table of your own: a CSV file with a header, some columns of which are to be predicted from the others."""
 
 import warnings
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from excessmtl.benchmarks.base import Benchmark, DataNotFoundError, Recipe, Spli
 from excessmtl.benchmarks.kinds import binary, classification, regression
 from excessmtl.benchmarks.networks.mlp import MLP
 from excessmtl.benchmarks.tasks import Kind, Task
+from excessmtl.plain import shortened
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
 _FEW = 20
@@ -108,6 +110,9 @@ def _read(path: Path) -> pd.DataFrame:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error
     frame.columns = [str(name).strip() for name in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise ValueError(f"{path} has two columns called {twice[0]!r}, spaces around it aside; rename one")
     if len(frame) < _SMALLEST:
         raise ValueError(f"{path} has {len(frame)} rows; at least {_SMALLEST} are needed for three splits")
     return frame
@@ -121,17 +126,26 @@ def _check_columns(
     for what, names in (("targets", targets), ("inputs", inputs), ("kinds", [*kinds])):
         unknown = next((name for name in names if name not in frame.columns), None)
         if unknown is not None:
-            raise ValueError(f"{what} names {unknown!r}, which is no column of {path}; it has {list(frame.columns)}")
+            raise ValueError(f"{what} names {unknown!r}, which is no column of {path}; {_known(frame, unknown)}")
     stray = next((name for name in kinds if name not in targets), None)
     if stray is not None:
-        raise ValueError(f"kinds names {stray!r}, which is not among the targets {targets}")
+        raise ValueError(f"kinds names {stray!r}, which is not among the targets {shortened(targets)}")
     wrong = next((kind for kind in kinds.values() if kind not in KINDS), None)
     if wrong is not None:
         raise ValueError(f"kinds has {wrong!r}; a kind is one of {list(KINDS)}")
     both = next((name for name in inputs if name in targets), None)
     if both is not None or not inputs:
         found = f"{both!r} is both input and target" if both is not None else "no column is left as an input"
-        raise ValueError(f"{found}; the columns of {path} are {list(frame.columns)}")
+        raise ValueError(f"{found}; {path} has {len(frame.columns)} columns, {shortened(list(frame.columns))}")
+
+
+def _known(frame: pd.DataFrame, name: str) -> str:
+    """The columns, or of many those whose names are nearest."""
+    names = list(map(str, frame.columns))
+    if len(names) <= _CATEGORIES:
+        return f"it has {names}"
+    nearest = get_close_matches(name, names, n=5) or names[:5]
+    return f"it has {len(names):,} columns, such as {nearest}"
 
 
 def _target(path: Path, column: pd.Series, kind: Kind, train: np.ndarray) -> tuple[Tensor, int]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from excessmtl.cli.terminal import console, names_in
+from excessmtl.files import check_replaceable
 
 
 def bench(
@@ -24,6 +25,8 @@ def bench(
     """Time (and on CUDA memory) of forward, backward and weighting, side by side with plain PyTorch and peers."""
     from excessmtl.bench import command
 
+    if json is not None:
+        check_replaceable(json)
     settings = command.Settings.checked(device, names_in(networks), names_in(methods), quick, seconds, threads)
     if profile is not None:
         command.profile(settings, profile, console)

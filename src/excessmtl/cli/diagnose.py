@@ -28,6 +28,9 @@ def diagnose(
     without: Annotated[
         str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Follow import paths that stand in the folder: this runs their code.")
+    ] = False,
 ) -> None:
     """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
 
@@ -38,18 +41,18 @@ def diagnose(
     check_file(suspects)
     if json and without is not None:
         raise ValueError("--without prints a line per task; leave --json out")
-    _, benchmark, _ = trained(run)
+    _, benchmark, _ = trained(run, trust=trust)
     report = diagnose_run(run, benchmark)
+    cost = None
+    if without is not None:
+        from excessmtl.training.cost_to_others import without as trained_without
+
+        cost = trained_without(run, without, benchmark, trust)
     if save:
         from excessmtl.reports.diagnoses import save as keep
         from excessmtl.training.cost_to_others import conflict_of
 
         keep(report, run, benchmark.validation, conflict_of(run, benchmark))
-    cost = None
-    if without is not None:
-        from excessmtl.training.cost_to_others import without as trained_without
-
-        cost = trained_without(run, without, benchmark)
     show(report, json, suspects)
     if cost is not None:
         for task, (score, other) in cost.items():
@@ -58,8 +61,12 @@ def diagnose(
 
 def check_file(suspects: Path | None) -> None:
     """Before anything takes its time."""
+    from excessmtl.files import check_replaceable
+
     if suspects is not None and suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    if suspects is not None:
+        check_replaceable(suspects)
     if suspects is not None and suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
 
@@ -82,12 +89,14 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
     """Every label of every task as a table; those of a CSV file by its rows, so that nobody relabels others."""
     import pandas as pd
 
+    from excessmtl.analysis.csv_text import csv_text
+
     rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
     number = "sample" if report.file_rows is None else "row"
     columns = ["task", number, "label", "predicted", "margin", "noise_probability"]
     frame = pd.DataFrame(rows, columns=columns)
     if not parquet:
-        return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")).encode()
+        return csv_text(frame).encode()
     file = io.BytesIO()
     frame.to_parquet(file, index=False)
     return file.getvalue()

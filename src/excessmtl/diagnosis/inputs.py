@@ -50,31 +50,39 @@ def held_out(predictions: Any, targets: Any, kinds: Any, ignore: int, argument: 
         for task in (task for task in kinds if task not in predictions):
             raise ValueError(f"kinds has task {task!r}, which predictions has not; the tasks are {list(predictions)}")
     return [
-        _of_task(task, output, targets.get(task), kinds.get(task) if isinstance(kinds, Mapping) else kinds, ignore)
+        _of_task(
+            task, output, targets.get(task), kinds.get(task) if isinstance(kinds, Mapping) else kinds, ignore, argument
+        )
         for task, output in predictions.items()
     ]
 
 
-def _of_task(task: Any, output: Any, target: Any, kind: Any, ignore: int) -> HeldOut:
+def _of_task(task: Any, output: Any, target: Any, kind: Any, ignore: int, argument: str) -> HeldOut:
     if not isinstance(task, str) or not task:
         raise TypeError(f"predictions must have task names as keys, found {task!r}")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kinds[{task!r}] must be one of {list(KINDS)}, found {kind!r}")
+    nothing = HeldOut(task, kind or "regression", np.empty((0, 2)), np.empty(0), np.empty(0, np.int64), 0, 0)
     if output is None:
-        return HeldOut(task, kind or "regression", np.empty((0, 2)), np.empty(0), np.empty(0, np.int64), 0, 0)
+        return nothing
     values = _array("predictions", task, output)
-    labels = np.full(len(values), np.nan) if target is None else _array("targets", task, target)
+    labels = np.full(len(values), np.nan) if target is None else _array(argument, task, target)
     if len(values) != len(labels):
         raise ValueError(
-            f"predictions[{task!r}] has {len(values)} samples and targets[{task!r}] has {len(labels)}; pass a label "
+            f"predictions[{task!r}] has {len(values)} samples and {argument}[{task!r}] has {len(labels)}; pass a label "
             "for each, NaN where there is none"
         )
+    if not len(values):
+        return nothing
+    for name, found in (("predictions", values), (argument, labels)):
+        if not found.size:
+            raise ValueError(f"{name}[{task!r}] must be [samples] or [samples, outputs], found shape {found.shape}")
     if values.ndim == 2 and values.shape[1] > 1 and labels.ndim == 2 and labels.shape[-1] == 1:
         labels = labels.reshape(-1)
     chosen: Kind = kind or _inferred(values, labels)
     if chosen == "regression":
-        return _numbers(task, values, labels)
-    return _classes(task, chosen, values, labels, ignore)
+        return _numbers(task, values, labels, argument)
+    return _classes(task, chosen, values, labels, ignore, argument)
 
 
 def _array(argument: str, task: str, value: Any) -> Array:
@@ -101,7 +109,7 @@ def _inferred(values: Array, labels: Array) -> Kind:
     return "binary" if len(known) and whole and bool(np.isin(known, (0, 1)).all()) else "regression"
 
 
-def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int) -> HeldOut:
+def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, argument: str) -> HeldOut:
     if kind == "binary":
         if values.ndim == 2 and values.shape[1] != 1:
             raise ValueError(
@@ -115,15 +123,15 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int) -
             f"predictions[{task!r}] must be [samples, classes] for kind 'classification', found shape {values.shape}"
         )
     labels = labels.reshape(len(labels), -1)
-    if labels.shape[1] != 1 and len(labels):
-        raise ValueError(f"targets[{task!r}] must be one class number per sample, found shape {labels.shape}")
+    if labels.shape[1] != 1:
+        raise ValueError(f"{argument}[{task!r}] must be one class number per sample, found shape {labels.shape}")
     numbers = labels.reshape(-1)
     labelled = ~np.isnan(numbers) & (numbers != ignore) & (numbers != -1)
     wrong = labelled & ~np.isin(numbers, np.arange(values.shape[1]))
     if wrong.any():
         raise ValueError(
-            f"targets[{task!r}] must hold class numbers from 0 to {values.shape[1] - 1}, found {numbers[wrong][0]:g}; "
-            f"mark missing labels with NaN, -1 or ignore={ignore}"
+            f"{argument}[{task!r}] must hold class numbers from 0 to {values.shape[1] - 1}, found "
+            f"{numbers[wrong][0]:g}; mark missing labels with NaN, -1 or ignore={ignore}"
         )
     finite = np.isfinite(values if kind == "binary" else np.where(values == -np.inf, 0, values)).all(1)
     rows = np.flatnonzero(labelled & finite)
@@ -140,11 +148,11 @@ def _log_probabilities(values: Array) -> Array:
     return found
 
 
-def _numbers(task: str, values: Array, labels: Array) -> HeldOut:
+def _numbers(task: str, values: Array, labels: Array, argument: str) -> HeldOut:
     values, labels = values.reshape(len(values), -1), labels.reshape(len(labels), -1)
     if values.shape != labels.shape and not np.isnan(labels).all():
         raise ValueError(
-            f"predictions[{task!r}] has shape {values.shape} and targets[{task!r}] has {labels.shape}; for kind "
+            f"predictions[{task!r}] has shape {values.shape} and {argument}[{task!r}] has {labels.shape}; for kind "
             "'regression' they must be alike"
         )
     labelled = np.isfinite(labels).all(1)

@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from excessmtl.distributed.processes import no_reduction, reduced_in_one
 from excessmtl.excess.outer_products import outer_products
-from excessmtl.methods.observation import Observation, Sample, Samples, check_mask
+from excessmtl.gradients.samples import Sample, Samples, check_mask
+from excessmtl.methods.observation import Observation
 from excessmtl.tensors import cached_constant, total
 
 _STREAM = 7919

@@ -156,7 +156,7 @@ def _stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
 
 @contextmanager
 def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
-    """Inside, a ValueError where a gradient passes a representation: on the way to a leaf of a head that lies below too.
+    """Inside, a ValueError where a gradient passes a representation, on its way to a leaf of a head that lies below.
 
     A skip connection, or a trunk that uses a parameter of a head, may appear at any step, and the graph below the
     representation is not searched in every step.

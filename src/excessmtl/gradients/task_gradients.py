@@ -13,8 +13,8 @@ from torch import Tensor
 
 from excessmtl.gradients.at_representation import AtRepresentation
 from excessmtl.gradients.own_leaves import OwnLeaves
+from excessmtl.gradients.samples import Sample, Samples
 from excessmtl.graph.representation import Representation
-from excessmtl.methods.observation import Sample, Samples
 from excessmtl.tensors import (
     dense,
     flags,

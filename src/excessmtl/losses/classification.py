@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from excessmtl.losses.estimate import ordinary
 from excessmtl.losses.noise_rate import NoiseRate, check_strength
 from excessmtl.losses.reduction import check_reduction, filled, reduced
 
@@ -20,7 +21,8 @@ from excessmtl.losses.reduction import check_reduction, filled, reduced
 class RobustCrossEntropy(nn.Module):
     """`nn.CrossEntropyLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. It takes what `nn.CrossEntropyLoss` takes. In `eval()` mode it learns nothing.
+    Use one for each task. It takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where
+    gradients are off, and from a batch with NaN or infinite logits.
 
     Args:
         weight: a weight for each class.
@@ -28,6 +30,8 @@ class RobustCrossEntropy(nn.Module):
         reduction: "mean", "sum" or "none".
         label_smoothing: as in `nn.CrossEntropyLoss`.
         strength: a fixed share of wrong labels to reckon with; 0 is the plain loss. None: the estimated one.
+        pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
+            every step; one without labels passes targets that do not count.
     """
 
     weight: Tensor | None
@@ -39,12 +43,13 @@ class RobustCrossEntropy(nn.Module):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         strength: float | None = None,
+        pool: bool = True,
     ) -> None:
         super().__init__()
-        self.register_buffer("weight", weight, persistent=False)
-        self.options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
+        self.register_buffer("weight", ordinary(weight), persistent=False)
+        self.options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": check_reduction(reduction)}
         self.options["label_smoothing"] = label_smoothing
-        self.rate = NoiseRate(check_strength(strength))
+        self.rate = NoiseRate(check_strength(strength), pool)
 
     @property
     def noise(self) -> Tensor:
@@ -55,6 +60,8 @@ class RobustCrossEntropy(nn.Module):
         """`mask`, of the shape of class targets: True where the label counts."""
         classes = 1 if input.ndim > 1 else 0
         ignore = self.options["ignore_index"]
+        logs = input.float().log_softmax(classes)
+        target = target.to(logs.dtype if target.is_floating_point() else torch.int64)
         if mask is not None:
             if target.is_floating_point():
                 raise ValueError(
@@ -62,13 +69,14 @@ class RobustCrossEntropy(nn.Module):
                     "loss on the labelled rows, or pass class numbers"
                 )
             target = torch.where(mask, target, ignore)
-        logs = input.float().log_softmax(classes)
-        if self.training:
-            self._observe(logs.detach().movedim(classes, -1), target, classes, ignore)
         chance = self._frequencies(target, logs.shape[classes], classes, ignore).log()
         noisy = mixed(logs, self.rate.effective, chance.view(-1, *(1 for _ in logs.shape[classes + 1 :])))
+        weight = None if self.weight is None else self.weight.to(noisy.dtype)
         # These are log-probabilities: the log_softmax inside leaves them as they are.
-        return F.cross_entropy(noisy, target, self.weight, **self.options)
+        loss = F.cross_entropy(noisy, target, weight, **self.options)
+        if self.rate.learns:  # last: a batch that fails above does not count
+            self._observe(logs.detach().movedim(classes, -1), target, classes, ignore)
+        return loss
 
     def _frequencies(self, target: Tensor, count: int, classes: int, ignore: int) -> Tensor:
         """[C] how often each class is the label, as if each had been seen once more."""
@@ -81,21 +89,30 @@ class RobustCrossEntropy(nn.Module):
         return (seen + 1) / (seen.sum() + count)
 
     def _observe(self, logs: Tensor, target: Tensor, classes: int, ignore: int) -> None:
-        labels = target.argmax(classes) if target.is_floating_point() else target
         confidence, predicted = logs.max(-1)
-        self.rate.observe(confidence, predicted != labels, labels != ignore, logs.shape[-1])
+        if target.is_floating_point():
+            labels, total = target.argmax(classes), confidence.sum() + target.sum()
+            counts = torch.ones_like(labels, dtype=torch.bool)
+        else:
+            labels, counts = target, target != ignore
+            total = torch.where(counts, confidence, 0.0).sum()
+        self.rate.observe(confidence, predicted != labels, counts, logs.shape[-1], total)
 
 
 class RobustBCEWithLogits(nn.Module):
     """`nn.BCEWithLogitsLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. In `eval()` mode it learns nothing. NaN targets do not count.
+    Use one for each task. It learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or
+    infinite logits. NaN targets do not count. Other targets must lie from 0 to 1: on a CPU an error says so, on a GPU
+    the loss is NaN, since an error would make the host wait in every step.
 
     Args:
         weight: a weight for each element, as in `nn.BCEWithLogitsLoss`.
         reduction: "mean" (over the elements that count), "sum" or "none".
         pos_weight: a weight for positive labels.
         strength: a fixed share of wrong labels to reckon with; 0 is the plain loss. None: the estimated one.
+        pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
+            every step; one without labels passes NaN targets.
     """
 
     weight: Tensor | None
@@ -107,12 +124,13 @@ class RobustBCEWithLogits(nn.Module):
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
         strength: float | None = None,
+        pool: bool = True,
     ) -> None:
         super().__init__()
-        self.register_buffer("weight", weight, persistent=False)
-        self.register_buffer("pos_weight", pos_weight, persistent=False)
+        self.register_buffer("weight", ordinary(weight), persistent=False)
+        self.register_buffer("pos_weight", ordinary(pos_weight), persistent=False)
         self.reduction = check_reduction(reduction)
-        self.rate = NoiseRate(check_strength(strength))
+        self.rate = NoiseRate(check_strength(strength), pool)
 
     @property
     def noise(self) -> Tensor:
@@ -122,17 +140,33 @@ class RobustBCEWithLogits(nn.Module):
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the label counts."""
         input, target, counts = filled(input, target, mask)
-        if self.training:
-            scores = input.detach()
-            self.rate.observe(scores.abs(), (scores > 0) != (target > 0.5), counts, 2)
+        target = _probabilities(target)
         rate = self.rate.effective
-        frequency = (torch.where(counts, target, 0.0).sum() + 1) / (counts.sum() + 2)
-        positive = mixed(F.logsigmoid(input), rate, frequency.log())
-        negative = mixed(F.logsigmoid(-input), rate, (-frequency).log1p())
+        frequency = (target.sum() + 1) / (counts.sum() + 2)
+        logs = F.logsigmoid(input), F.logsigmoid(-input)
+        positive = mixed(logs[0], rate, frequency.log())
+        negative = mixed(logs[1], rate, (-frequency).log1p())
         if self.pos_weight is not None:
             positive = self.pos_weight * positive
         losses = -(target * positive + (1 - target) * negative)
-        return reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
+        loss = reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
+        if self.rate.learns:  # last: a batch that fails above does not count
+            with torch.no_grad():
+                wrong, confidence = (input > 0) != (target > 0.5), torch.maximum(*logs)
+                self.rate.observe(confidence, wrong, counts, 2, (input + target).sum())
+        return loss
+
+
+def _probabilities(target: Tensor) -> Tensor:
+    """The targets of two classes, which must lie from 0 to 1. On a GPU those that do not become NaN, and so the loss:
+    an error would make the host wait in every step."""
+    possible = (target - 0.5).abs() <= 0.5
+    if target.device.type == "cpu" and not torch.compiler.is_compiling() and not possible.all():
+        raise ValueError(
+            f"target must lie from 0 to 1, or be NaN where there is no label, found {target[~possible][0].item():g}; "
+            "code the two classes as 0 and 1"
+        )
+    return torch.where(possible, target, torch.nan)
 
 
 def mixed(logs: Tensor, rate: Tensor, log_chance: Tensor) -> Tensor:

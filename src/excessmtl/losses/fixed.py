@@ -21,7 +21,7 @@ class _OfLogits(nn.Module):
                 f"{list(input.shape)} and {list(target.shape)}"
             )
         counts = target != self.ignore_index
-        safe = torch.where(counts, target, 0)
+        safe = torch.where(counts, target, 0).long()
         return reduced(self.losses(input.float().log_softmax(1), safe), counts, self.reduction)
 
     def losses(self, logs: Tensor, target: Tensor) -> Tensor:

@@ -1,7 +1,11 @@
 """A running estimate of the share of wrong labels of one classification task."""
 
+import math
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from excessmtl.losses.estimate import Estimate
 
 _MEMORY = 0.02
 """How fast the estimate follows a batch."""
@@ -10,7 +14,11 @@ _WARM_UP = 100
 _MOST = 0.8
 """The loss never reckons with a larger share, or a task that is learned late would stop learning."""
 _LARGEST_SAMPLE = 4096
-"""At most so many labels of a batch are looked at."""
+"""About so many labels of a batch are looked at."""
+_BINS = 512
+"""So many grades of confidence are told apart."""
+_LEAST, _MOST_DOUBT = 1e-8, 20.0
+"""The grades divide -log p between these evenly on a logarithmic scale, p being the probability of the prediction."""
 
 
 def check_strength(strength: float | None) -> float | None:
@@ -20,7 +28,7 @@ def check_strength(strength: float | None) -> float | None:
     return strength
 
 
-class NoiseRate(nn.Module):
+class NoiseRate(Estimate):
     """How often the most confident quarter of the predictions disagrees with the labels.
 
     Where a network is most confident it is nearly always right, so what disagrees there are wrong labels; a hard task
@@ -31,17 +39,16 @@ class NoiseRate(nn.Module):
 
     Args:
         fixed: the share to reckon with, whatever is seen; None: the estimate.
+        pool: whether all processes of `torch.distributed` learn together.
     """
 
     steps: Tensor
     recent: Tensor
     noise: Tensor
 
-    def __init__(self, fixed: float | None) -> None:
-        super().__init__()
+    def __init__(self, fixed: float | None, pool: bool = True) -> None:
+        super().__init__(pool, steps=(), recent=(), noise=())
         self.fixed = fixed
-        for name in ("steps", "recent", "noise"):
-            self.register_buffer(name, torch.zeros(()))
 
     @property
     def effective(self) -> Tensor:
@@ -51,20 +58,32 @@ class NoiseRate(nn.Module):
         return self.noise.clamp(max=_MOST) * (self.steps / _WARM_UP).clamp(max=1)
 
     @torch.no_grad()
-    def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int) -> None:
-        """One batch: how sure each prediction is, whether it disagrees with its label, and whether the label counts."""
+    def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int, total: Tensor) -> None:
+        """One batch: the log-probability of each prediction, whether its label is another, and whether that counts.
+
+        `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
+        """
         every = max(1, confidence.numel() // _LARGEST_SAMPLE)
         confidence, wrong, counts = (one.flatten()[::every] for one in (confidence, wrong, counts))
-        order = torch.where(counts, confidence, -torch.inf).argsort(descending=True)
-        total = counts.sum()
-        ranks = torch.arange(len(order), device=order.device)
-        surest = counts[order] & (ranks < (total / 4).clamp(min=1))
-        errors = (wrong[order] & surest).sum() / surest.sum().clamp(min=1)
-        share = (errors * (classes / max(classes - 1, 1))).clamp(max=1).to(self.recent.dtype)
-        new = (total > 0).to(self.recent.dtype)
+        scale = _BINS / math.log(_MOST_DOUBT / _LEAST)
+        grades = (confidence.neg().log() * scale - scale * math.log(_LEAST)).long().clamp(0, _BINS - 1) + _BINS * wrong
+        # Whole numbers, which add up exactly in any order; or NaN.
+        right_wrong = (0 * total).expand(2 * _BINS).scatter_add(0, grades, counts.to(total.dtype))
+        self._learn(self.pooled(right_wrong).view(2, _BINS), classes)
+
+    def _learn(self, right_wrong: Tensor, classes: int) -> None:
+        """From how many labels of each grade of confidence, the surest first, are right and wrong."""
+        labels = right_wrong.sum(0)
+        up_to = labels.cumsum(0)
+        new = up_to[-1] > 0
+        quarter = (up_to[-1] / 4).clamp(min=1)
+        # Of the grade in which the quarter ends, all labels count alike, by a share.
+        surest = (quarter - up_to + labels).clamp(min=0).minimum(labels)
+        errors = (surest * right_wrong[1] / labels.clamp(min=1)).sum() / quarter
+        share = torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0)
         self.steps += new
         self.recent.lerp_(share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.
         present = self.recent / (1 - torch.pow(1 - _MEMORY, self.steps.clamp(min=1)))
-        fallen = torch.lerp(self.noise, present, 1 / self.steps.clamp(min=1))
+        fallen = torch.lerp(self.noise, present, new / self.steps.clamp(min=1))
         self.noise.copy_(torch.where(self.steps > _WARM_UP, torch.maximum(fallen, present), present))

@@ -9,13 +9,14 @@ likelihood divides the squared error by that variance.
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from excessmtl.losses.estimate import Estimate
 from excessmtl.losses.reduction import check_reduction, filled, reduced
 from excessmtl.tensors import is_finite
 
 _MEMORY = 0.02
-"""How fast the estimates follow a batch."""
+"""How fast the estimates follow a batch; at first faster."""
 _WARM_UP = 100
 """Over so many first batches the effect rises to its full size."""
 _FIRST = 20
@@ -28,16 +29,18 @@ _ONE_SIDED = 0.5
 """The same where their mean is this large, over their root mean square."""
 _HALF = 0.3
 """A task whose error is this share of the variance of its targets has half the gradient."""
+_UNUSUAL = 8.0
+"""A batch whose error is more than so many times the usual one counts less."""
 _TINY = 1e-30
 """In place of zero in a denominator; the largest fp32 number times it is finite."""
 
 
-class RobustMSELoss(nn.Module):
+class RobustMSELoss(Estimate):
     """`nn.MSELoss` with a gradient that gives way where targets look wrong.
 
     Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes. All
-    of it is multiplied by 0.3 / (0.3 + the share of the variance of the targets that remains as error). And it becomes
-    smaller where a target looks wrong:
+    of it is multiplied by 0.3 / (0.3 + the share, at most 1, of the variance of the targets that remains as error).
+    And it becomes smaller where a target looks wrong:
 
     - A residual is suspicious when it belongs to the broad part of the mixture.
     - Suspicion counts only where the broad part explains a good share of the variance of the targets. Small residuals
@@ -48,26 +51,34 @@ class RobustMSELoss(nn.Module):
     - It counts less where predictions vary less than good targets do about them. A network that knows little cannot
       tell a wrong target from one it does not understand.
 
-    Use one for each task; all elements of the target are in one unit. In `eval()` mode it learns nothing. NaN targets
-    do not count.
+    Targets need not be standardised: an error larger than the variance of the targets is the network's, and not noise.
+    One bad batch is forgotten within about 100 steps; a batch with NaN or infinite numbers does not count.
+
+    Use one for each task; all elements of the target are in one unit. It learns nothing in `eval()` mode or where
+    gradients are off. NaN targets do not count.
 
     Args:
         reduction: "mean" (over the elements that count), "sum" or "none".
         strength: how much of all this takes effect, 0 (the plain loss) to 1. None: distrust follows the noise.
+        pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
+            every step; one without labels passes NaN targets.
     """
 
     steps: Tensor
+    center: Tensor
+    """The mean of the targets."""
+    typical: Tensor
+    """Logarithm of the mean squared residual of a usual batch: an average of logarithms."""
     moments: Tensor
-    """[2, 6] moving averages over all targets, and over bad ones, of 1, x, x^2, r, r^2 and r x: x is the prediction,
-    from the mean of the targets, and r the residual."""
+    """[2, 7] averages over good targets, and over bad ones, of 1, r, x, r x, x^2, r^2 and y^2: r is the residual, x the
+    prediction from the mean of the batch's targets, and y the target from `center`. Good and bad ones apart, since
+    a difference of sums would be lost beside one outlier."""
 
-    def __init__(self, reduction: str = "mean", strength: float | None = None) -> None:
-        super().__init__()
+    def __init__(self, reduction: str = "mean", strength: float | None = None, pool: bool = True) -> None:
+        super().__init__(pool, steps=(), center=(), typical=(), moments=(2, 7))
         if strength is not None and not 0 <= strength <= 1:
             raise ValueError(f"strength must be from 0 to 1, or None to estimate it, found {strength!r}")
         self.reduction, self.strength = check_reduction(reduction), strength
-        self.register_buffer("steps", torch.zeros(()))
-        self.register_buffer("moments", torch.zeros(2, 6))
 
     @property
     def noise(self) -> Tensor:
@@ -76,59 +87,82 @@ class RobustMSELoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the target counts."""
+        learns = self.learns
         input, target, counts = filled(input, target, mask)
-        squares = (target - input).square()
+        residuals = target - input
+        squares = residuals.square()
         with torch.no_grad():
             seen = self._seen()
             bad = torch.addcmul(seen.odds, seen.odds_slope, squares).sigmoid()
             weights = torch.addcmul(seen.precision, bad, seen.distrust * seen.precision, value=-1)
-            if self.training:
-                self._observe(input, target, bad * counts, counts)
+            if learns:
+                self._observe(input, target, residuals, squares, bad * counts, counts)
         # The value is that of `squares`, the gradient is that of `weights * squares`.
         return reduced(torch.lerp(squares.detach(), squares, weights), counts, self.reduction)
 
     def _seen(self) -> "_Seen":
         """What the moments say. Before the first batch they are zero, and all of the variance is error."""
-        # Averages that start at zero are short of the truth by the first of them, the average of 1.
-        of_all, of_bad = (self.moments / self.moments[0, 0].clamp(min=_TINY)).unbind()
-        _, x, xx, _, error, rx = of_all.unbind()
-        error = error.clamp(min=_TINY)
-        share = of_bad[0].clamp(min=_TINY)
-        _, mean_x, mean_xx, mean_r, mean_rr, mean_rx = (of_bad / share).unbind()
-        narrow = ((error - of_bad[4]) / (1 - share).clamp(min=_TINY)).clamp(min=_TINY)
-        broad = torch.maximum(mean_rr, 4 * narrow)
+        good, bad = self.moments.unbind()
+        groups = torch.stack((good + bad, bad, good))
+        groups = groups / groups[:, :1].clamp(min=_TINY)
+        _, r, x, rx, xx, rr, yy = groups[:2].unbind(1)  # each of all, and of bad
+        spread = torch.addcmul(xx, x, x, value=-1).clamp(min=0)
+        predicted = spread[0]
+        variance, error, narrow = torch.stack((yy[0], rr[0], groups[2, 5])).clamp(min=_TINY).unbind()
+        broad = torch.maximum(rr[1], 4 * narrow)
         # Until there is something to fit: one target in twenty is bad, and the parts are far from each other.
-        fitted = torch.stack((share.clamp(0.005, 0.95), narrow, broad))
-        first = torch.stack((torch.full_like(error, 0.05), error / 2, 4 * error))
-        rate, narrow, broad = torch.where(self.steps > _FIRST, fitted, first).unbind()
-        variance = (xx + 2 * rx + error).clamp(min=_TINY)
+        early = self.steps <= _FIRST
+        rate = torch.where(early, 0.05, bad[0].clamp(0.005, 0.95))
+        narrow, broad = torch.where(early, error / 2, narrow), torch.where(early, 4 * error, broad)
         noise = (rate * broad / variance).clamp(0, 1)
-        correlation = (mean_rx - mean_x * mean_r) / ((mean_xx - mean_x**2) * (mean_rr - mean_r**2)).clamp(min=0).sqrt()
-        one_sided = mean_r.abs() / mean_rr.sqrt()
+        products = spread * torch.addcmul(rr, r, r, value=-1)
+        correlation = (torch.addcmul(rx, x, r, value=-1) / products.clamp(min=0).sqrt())[1]
+        one_sided = (r.abs() / rr.sqrt())[1]
         signal = torch.maximum(correlation / _CORRELATED, one_sided / _ONE_SIDED).nan_to_num(0.0).clamp(0, 1)
-        predicted = (xx - x**2).clamp(min=0)
         explained = predicted / (predicted + narrow)
         squared = noise * noise
         strength = squared / (squared + _SHARE**2) * explained * (1 - signal) * (self.steps / _WARM_UP).clamp(max=1)
-        precision = variance / (variance + error / _HALF)
+        # The mean of the targets has an error of the variance: a larger one is of the network, not of noise.
+        precision = variance / (variance + torch.minimum(error, variance) / _HALF)
         if self.strength is not None:
             strength = torch.full_like(strength, self.strength)
             precision = 1 - self.strength * (1 - precision)
-        apart = narrow / broad
-        odds = rate.logit() + 0.5 * apart.log()
-        return _Seen(noise, odds, 0.5 * (1 - apart) / narrow, strength * (1 - apart), precision)
+        close = narrow / broad
+        apart = 1 - close
+        odds = rate.logit() + 0.5 * close.log()
+        return _Seen(noise, odds, 0.5 * apart / narrow, strength * apart, precision)
 
-    def _observe(self, input: Tensor, target: Tensor, bad: Tensor, counts: Tensor) -> None:
-        total = counts.sum()
-        center = target.sum() / total
-        x, r = (input - center).flatten(), (target - input).flatten()
-        kinds = torch.stack((counts.flatten().to(x.dtype), bad.flatten()))
-        features = torch.stack((torch.ones_like(x), x, x * x, r, r * r, r * x))
+    def _observe(
+        self, input: Tensor, target: Tensor, residuals: Tensor, squares: Tensor, bad: Tensor, counts: Tensor
+    ) -> None:
+        total, all_targets = self.pooled(torch.stack((counts.sum(), target.sum()))).unbind()
+        mean = all_targets / total
+        x, y, r, rr = (one.flatten() for one in (input - mean, target - mean, residuals, squares))
+        kinds = torch.stack((counts.to(bad.dtype) - bad, bad)).view(2, 1, -1)
+        features = torch.stack((torch.ones_like(x), r, x, r * x, x * x, rr, y * y))
         # Not as a product of matrices, which autocast would take in half precision.
-        means = (kinds.unsqueeze(1) * features).sum(2) / total
+        means = self.pooled((kinds * features).sum(2)) / total
         usable = is_finite(means.sum())  # not where nothing counts: zero over zero
-        self.moments.lerp_(torch.where(usable, means, self.moments), _MEMORY)
+        means = torch.where(usable, means, 0.0)
+        mean = torch.where(usable, mean, self.center)
+        moved = mean - self.center
+        share = self._share_of_batch(means[:, 5].sum(), usable)
+        # A batch of one target has no variance but that between batches. The first batch makes the center.
+        means[:, 6] += moved * moved * (1 - share) * means[:, 0]
+        self.center.lerp_(mean, share)
+        self.moments.lerp_(means, share)
         self.steps += usable
+
+    def _share_of_batch(self, error: Tensor, usable: Tensor) -> Tensor:
+        """The share of a batch in the averages: less if its error is far from usual, more if theirs is.
+
+        One bad batch, the first one too, would else outweigh hundreds of others.
+        """
+        memory = (2 / (self.steps + 2)).clamp(min=_MEMORY) * usable
+        errors = torch.stack((error, self.moments[:, 5].sum()))
+        self.typical.lerp_(error.clamp(min=_TINY).log(), memory)
+        both = (_UNUSUAL * self.typical.exp() / errors).clamp(max=1) * torch.stack((memory, 1 - memory))
+        return both[0] / both.sum()
 
 
 class _Seen(NamedTuple):

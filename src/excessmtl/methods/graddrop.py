@@ -14,9 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from excessmtl.gradients.samples import check_mask
 from excessmtl.graph.plan import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
-from excessmtl.methods.observation import Observation, check_mask
+from excessmtl.methods.observation import Observation
 
 
 @method("graddrop")

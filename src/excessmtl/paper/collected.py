@@ -11,7 +11,6 @@ from excessmtl.analysis.courses import file_in
 from excessmtl.paper.methods import with_shown_names
 from excessmtl.paper.subjects import Subject, subjects
 
-_IDENTITY = ["benchmark", "source", "epochs", "shown", "noise", "seed"]
 _FILES = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
 
 
@@ -32,14 +31,15 @@ class Runs:
         for column, name in _FILES.items():
             paths = [None if root is None else file_in(root, folder, name) for folder in frame.folder]
             named[column] = pd.Series(paths, frame.index, object)
-        return cls(named.drop_duplicates(_IDENTITY, ignore_index=True))
+        return cls(named)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
-        """All finished runs under several folders, each run once."""
+        """All finished runs under several folders; a run whose copy lies under the same path in two counts once."""
         # By rows: pandas guesses types anew when it joins tables in which a column is empty.
         rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
-        return cls(pd.DataFrame(rows).drop_duplicates(_IDENTITY, ignore_index=True))
+        copies = {repr({**row, **dict.fromkeys(_FILES)}): row for row in reversed(rows)}
+        return cls(pd.DataFrame(list(reversed(copies.values()))))
 
     def subjects(self, wanted: str) -> list[Subject]:
         """What the runs say about one data set of the paper."""

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
+from excessmtl.analysis.csv_text import csv_text
 from excessmtl.files import atomic_write
 from excessmtl.paper import figures
 from excessmtl.paper.collected import Runs
@@ -36,7 +37,7 @@ class Drawing:
         """Tables as CSV with six significant digits, pictures as these kinds of file; each whole or not there."""
         files = {}
         for suffix, table in self.tables.items():
-            text = pd.DataFrame(table).to_csv(index=False, float_format="%.6g")
+            text = csv_text(pd.DataFrame(table))
             files[folder / f"{name}{suffix}.csv"] = text.encode()
         for suffix, picture in self.pictures.items():
             for kind in kinds:

@@ -1,7 +1,7 @@
 """What the runs were trained on: the paper's data, or what stands in for it, never one under the other's name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -13,6 +13,13 @@ TITLES = {"multimnist": "MultiMNIST", "office-home": "Office-Home", "sarcos": "S
 """The paper's data sets by the name of their benchmark."""
 _DOMAINS = {"art", "clipart", "product", "realworld"}
 """The tasks of Office-Home: any tree of pictures can be trained as `office-home`."""
+_SCALE = {
+    "multimnist": (r"MNIST, 60,000 \+ 10,000 digits, 60,000 pairs\b", 15),
+    "office-home": (r".*\b65 classes\b", 100),
+    "sarcos": (r"SARCOS, official files\b", 100),
+    "nyuv2": (r"NYUv2, 795 \+ 654 scenes\b", 200),
+}
+"""What the source of the paper's data says where it is complete, and the epochs of the paper's recipe."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,15 @@ class Subject:
         """Whether this is the data of the paper."""
         tasks = {re.sub(r"[^a-z]", "", task.lower()) for task in self.setting.tasks}
         return self.setting.benchmark == self.wanted and (self.wanted != "office-home" or tasks == _DOMAINS)
+
+    @property
+    def is_at_the_papers_scale(self) -> bool:
+        """Whether claims about this data can be judged by these runs: all of the data, trained as long as there."""
+        if not self.is_the_papers or self.wanted not in _SCALE:
+            return False
+        source, epochs = _SCALE[self.wanted]
+        shortened = any(isinstance(own, Mapping) and own.get("limit_batches") for own in self.runs["settings"])
+        return re.match(source, self.setting.source) is not None and self.epochs >= epochs and not shortened
 
     @property
     def title(self) -> str:
@@ -79,11 +95,11 @@ def stand_in(wanted: str) -> str | None:
 def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
     """What the runs say about one data set of the paper: on the data itself first, then the more runs the earlier."""
     found = [Subject(wanted, own) for own in settings(frame[frame.benchmark.isin([wanted, stand_in(wanted)])])]
-    found.sort(key=lambda subject: (not subject.is_the_papers, -len(subject.runs)))
+    found.sort(key=lambda subject: (not subject.is_at_the_papers_scale, not subject.is_the_papers, -len(subject.runs)))
     kinds = [subject.kind for subject in found]
     return [replace(subject, number=1 + kinds[:i].count(subject.kind)) for i, subject in enumerate(found)]
 
 
-def has_the_papers_data(frame: pd.DataFrame) -> bool:
-    """Whether any run was trained on data of the paper, stand-ins aside."""
-    return any(subject.is_the_papers for wanted in TITLES for subject in subjects(frame, wanted))
+def has_the_papers_scale(frame: pd.DataFrame) -> bool:
+    """Whether any runs were trained on data of the paper at its scale."""
+    return any(subject.is_at_the_papers_scale for wanted in TITLES for subject in subjects(frame, wanted))

@@ -1,6 +1,8 @@
 """Label noise in the page: what `excessmtl diagnose RUN --save` has left in the folders of the runs."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,31 @@ from typing import Any
 from excessmtl.analysis.courses import is_plain_file
 from excessmtl.benchmarks.base import Split
 from excessmtl.diagnosis import Report
-from excessmtl.files import write_whole
+from excessmtl.files import read_text, write_whole
+from excessmtl.plain import NAMES, SCORE, TEXT, Kind, mapping, perhaps, shortened
 from excessmtl.reports.thumbnails import address, pictures_of
 from excessmtl.training.cost_to_others import Conflict
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20
+_PICTURE = Kind(
+    "a picture that the address itself holds (data:image/png;base64,...)",
+    lambda value: isinstance(value, str) and re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", value) is not None,
+)
+"""A page loads nothing from elsewhere: whoever made the file would learn who reads it."""
+_FINITE = Kind("a finite number", lambda value: value is not None and SCORE.fits(value))
+_TASK = {
+    **dict.fromkeys(("task", "verdict", "reason"), TEXT),
+    **dict.fromkeys(("noise_rate", "loss", "floor", "excess_risk"), SCORE),
+    "noise_rate_interval": perhaps(
+        Kind("two numbers", lambda value: isinstance(value, list) and list(map(_FINITE.fits, value)) == [True, True])
+    ),
+}
+_SUSPECT = ("sample", "label", "predicted", "margin", "noise_probability")
+_COSINES = Kind(
+    "rows of numbers",
+    lambda value: isinstance(value, list) and all(isinstance(row, list) and all(map(SCORE.fits, row)) for row in value),
+)
 _BADGES = {"clean": "good", "noisy": "bad", "suspect": "warn"}
 
 
@@ -76,23 +97,39 @@ def _name(path: Path, folder: Path) -> str:
 
 def _diagnosed(path: Path, name: str) -> DiagnosedRun:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return DiagnosedRun(name, [_gauge(task) for task in found["tasks"]], _conflict(found.get("conflict")))
-    except (ValueError, KeyError, TypeError) as error:
+        found = mapping(json.loads(read_text(path)), "it")
+        gauges = [_gauge(mapping(task, "an entry of tasks")) for task in _list(found.get("tasks"), "tasks")]
+        return DiagnosedRun(name, gauges, _conflict(found.get("conflict")))
+    except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} cannot be read ({error!r}); write it again with excessmtl diagnose {path.parent} --save"
+            f"{path} cannot be read ({error}); write it again with excessmtl diagnose {path.parent} --save"
         ) from error
 
 
-def _conflict(found: dict[str, Any] | None) -> list[tuple[str, list[str]]]:
+def _list(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{key} must be a list, found {shortened(value)}")
+    return value
+
+
+def _conflict(found: Any) -> list[tuple[str, list[str]]]:
     """A row per task."""
     if found is None:
         return []
-    rows = [["–" if value is None else f"{value:.2f}" for value in row] for row in found["cosines"]]
-    return list(zip(map(str, found["tasks"]), rows, strict=True))
+    content = mapping(found, "conflict")
+    tasks = NAMES.checked(content.get("tasks"), "tasks of conflict")
+    cosines = _COSINES.checked(content.get("cosines"), "cosines of conflict")
+    if {len(tasks)} != {len(cosines), *map(len, cosines)}:
+        raise ValueError("cosines of conflict must have a row and a column for each of its tasks")
+    return [
+        (task, ["–" if value is None else f"{value:.2f}" for value in row])
+        for task, row in zip(tasks, cosines, strict=True)
+    ]
 
 
-def _gauge(task: dict[str, Any]) -> Gauge:
+def _gauge(task: Mapping[str, Any]) -> Gauge:
+    for name, kind in _TASK.items():
+        kind.checked(task.get(name), name)
     rate, loss, floor = (task[name] for name in ("noise_rate", "loss", "floor"))
     low, high = task["noise_rate_interval"] or (0.0, 0.0)
     texts = {
@@ -101,22 +138,25 @@ def _gauge(task: dict[str, Any]) -> Gauge:
         **{name: "–" if task[name] is None else f"{task[name]:.3g}" for name in ("loss", "floor", "excess_risk")},
     }
     return Gauge(
-        str(task["task"]),
-        str(task["verdict"]),
+        task["task"],
+        task["verdict"],
         _BADGES.get(task["verdict"], ""),
-        str(task["reason"]),
+        task["reason"],
         None if rate is None else _percent(rate),
         _percent(low),
         _percent(high),
         _percent(floor / loss) if loss and floor else 0.0,
         texts,
-        [{name: _short(value) for name, value in one.items()} for one in task["suspects"]],
+        [_suspect(mapping(label, "an entry of suspects")) for label in _list(task.get("suspects"), "suspects")],
     )
+
+
+def _suspect(label: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers of one label as they are shown, and its picture."""
+    for name, value in [*((name, label.get(name)) for name in _SUSPECT), *label.items()]:
+        (_PICTURE if name == "picture" else _FINITE).checked(value, f"{name} of a suspect")
+    return {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in label.items()}
 
 
 def _percent(share: float) -> float:
     return round(100 * min(max(float(share), 0.0), 1.0), 1)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -16,13 +16,13 @@ from excessmtl.analysis.measures import Measure, measures_of
 from excessmtl.analysis.palette import Look, style_sheet
 from excessmtl.analysis.regret import Regrets, regrets_of
 from excessmtl.analysis.regret_tables import every_regret, verdict
-from excessmtl.analysis.settings import Setting, settings
+from excessmtl.analysis.settings import Setting, all_runs, settings
 from excessmtl.analysis.summary import rows_of, summary_table
 from excessmtl.analysis.table import Table
 from excessmtl.extras import missing
-from excessmtl.files import atomic_write
-from excessmtl.paper.claims.verdicts import verdicts
-from excessmtl.paper.subjects import has_the_papers_data
+from excessmtl.files import atomic_write, check_replaceable
+from excessmtl.paper.claims.verdicts import Verdict, verdicts
+from excessmtl.paper.subjects import has_the_papers_scale
 from excessmtl.reports.curves import figures_of
 from excessmtl.reports.diagnoses import diagnoses_in
 from excessmtl.reports.explorer import explorable
@@ -63,6 +63,7 @@ def write_report(folder: Path, out: Path, method: str | None = None) -> Regrets 
     """
     if out.is_dir():
         raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
+    check_replaceable(out)
     command = ["excessmtl", "report", str(folder), "-o", str(out), *([] if method is None else ["--method", method])]
     frame = collect(folder)
     regrets = regrets_of(frame, method)
@@ -81,7 +82,7 @@ def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: 
         regrets: what the page says about regret; None: nothing.
         command: what makes the page again.
     """
-    found = settings(frame)
+    found, frame = settings(frame), all_runs(frame)
     sections = [_section(setting) for setting in found]
     runs = explorable(folder, found)
     looks = looks_of(frame)
@@ -106,8 +107,7 @@ def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: 
         regrets=regrets,
         regret_table=None if regrets is None else every_regret(regrets.table),
         regret_sentence="" if regrets is None or regrets.table.empty else verdict(regrets.table, regrets.method),
-        # The claims are about the paper's data: on other data there is nothing to judge.
-        verdicts=verdicts(frame, folder) if has_the_papers_data(frame) else [],
+        verdicts=_verdicts(folder, frame),
         page_versions=page_versions(),
         run_versions=run_versions(folder, frame),
         command=command,
@@ -135,6 +135,12 @@ def _unfinished(folder: Path) -> int:
 
 def _section(setting: Setting) -> Section:
     return Section(setting, measures_of(setting), summary_table(setting), figures_of(setting, rows_of(setting)))
+
+
+def _verdicts(folder: Path, frame: pd.DataFrame) -> list[Verdict]:
+    """On the paper's claims; none where no claim was tried: they are about the paper's data, at its scale."""
+    found = verdicts(frame, folder) if has_the_papers_scale(frame) else []
+    return found if any(one.verdict != "not tried" for one in found) else []
 
 
 def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import yaml
 
 import excessmtl
 from excessmtl.analysis.courses import file_in
+from excessmtl.files import read_text
 from excessmtl.plain import Kind, by_task, mapping
 
 # Hundreds of files: the parser in C, where PyYAML was built with it, is ten times as fast.
@@ -34,7 +35,7 @@ def run_versions(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 def _recorded(path: Path) -> dict[str, str | None]:
     try:
-        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        plain = yaml.load(read_text(path), Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error

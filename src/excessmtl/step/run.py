@@ -11,9 +11,9 @@ from torch import Tensor
 from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.graph.plan import Call, Probe
 from excessmtl.methods.base import Decision, Heads, Rule
-from excessmtl.methods.observation import observe
 from excessmtl.step.arguments import validation_losses
 from excessmtl.step.multipliers import Floors, multipliers
+from excessmtl.step.observe import observe
 from excessmtl.step.result import Outcome, Step
 from excessmtl.step.state import Memory, RandomStream
 from excessmtl.step.validation import validation_products

@@ -1,6 +1,7 @@
 """Where the runs of a sweep are computed: processes of this machine, or a cluster behind joblib."""
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_conf
 from joblib.externals.loky import ProcessPoolExecutor
 
 from excessmtl.extras import missing
-from excessmtl.sweeps.worker import Result
+from excessmtl.sweeps.worker import Result, end_with
 
 Task = Callable[[], Result]
 Compute = Callable[[Mapping[int, Task], int], Iterator[tuple[int, Result]]]
@@ -29,7 +30,7 @@ def on_this_machine(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int,
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, task = waiting.pop(0)
-                pool = idle.pop() if idle else ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD)
+                pool = idle.pop() if idle else _pool_of_one()
                 running[pool.submit(task)] = number, pool
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 number, pool = running.pop(future)
@@ -43,6 +44,11 @@ def on_this_machine(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int,
     finally:
         for pool in [*idle, *(pool for _, pool in running.values())]:
             pool.shutdown(wait=True, kill_workers=True)
+
+
+def _pool_of_one() -> Any:
+    """A process that ends with this one, also where this one is killed."""
+    return ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD, initializer=end_with, initargs=(os.getpid(),))
 
 
 def on_a_cluster(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:

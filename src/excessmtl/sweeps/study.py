@@ -28,35 +28,15 @@ from pathlib import Path
 from typing import Any
 
 from excessmtl.benchmarks.find import find_benchmark
-from excessmtl.plain import (
-    FLAG,
-    NAMES,
-    NUMBER,
-    OPTIONS,
-    TEXT,
-    WHOLE,
-    Kind,
-    each_once,
-    known_keys,
-    mapping,
-    nonempty_list,
-)
+from excessmtl.plain import TEXT, Kind, each_once, known_keys, mapping, nonempty_list
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.sweeps.strict_yaml import read_yaml
 from excessmtl.sweeps.tuning import FIRST_SEED, TUNABLE, Tune
 from excessmtl.training.balancers import check_method
-from excessmtl.training.config import RunConfig
+from excessmtl.training.config import FIELDS, RunConfig
 
 __all__ = ["FIELDS", "Study", "expand", "folder_of", "read_study"]
 
-_KINDS = {str: TEXT, int: WHOLE, float: NUMBER, bool: FLAG, Mapping[str, Any]: OPTIONS, tuple[str, ...]: NAMES}
-FIELDS: Mapping[str, Kind] = {
-    field.name: kind
-    for field in fields(RunConfig)
-    for type_, kind in _KINDS.items()
-    if field.type in (type_, type_ | None)
-}
-"""The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
 _KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings", "tune", "tune_seeds")
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.analysis.csv_text import csv_text
 from excessmtl.files import write_whole
 from excessmtl.sweeps.folders import folder_of
 from excessmtl.training.config import RunConfig
@@ -85,7 +86,7 @@ class Choice:
     def write(self, folder: Path) -> Path:
         """As `chosen.csv` beside the runs."""
         path = folder / CHOSEN
-        write_whole(path, self.table.to_csv(index=False, float_format="%.6g").encode())
+        write_whole(path, csv_text(self.table).encode())
         return path
 
 
@@ -112,5 +113,5 @@ def _loss(folder: Path) -> float:
     summary = RunFolder(folder).summary
     if summary is None:
         return math.nan
-    loss = summary["validation_error"]
+    loss = summary.get("validation_error")
     return math.inf if loss is None else float(loss)

@@ -21,6 +21,10 @@ _PATIENCE = 60.0
 """Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
 
 
+_LOOK_EVERY = 0.5
+"""Seconds."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What came of a run: its summary, or why there is none, in one line and at length."""
@@ -31,6 +35,21 @@ class Result:
     details: str = ""
     died: bool = False
     """Whether the worker has died, so that the run may be tried again."""
+
+
+def end_with(sweep: int) -> None:
+    """Make this process end within a second of the process `sweep`, its parent, whatever either of them is doing.
+
+    A killed sweep ends nobody: its workers would keep their memory, and those that are idle would wait for ever.
+    """
+
+    def watch() -> None:
+        while os.getppid() == sweep:  # a process whose parent has died is given another one
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)  # nobody is left to be told
+
+    if os.name == "posix":  # elsewhere a process keeps the number of its dead parent
+        threading.Thread(target=watch, name="end with the sweep", daemon=True).start()
 
 
 class _EndsWithSweep(Watcher):

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 import excessmtl
-from excessmtl.benchmarks.find import import_path
+from excessmtl.benchmarks.find import import_path, is_import_path
 from excessmtl.methods.names import checked_name
 from excessmtl.training.config import SINGLE
 
@@ -15,7 +15,7 @@ from excessmtl.training.config import SINGLE
 def check_method(name: str) -> None:
     """Refuses a method that is not there."""
     known = [*excessmtl.list_methods(), SINGLE]
-    if ":" in name:
+    if is_import_path(name):
         import_path(name, "method")
     else:
         checked_name(name, known, ", or package.module:Rule")
@@ -27,7 +27,7 @@ def make_balancer(
     """The balancer, with options of the method and of `Balancer`; those that do not fit are refused."""
     check_method(name)
     try:
-        if ":" not in name:
+        if not is_import_path(name):
             return excessmtl.create(name, tasks=tasks, shared=shared, **options)
         parameters = inspect.signature(excessmtl.Balancer.__init__).parameters.values()
         common = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

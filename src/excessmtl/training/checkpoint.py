@@ -3,14 +3,24 @@
 import hashlib
 import io
 import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from excessmtl.files import write_whole
+from excessmtl.files import read_bytes, read_text, write_whole
+from excessmtl.plain import Kind, mapping
 
 _NAMES = "latest.json"
+_FILE = Kind(
+    "the name of a checkpoint beside it, such as epoch-00001.pt",
+    lambda value: isinstance(value, str) and re.fullmatch(r"epoch-[0-9]{5,}\.pt", value) is not None,
+)
+ADVICE = "delete the run's folder and start again, or restore the file"
 
 
 class CheckpointError(Exception):
@@ -34,16 +44,31 @@ def save(folder: Path, state: dict[str, Any], epoch: int) -> None:
 def load(folder: Path) -> dict[str, Any] | None:
     """The latest complete state, or None where there is none yet."""
     note_path = folder / _NAMES
-    if not note_path.exists():
+    if not os.path.lexists(note_path):
         return None
-    advice = "delete the run's folder and start again, or restore the file"
     try:
-        note = json.loads(note_path.read_text(encoding="utf-8"))
-        path = folder / note["file"]
-        content = path.read_bytes()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the checkpoint in {folder} cannot be read ({error}); {advice}") from error
+        note = mapping(json.loads(read_text(note_path)), _NAMES)
+        path = folder / _FILE.checked(note.get("file"), f"file of {_NAMES}")
+        content = read_bytes(path, largest=None)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"the checkpoint in {folder} cannot be read ({error}); {ADVICE}") from error
     if hashlib.sha256(content).hexdigest() != note.get("sha256"):
-        raise CheckpointError(f"the checkpoint {path} is damaged (its sha256 is not the recorded one); {advice}")
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
+        raise CheckpointError(f"the checkpoint {path} is damaged (its sha256 is not the recorded one); {ADVICE}")
+    with restoring(path):
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return dict(mapping(state, "it"))
+
+
+@contextmanager
+def restoring(path: Path) -> Iterator[None]:
+    """What goes wrong in the block is told as a fault of the checkpoint at `path`: its content may be anything."""
+    try:
+        yield
+    except (CheckpointError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
+        raise CheckpointError(
+            f"the checkpoint {path} does not hold the state of this run ({reason}); {ADVICE}"
+        ) from error

@@ -10,8 +10,10 @@ import yaml
 
 from excessmtl.benchmarks.noise_kinds import NOISE_KINDS, UNIFORM
 from excessmtl.benchmarks.robust_losses import LOSSES, PLAIN
+from excessmtl.files import read_text
 from excessmtl.methods import registry
 from excessmtl.methods.names import our_name
+from excessmtl.plain import FLAG, NAMES, NUMBER, OPTIONS, TEXT, WHOLE, Kind, mapping
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
@@ -137,6 +139,16 @@ class RunConfig:
         return cls(**values)
 
 
+_KINDS = {str: TEXT, int: WHOLE, float: NUMBER, bool: FLAG, Mapping[str, Any]: OPTIONS, tuple[str, ...]: NAMES}
+FIELDS: Mapping[str, Kind] = {
+    option.name: kind
+    for option in fields(RunConfig)
+    for type_, kind in _KINDS.items()
+    if option.type in (type_, type_ | None)
+}
+"""The fields of `RunConfig` as a file may state them; it checks their ranges itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resolved(RunConfig):
     """One training run as it is trained: every choice is made."""
@@ -158,11 +170,14 @@ class Resolved(RunConfig):
 def read_config(path: Path) -> dict[str, Any]:
     """What the config.yaml of an existing run says, as plain values."""
     try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if isinstance(plain, Mapping) and plain.get("source") == RECORDED:
+        plain = yaml.safe_load(read_text(path))
+        if mapping(plain, "it").get("source") == RECORDED:
             raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
+        for name, kind in FIELDS.items():
+            if plain.get(name) is not None:
+                kind.checked(plain[name], name)
         Resolved.from_dict(plain)
-    except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} is not the config.yaml of a run ({reason}); choose another folder, or delete this one"

@@ -1,9 +1,11 @@
 """What a task costs the others: gradients that point against each other, and the same run without the task."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from excessmtl.benchmarks.tasks import labelled
 from excessmtl.pareto import gradient_cosines
 from excessmtl.training.batches import make_batches, prepared
 from excessmtl.training.data import noise_of
-from excessmtl.training.held_out import trained
+from excessmtl.training.held_out import check_trusted, trained
 from excessmtl.training.loop import Run
 from excessmtl.training.model import SingleTaskModels
 from excessmtl.training.run_folder import RunFolder
@@ -58,16 +60,19 @@ def conflict_of(run: Path, benchmark: Benchmark | None = None) -> Conflict | Non
     return Conflict(tuple(losses), tuple(tuple(value if value == value else None for value in row) for row in rows))
 
 
-def without(run: Path, task: str, benchmark: Benchmark | None = None) -> dict[str, tuple[float, float]]:
+def without(
+    run: Path, task: str, benchmark: Benchmark | None = None, trust: bool = False
+) -> dict[str, tuple[float, float]]:
     """Train a finished run again without one task: other task -> its score with the task, and without it.
 
     The same settings and seed; nothing is kept. One pair of runs: differences of the size that another seed makes mean
-    nothing.
+    nothing. `trust`: whether import paths in the folder may be followed, that of the method included.
     """
     summary = RunFolder(run).summary
     if not summary:
         raise ValueError(f"the run in {run} is not finished; go on with it first")
-    _, made, config = trained(run, benchmark)
+    _, made, config = trained(run, benchmark, trust)
+    check_trusted(run, "method", config.method, trust)
     names = [own.name for own in made.tasks]
     if task not in names or len(names) < 2:
         raise ValueError(f"task {task!r} cannot be left out; the tasks are {names}")
@@ -85,7 +90,13 @@ def without(run: Path, task: str, benchmark: Benchmark | None = None) -> dict[st
     again = replace(config, noisy_tasks=noisy, noise=noise, data=None, benchmark_options={})
     with TemporaryDirectory() as place:
         found = Run(again, Path(place) / "run", benchmark=smaller).execute()
-    return {name: (float(summary["scores"][name]), float(found["scores"][name])) for name in kept}
+    return {name: (_score(summary, name), _score(found, name)) for name in kept}
+
+
+def _score(summary: Mapping[str, Any], task: str) -> float:
+    """NaN where training has diverged."""
+    score = summary["scores"].get(task)
+    return math.nan if score is None else float(score)
 
 
 def _of_tasks(split: Split, kept: list[str]) -> Split:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark, Split
 from excessmtl.benchmarks.kinds import BY_NAME
 from excessmtl.benchmarks.noise import apply as with_noise
@@ -49,37 +50,50 @@ class HeldOutData:
         return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows)
 
 
-def diagnose_run(run: Path, benchmark: Benchmark | None = None) -> Report:
+def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
     """The diagnosis of a run after its last finished epoch.
 
     `benchmark`: the object that the run was trained on, where it was not loaded by a name.
+    `trust`: whether import paths in the folder may be followed.
     """
-    return held_out_data(run, benchmark).diagnose()
+    return held_out_data(run, benchmark, trust).diagnose()
 
 
-def held_out_data(run: Path, benchmark: Benchmark | None = None) -> HeldOutData:
+def held_out_data(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> HeldOutData:
     """Outputs of the network for the validation split, and its labels, disturbed as those of the training split.
 
     The validation split of a benchmark is clean. The run's label noise is put on it by the same plan, drawn anew,
     so that the labels are as bad as the training labels: that is what a user has who holds out a part of the data.
     """
-    network, made, config = trained(run, benchmark)
+    network, made, config = trained(run, benchmark, trust)
     noise = noise_of(config)
     disturbed = replace(noise, tasks=tuple(task for task in noise.tasks if made.validation.length(task)))
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def trained(run: Path, benchmark: Benchmark | None = None) -> tuple[Network, Benchmark, Resolved]:
+def check_trusted(run: Path, what: str, name: str, trust: bool) -> None:
+    """Refuses to follow an import path that stands only in the folder of a run: the folder may be anybody's."""
+    if find.is_import_path(name) and not trust:
+        raise ValueError(
+            f"{run / 'config.yaml'} names the {what} {name!r}, an import path: using the run would import "
+            f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
+        )
+
+
+def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> tuple[Network, Benchmark, Resolved]:
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
     config = Resolved.from_dict(read_config(run / "config.yaml"))
+    if benchmark is None:
+        check_trusted(run, "benchmark", config.benchmark, trust)
     state = checkpoint.load(run / "checkpoint")
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
     made = load_benchmark(config) if benchmark is None else benchmark
     network = make_network(config, made)
-    network.load_state_dict(state["model"])
+    with checkpoint.restoring(run / "checkpoint"):
+        network.load_state_dict(state["model"])
     return network.eval(), made, config
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.benchmarks.base import Benchmark
+from excessmtl.plain import NUMBER, by_task
 from excessmtl.step.result import Step
 from excessmtl.training import checkpoint
 from excessmtl.training.batches import Batch, Batches, Share, TensorBatches
@@ -22,6 +23,7 @@ from excessmtl.training.choice import constant_losses
 from excessmtl.training.config import RunConfig
 from excessmtl.training.data import RunData
 from excessmtl.training.evaluate import scores
+from excessmtl.training.fingerprint import code_of
 from excessmtl.training.learner import Learner, Losses
 from excessmtl.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.training.progress import Watcher
@@ -30,6 +32,8 @@ from excessmtl.training.resolve import complete_options, load_benchmark, resolve
 from excessmtl.training.run_folder import Row, RunFolder
 from excessmtl.training.summary import summarise
 from excessmtl.training.tensorboard import event_log
+
+_ROW = by_task(NUMBER)
 
 
 class Run:
@@ -63,9 +67,14 @@ class Run:
         self.config = resolve(config, self.benchmark, self.fabric.device, by_name=benchmark is None)
         self.learner = Learner(self.config, self.benchmark, self.fabric)
         self.data = RunData(self.config, self.benchmark, self.learner.holds_out)
+        balancer = self.learner.balancer
+        self.decided: dict[str, Any] = {
+            "method_options": {} if balancer is None else dict(complete_options(balancer)),
+            "code": code_of(None if balancer is None else type(balancer.rule)),
+        }
         if is_first_process():
-            options = {} if self.learner.balancer is None else complete_options(self.learner.balancer)
-            self.folder.open(self.config, {"source": self.benchmark.source, "method_options": options}, resume, wait)
+            about = {"source": self.benchmark.source, "method_options": self.decided["method_options"]}
+            self.folder.open(self.config, about, resume, wait, self.decided["code"])
         # Only now: a mistake is found before other processes are started.
         self.fabric.launch()
         self.share = Share(self.fabric.global_rank, self.fabric.world_size)
@@ -106,8 +115,11 @@ class Run:
         weights = None if self.learner.balancer is None else self.history["weights"][-1]
         steps = sum(len(part) for part in self.history["losses"])
         units = constant_losses(self.benchmark.tasks, self.data.noisy)
-        summary = summarise(self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units)
+        summary = summarise(
+            self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units, self.decided
+        )
         if first:
+            summary["code"] = self.folder.code
             self.folder.write_summary(summary)
         return summary
 
@@ -214,12 +226,24 @@ class Run:
         state = checkpoint.load(self.folder.checkpoints)
         if state is None:
             return
-        self.learner.load_state_dict(state)
-        self.rows = state["rows"]
-        self.history = {name: [part.numpy() for part in parts] for name, parts in state["history"].items()}
-        self.seconds = state["seconds"]
+        with checkpoint.restoring(self.folder.checkpoints):
+            self.rows, self.history = self._courses(state["rows"], state["history"])
+            self.seconds = float(state["seconds"])
+            self.learner.load_state_dict(state)
         if self.fabric.is_global_zero:  # the run may have been killed after its checkpoint and before its tables
             self._write_tables()
+
+    def _courses(self, rows: Any, history: Any) -> tuple[list[Row], dict[str, list[np.ndarray]]]:
+        """The rows of metrics.csv and the parts of steps.npz that a checkpoint holds, one of each for every epoch."""
+        columns = {"epoch", *(f"test/{task}/{metric}" for task, metric in self.primary.items())}
+        if not isinstance(rows, list) or not all(_ROW.fits(row) and columns <= row.keys() for row in rows):
+            raise ValueError(f"rows must be a list of numbers by name, with {sorted(columns)}")
+        found = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
+        for name, parts in found.items():
+            shapes = [part.shape[1:] for part in parts]
+            if shapes != [(len(self.learner.tasks),)] * len(rows):
+                raise ValueError(f"history has {name} of shapes {shapes}, of {len(rows)} epochs")
+        return rows, found
 
 
 def train(

@@ -84,9 +84,29 @@ def load_state(network: nn.Module, optimiser: Optimizer, state: dict[str, Any], 
     """The inverse of `state_of`."""
     if not divided:
         network.load_state_dict(state["model"])
+        options = [set(group) for group in optimiser.param_groups]
         optimiser.load_state_dict(state["optimiser"])
+        _check_optimiser(optimiser, options)
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
     whole, model = StateDictOptions(full_state_dict=True, cpu_offload=True), state["model"]
     set_state_dict(network, optimiser, model_state_dict=model, optim_state_dict=state["optimiser"], options=whole)
+
+
+def _check_optimiser(optimiser: Optimizer, options: list[set[str]]) -> None:
+    """Refuses a loaded state that the next step would fail on; `options`: the names of those of each group."""
+    if any(not names <= set(group) for names, group in zip(options, optimiser.param_groups, strict=True)):
+        raise ValueError("optimiser lacks options of its parameters")
+    parameter = next(iter(optimiser.state), None)
+    if parameter is None:
+        return
+    probe = nn.Parameter(torch.zeros_like(parameter.flatten()[:1]))
+    probe.grad = torch.zeros_like(probe)
+    fresh = type(optimiser)([probe], **optimiser.defaults)
+    fresh.step()
+    for parameter, own in optimiser.state.items():
+        for name, value in fresh.state[probe].items():
+            shape = None if value is None else parameter.shape if value.shape == probe.shape else value.shape
+            if getattr(own.get(name), "shape", None) != shape:
+                raise ValueError(f"optimiser has no {name} of the shape of its parameter")

@@ -14,9 +14,10 @@ import yaml
 from filelock import Timeout
 
 from excessmtl.balancer import Balancer
-from excessmtl.files import write_whole
+from excessmtl.files import read_text, write_whole
 from excessmtl.step.result import Step
 from excessmtl.training.config import RECORDED
+from excessmtl.training.fingerprint import code_of
 from excessmtl.training.resolve import complete_options
 from excessmtl.training.run_folder import Row, RunFolder, config_yaml
 from excessmtl.training.summary import finite, mean_of, mean_weights
@@ -78,6 +79,8 @@ class Recorder:
             "method": balancer.rule.name,
             "label": label or balancer.rule.name,
             "options": dict(complete_options(balancer)),
+            "code": code_of(type(balancer.rule)),
+            "settings": dict(settings or {}),
             "noise": noise,
             "noisy_tasks": list(noisy_tasks),
             "seed": seed,
@@ -89,7 +92,7 @@ class Recorder:
         self._start, self._seconds = time.perf_counter(), 0.0
         self.folder = RunFolder(path)
         if self.writes:
-            self._open({**self.about, "tasks": list(self.tasks), "settings": dict(settings or {})}, resume)
+            self._open({**self.about, "tasks": list(self.tasks)}, resume)
 
     def step(self, step: Step | None = None) -> None:
         """Note a step; the balancer's last one by default."""
@@ -164,7 +167,7 @@ class Recorder:
         except Timeout:
             raise ValueError(f"another process is recording in {path}; choose another folder") from None
         if existing.exists():
-            self._restore(yaml.safe_load(existing.read_text(encoding="utf-8")), yaml.safe_load(content))
+            self._restore(yaml.safe_load(read_text(existing)), yaml.safe_load(content))
         else:
             write_whole(existing, content)
 
@@ -172,7 +175,7 @@ class Recorder:
         path = self.folder.path
         for key, value in new.items():
             found = old.get(key) if isinstance(old, Mapping) else None
-            if key not in ("versions", "settings") and found != value:
+            if key not in ("versions", "settings", "code") and found != value:
                 self.folder.close()
                 raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {found!r}")
         if (path / "metrics.csv").exists() and (path / "steps.npz").exists():

@@ -100,7 +100,7 @@ def complete_options(balancer: Balancer) -> Mapping[str, Any]:
     """Every option of the method as it is used, defaults included, as plain values."""
     options = {option.name: _plain(getattr(balancer.rule, option.name)) for option in fields(balancer.rule)}
     common = {name: getattr(balancer, name) for name in ("heads", "every", "scale", "protect")}
-    return {**options, **common}
+    return {**options, **common, **({} if balancer.pool else {"pool": False})}
 
 
 def _plain(value: Any) -> Any:

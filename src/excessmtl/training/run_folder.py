@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,13 +15,28 @@ import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
-from excessmtl.files import atomic_write, unfinished, write_whole
+from excessmtl.files import atomic_write, read_text, unfinished, write_whole
+from excessmtl.plain import FLAG, NAMES, NUMBER, SCORE, TEXT, WHOLE, Kind, by_task, mapping, perhaps
 from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
 _OF_THE_MACHINE = ("device", "devices", "data", "label", "replay")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 _LOCK = ".lock"
+_SUMMARY: Mapping[str, Kind] = {
+    "benchmark": TEXT,
+    "method": TEXT,
+    "noise": NUMBER,
+    "noisy_tasks": NAMES,
+    "epochs": WHOLE,
+    "primary_metric": by_task(TEXT),
+    "higher_is_better": by_task(FLAG),
+    "scores": by_task(SCORE),
+    "weights": perhaps(by_task(SCORE)),
+    "validation_error": SCORE,
+    "seconds_per_step": SCORE,
+}
+"""What is read back from summary.json of a run that is finished."""
 _WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
 
 
@@ -40,7 +56,20 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """summary.json of a finished run, or None."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if not os.path.lexists(path):
+            return None
+        try:
+            summary = dict(mapping(json.loads(read_text(path)), "it"))
+            for name, kind in _SUMMARY.items():
+                kind.checked(summary.get(name), name)
+            for name in ("primary_metric", "higher_is_better", "weights"):
+                if summary[name] is not None and summary[name].keys() != summary["scores"].keys():
+                    raise ValueError(f"{name} must name the tasks of scores")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path} is not the summary of a run ({error}); delete it or make the run again"
+            ) from error
+        return summary
 
     @property
     def epochs(self) -> int | None:
@@ -49,11 +78,18 @@ class RunFolder:
         epochs: int | None = read_config(path)["epochs"] if path.exists() else None
         return epochs
 
-    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0) -> None:
+    @property
+    def code(self) -> str:
+        """The fingerprints of the code that trained the run, several where it was resumed with other code."""
+        recorded = read_config(self.path / "config.yaml").get("code", "not recorded")
+        return str(recorded)
+
+    def open(self, config: Resolved, found: Mapping[str, Any], resume: bool, wait: float = 0.0, code: str = "") -> None:
         """Claim the folder for this configuration; refuses one that belongs to another run.
 
         `found`: what defines the run besides its configuration, as plain values (which data it is, all options).
-        `wait`: seconds to wait for a process that is still training in it.
+        `wait`: seconds to wait for a process that is still training in it. `code`: the fingerprint of what trains now;
+        a run that goes on with other code keeps both.
         """
         self._refuse_others(resume)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -64,7 +100,7 @@ class RunFolder:
                 f"another process is training in {self.path}; wait for it, or choose another --out"
             ) from None
         try:
-            self._claim(config, found, resume)
+            self._claim(config, found, resume, code)
         except BaseException:
             self.close()
             raise
@@ -87,7 +123,7 @@ class RunFolder:
             if not self.path.is_dir() or any(path not in known for path in self.path.iterdir()):
                 raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
 
-    def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool) -> None:
+    def _claim(self, config: Resolved, found: Mapping[str, Any], resume: bool, code: str) -> None:
         self._refuse_others(resume)
         existing, new = self.path / "config.yaml", {**config.to_dict(), **found}
         if existing.exists():
@@ -102,10 +138,14 @@ class RunFolder:
                         f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
                     )
             if longer:
-                write_whole(existing, config_yaml({**old, "epochs": config.epochs}))
+                old = {**old, "epochs": config.epochs}
                 (self.path / "summary.json").unlink(missing_ok=True)
+            codes = str(old.get("code", "not recorded"))
+            goes_on = code not in codes and not (self.path / "summary.json").exists()
+            if longer or goes_on:
+                write_whole(existing, config_yaml({**old, "code": f"{codes} and {code}" if goes_on else codes}))
         else:
-            write_whole(existing, config_yaml(new))
+            write_whole(existing, config_yaml({**new, "code": code}))
         for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
             path.unlink(missing_ok=True)
 

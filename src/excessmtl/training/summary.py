@@ -22,10 +22,12 @@ def summarise(
     weights: np.ndarray | None,
     seconds_per_step: float,
     units: Mapping[str, float],
+    decided: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Scores of the last epoch, and those of the epoch that the validation split chooses; never of the best one.
 
     `weights`: [steps, m] of the last epoch. `units`: of the tasks' losses, for a mean over tasks.
+    `decided`: all options of the method (`method_options`) and the fingerprint of the code (`code`).
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
     """
     primary = {task.name: task.kind.primary for task in benchmark.tasks}
@@ -47,6 +49,8 @@ def summarise(
         "method": config.method,
         "label": config.label,
         "options": dict(config.options),
+        **decided,
+        "settings": settings_of(config),
         "loss": config.loss,
         "noise": config.noise,
         "noise_kind": config.noise_kind,
@@ -84,6 +88,17 @@ def summarise(
     }
     found: dict[str, Any] = finite(summary)
     return found
+
+
+def settings_of(config: Resolved) -> dict[str, Any]:
+    """What else of a configuration changes what is computed; runs that are averaged have the same."""
+    names = [
+        *("architecture", "batch_size", "optimiser_options", "schedule", "warmup_steps", "limit_batches"),
+        *("benchmark_options", "exclude_true", "redraw_each_epoch", "noisy_validation", "precision"),
+    ]
+    plain = config.to_dict()
+    own = {} if config.noise_seed == config.seed else {"noise_seed": config.noise_seed}
+    return {**{name: plain[name] for name in names}, **own}
 
 
 def finite(value: Any) -> Any:

@@ -57,7 +57,7 @@ CLAIMS = (
     ),
     _claim(
         "ExcessMTL is better than both at every noise level.",
-        "At each noise level ExcessMTL's mean overall score is above MOML's and MGDA's.",
+        "At each noise level ExcessMTL's overall score is above MOML's and MGDA's, 90 % intervals above 0.",
         excess(at_every_level(partial(beats_all, rivals=(MOML, MGDA), pick=OVERALL))),
     ),
 )

@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 
 from excessmtl.paper.claims.judging import Claim, Finding, Judge, excess
-from excessmtl.paper.claims.measures import Lacking
+from excessmtl.paper.claims.measures import Lacking, check_seeds
 from excessmtl.paper.figures.excess_risk import NOISE, agreement, course
 from excessmtl.paper.subjects import Subject
 
@@ -21,6 +21,7 @@ def _on_courses(ask: Callable[[pd.DataFrame], Finding]) -> Judge:
         courses = [course(run) for _, run in subject.of(shown, NOISE).dropna(subset="steps_path").iterrows()]
         if not courses:
             raise Lacking(f"run folders of {shown} at noise {NOISE:g}")
+        check_seeds(len(courses), shown, NOISE)
         # Runs of different lengths are not mixed: a subject has one number of epochs.
         return ask(pd.concat(courses).groupby(["task", "noisy", "epoch"], as_index=False).mean())
 

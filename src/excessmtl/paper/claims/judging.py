@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from excessmtl.paper.claims import answers
+from excessmtl.paper.claims.answers import UNDECIDED, Answer
 from excessmtl.paper.claims.measures import Lacking
 from excessmtl.paper.collected import Runs
 from excessmtl.paper.methods import PAPER_EXCESS, ROBUST
@@ -16,9 +18,9 @@ from excessmtl.paper.subjects import TITLES
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether something holds (None: the runs cannot tell), and the numbers."""
+    """Whether something holds (None: the runs that could tell are missing), and the numbers."""
 
-    holds: bool | None
+    holds: Answer | None
     evidence: str
 
 
@@ -43,12 +45,12 @@ class Claim:
     judge: Judge
 
     def finding(self, runs: Runs) -> Finding:
-        """By the paper's own data; what stand-ins say is evidence, not a verdict."""
+        """By the paper's own data at the paper's scale; what other runs say is evidence, not a verdict."""
         if self.on is None:
             return self.judge(runs)
         found = runs.subjects(self.on)
-        finding = Finding(None, f"{TITLES[self.on]} is not in the runs")
-        if found and found[0].is_the_papers:
+        finding = Finding(None, f"{TITLES[self.on]} at the paper's scale is not in the runs")
+        if found and found[0].is_at_the_papers_scale:
             finding, found = guarded(self.judge, found[0]), found[1:]
         aside = [f"On {subject.title}, {in_words(guarded(self.judge, subject))}" for subject in found]
         return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
@@ -56,19 +58,19 @@ class Claim:
 
 def every(names: Sequence[str], ask: Ask) -> Judge:
     """Holds where all methods pass; one that fails settles it, one that is missing leaves it open."""
-    return lambda data: _first(_answers(names, ask, data), (False, None, True))
+    return lambda data: _first(_answers(names, ask, data), (False, None, UNDECIDED, True))
 
 
 def some(names: Sequence[str], ask: Ask) -> Judge:
     """Holds where one method passes; one that is missing might have."""
-    return lambda data: _first(_answers(names, ask, data), (True, None, False))
+    return lambda data: _first(_answers(names, ask, data), (True, None, UNDECIDED, False))
 
 
 def excess(ask: Ask) -> Judge:
     """Holds where one form of the paper's ExcessMTL passes; the robust one is shown too."""
 
     def judge(data: Any) -> Finding:
-        decided = _first(_answers(PAPER_EXCESS, ask, data), (True, False, None))
+        decided = _first(_answers(PAPER_EXCESS, ask, data), (True, UNDECIDED, False, None))
         (ours,) = _answers([ROBUST], ask, data)
         return Finding(decided.holds, f"{decided.evidence}; {ours.evidence}")
 
@@ -77,22 +79,22 @@ def excess(ask: Ask) -> Judge:
 
 def both(first: Judge, second: Judge) -> Judge:
     """Holds where both do."""
-    return lambda data: _first([first(data), second(data)], (False, None, True), ". ")
+    return lambda data: _first([first(data), second(data)], (False, None, UNDECIDED, True), ". ")
 
 
 def all_of(*asks: Ask) -> Ask:
     """Passes where all of the questions do."""
-    return lambda data, shown, **more: _first([ask(data, shown, **more) for ask in asks], (False, True))
+    return lambda data, shown, **more: _first([ask(data, shown, **more) for ask in asks], (False, UNDECIDED, True))
 
 
 def no(ask: Ask) -> Ask:
     """The same numbers, the other answer."""
 
-    def opposite(data: Any, shown: str) -> Finding:
+    def opposite_of(data: Any, shown: str) -> Finding:
         found = ask(data, shown)
-        return Finding(not found.holds, found.evidence)
+        return Finding(None if found.holds is None else answers.opposite(found.holds), found.evidence)
 
-    return opposite
+    return opposite_of
 
 
 def untold(reason: str) -> Judge:
@@ -110,23 +112,24 @@ def guarded(judge: Judge, data: Any) -> Finding:
 
 def in_words(finding: Finding) -> str:
     """For evidence that is not the verdict."""
-    words = {True: "the rule is met", False: "the rule is not met", None: "the runs cannot tell"}[finding.holds]
-    return f"{words}: {finding.evidence}"
+    words = {True: "the rule is met", False: "the rule is not met", UNDECIDED: "the seeds leave it undecided"}
+    return f"{words.get(finding.holds, 'the runs cannot tell')}: {finding.evidence}"
 
 
 def _answers(names: Sequence[str], ask: Ask, data: Any) -> list[Finding]:
-    answers = []
+    words = {True: "as claimed", False: "not as claimed", UNDECIDED: "undecided"}
+    findings = []
     for shown in names:
         try:
             found = ask(data, shown)
-            told = f"{'as claimed' if found.holds else 'not as claimed'}, {found.evidence}"
-            answers.append(Finding(bool(found.holds), f"{shown}: {told}"))
+            told = words.get(found.holds, "not in the runs")
+            findings.append(Finding(found.holds, f"{shown}: {told}, {found.evidence}"))
         except Lacking as lacking:
-            answers.append(Finding(None, f"{shown}: not in the runs ({lacking})"))
-    return answers
+            findings.append(Finding(None, f"{shown}: not in the runs ({lacking})"))
+    return findings
 
 
-def _first(found: Sequence[Finding], order: Sequence[bool | None], separator: str = "; ") -> Finding:
+def _first(found: Sequence[Finding], order: Sequence[Answer | None], separator: str = "; ") -> Finding:
     """All evidence, and the first answer in this order that was given."""
-    answers = [one.holds for one in found]
-    return Finding(next(one for one in order if one in answers), separator.join(one.evidence for one in found))
+    given = [one.holds for one in found]
+    return Finding(next(one for one in order if one in given), separator.join(one.evidence for one in found))

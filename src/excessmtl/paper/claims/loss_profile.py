@@ -7,8 +7,9 @@ import numpy as np
 from excessmtl.analysis.courses import read_epochs
 from excessmtl.analysis.measures import Measure, task_loss
 from excessmtl.analysis.settings import Setting
+from excessmtl.paper.claims.answers import all_hold
 from excessmtl.paper.claims.judging import Claim, Finding, both, every, excess, no
-from excessmtl.paper.claims.measures import Lacking, advantage, mean
+from excessmtl.paper.claims.measures import Lacking, advantage, check_seeds, mean
 from excessmtl.paper.claims.rules import declines
 from excessmtl.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, SINGLE_TASK, UNIFORM
 from excessmtl.paper.subjects import Subject
@@ -44,6 +45,7 @@ def _training_ratio(subject: Subject, shown: str) -> float:
     ends = [table[columns].iloc[-1] for table in map(read_epochs, paths) if set(columns) <= set(table)]
     if not ends:
         raise Lacking(f"training losses of {shown} at noise {NOISE:g}")
+    check_seeds(len(ends), shown, NOISE)
     return float(np.mean([end.iloc[0] / end.iloc[1] for end in ends]))
 
 
@@ -52,7 +54,7 @@ def _strives_for_equal_losses(subject: Subject, shown: str) -> Finding:
     behind = advantage(subject, UNIFORM, shown, NOISE, _clean_loss)
     closer = abs(np.log(own)) < abs(np.log(even))
     text = f"noisy over clean training loss {own:.1f} (uniform {even:.1f}), clean test loss above uniform's {behind}"
-    return Finding(bool(closer) and behind.is_clear, text)
+    return Finding(all_hold([bool(closer), behind.clear]), text)
 
 
 _alone_without, _alone_with = (partial(_as_good_as_alone, noise=noise) for noise in (0.0, NOISE))

@@ -1,22 +1,22 @@
 """What claims compare: a number per run, differences of it paired by seed, and when a difference counts as one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
-from excessmtl.analysis import measures
+from excessmtl.analysis import comparison, measures
+from excessmtl.analysis.comparison import Comparison
 from excessmtl.analysis.measures import Measure
 from excessmtl.analysis.settings import Setting
 from excessmtl.analysis.statistics import Spread
+from excessmtl.paper.claims.answers import UNDECIDED, Answer
 from excessmtl.paper.subjects import Subject
 
 POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
 """A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,
 whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference."""
-_SEEDS_FOR_INTERVAL = 3
-"""With two seeds the 90 % interval is nine standard deviations wide and would settle nothing."""
 _HIGH = 0.6
 """Noise that deserves the name."""
 
@@ -50,44 +50,61 @@ class Difference:
     margin: float
 
     @property
+    def comparison(self) -> Comparison:
+        """With the margin as its tolerance."""
+        return Comparison.of(self.by_seed, self.margin)
+
+    @property
     def mean(self) -> float:
         """Over the seeds."""
-        return float(np.mean(self.by_seed))
+        return self.comparison.mean
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """90 % of Student's t, from three seeds on."""
-        spread = Spread.of(self.by_seed)
-        return None if spread.count < _SEEDS_FOR_INTERVAL else spread.interval
+    def clear(self) -> Answer:
+        """Whether it is above 0 and the mean above the margin. No: it is proved to be below 0, or within the margin."""
+        verdict = self.comparison.verdict
+        if verdict == comparison.BETTER and self.mean > self.margin:
+            return True
+        return False if verdict in (comparison.EQUIVALENT, comparison.WORSE) else UNDECIDED
 
     @property
-    def is_clear(self) -> bool:
-        """Above the margin, and not by luck where there are seeds enough to tell."""
-        return self.mean > self.margin and (self.interval is None or self.interval[0] > 0)
+    def ahead(self) -> Answer:
+        """Whether it is above 0, however little. No: it is proved to be below 0, or within the margin."""
+        if Comparison.of(self.by_seed, 0.0).verdict == comparison.BETTER:
+            return True
+        return False if self.clear is False else UNDECIDED
 
     def __str__(self) -> str:
-        digits, seeds = 1 if self.unit else 2, len(self.by_seed)
-        text = f"{self.mean:+.{digits}f} {self.unit}".rstrip()
-        if self.interval is None:
-            return f"{text} ({seeds} seed{'' if seeds == 1 else 's'})"
-        low, high = (f"{bound:+.{digits}f}" for bound in self.interval)
-        return f"{text} (90 % interval {low} to {high})"
+        digits, found = 1 if self.unit else 2, self.comparison
+        text = f"{found.mean:+.{digits}f} {self.unit}".rstrip()
+        return f"{text} (90 % interval {found.lower:+.{digits}f} to {found.upper:+.{digits}f})"
 
 
 def values(subject: Subject, shown: str, noise: float, pick: Pick) -> pd.Series:
-    """The measure by seed; runs that diverged have none."""
-    runs = subject.of(shown, noise)
-    column = pd.Series(list(pick(subject.setting).values(subject.setting)), subject.runs.index, float)
-    numbers = pd.Series(column[runs.index].to_numpy(), runs.seed.to_numpy(), float).dropna()
-    if numbers.empty:
-        reason = "no run" if runs.empty else "only diverged runs"
+    """The measure by seed, NaN where a run has diverged."""
+    runs, measure = subject.of(shown, noise), pick(subject.setting)
+    column = pd.Series(list(measure.values(subject.setting)), subject.runs.index, float)
+    numbers = pd.Series(column[runs.index].to_numpy(), runs.seed.to_numpy(), float)
+    if not measure.needs_scores:
+        numbers = numbers.dropna()
+    if numbers.isna().all():
+        reason = "no run" if numbers.empty else "only diverged runs"
         raise Lacking(f"{reason} of {shown} at noise {noise:g}")
+    check_seeds(len(numbers), shown, noise)
     return numbers
 
 
+def check_seeds(count: int, shown: str, noise: float) -> None:
+    """Refuses to judge by fewer runs than a verdict needs."""
+    if count < comparison.SEEDS:
+        raise Lacking(f"only {count} of {comparison.SEEDS} seeds of {shown} at noise {noise:g}")
+
+
 def mean(subject: Subject, shown: str, noise: float, pick: Pick) -> float:
-    """Over the seeds."""
-    return float(values(subject, shown, noise, pick).mean())
+    """Over the seeds; infinitely bad where a run has diverged."""
+    numbers = values(subject, shown, noise, pick)
+    worst = -math.inf if pick(subject.setting).better == "higher" else math.inf
+    return worst if numbers.isna().any() else float(numbers.mean())
 
 
 def spread(subject: Subject, shown: str, noise: float, pick: Pick) -> str:
@@ -114,7 +131,7 @@ def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
 def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
     """How much weight noise moves from the clean tasks to the noisy ones."""
     before, after = clean_weight(subject, shown, 0.0), clean_weight(subject, shown, noise)
-    return Difference(_paired(before, after), "", WEIGHT)
+    return Difference(tuple(before[seed] - after[seed] for seed in _seeds(before, after)), "", WEIGHT)
 
 
 def levels(subject: Subject, shown: str) -> list[float]:
@@ -130,16 +147,19 @@ def high_noise(subject: Subject, shown: str) -> float:
     return levels(subject, shown)[-1]
 
 
-def _paired(first: pd.Series, second: pd.Series) -> tuple[float, ...]:
-    """first - second, seed by seed."""
-    difference = (first - second).dropna()
-    if difference.empty:
-        raise Lacking("runs with the same seeds")
-    return tuple(difference.tolist())
+def _seeds(first: pd.Series, second: pd.Series) -> list[int]:
+    """Those that both have."""
+    found = sorted(set(first.index) & set(second.index))
+    if len(found) < comparison.SEEDS:
+        raise Lacking(f"runs with the same seeds, at least {comparison.SEEDS}")
+    return found
 
 
 def _worse(second: pd.Series, first: pd.Series, measure: Measure) -> Difference:
-    sign = 1 if measure.better == "higher" else -1
-    if measure.unit == "%":
-        return Difference(_paired(sign * 100 * first, sign * 100 * second), "points", POINTS)
-    return Difference(_paired(-sign * 100 * second / first, -sign * 100 * first / first), "%", PERCENT)
+    """How much better the first is, in points of a share, or in percent of the first."""
+    is_share = measure.unit == "%"
+    by_seed = [
+        comparison.difference(first[seed], second[seed], measure.better == "higher", None if is_share else first[seed])
+        for seed in _seeds(first, second)
+    ]
+    return Difference(tuple(by_seed), *(("points", POINTS) if is_share else ("%", PERCENT)))

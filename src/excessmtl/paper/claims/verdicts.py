@@ -1,7 +1,8 @@
 """Every empirical claim of the paper (Secs. 3.3, 4.3, 4.4, appendix C), judged by collected runs.
 
-Each claim is in `paper.claims`, with the rule it is judged by. The rules were fixed before any result was seen;
-a verdict is what the rule gives, whichever way it goes.
+Each claim is in `paper.claims`, with the rule it is judged by. A verdict is what the rule gives, whichever way it goes:
+"undecided" where the intervals over the seeds leave it open, "not tried" without runs of at least three seeds on the
+paper's data at the paper's scale.
 """
 
 from dataclasses import dataclass
@@ -22,11 +23,17 @@ from excessmtl.paper.claims import (
     office_home,
     summary,
 )
+from excessmtl.paper.claims.answers import UNDECIDED, Answer
 from excessmtl.paper.claims.judging import Claim
 from excessmtl.paper.collected import Runs
 
-Judgement = Literal["holds", "does not hold", "not tried"]
-_WORDS: dict[bool | None, Judgement] = {True: "holds", False: "does not hold", None: "not tried"}
+Judgement = Literal["holds", "does not hold", "undecided", "not tried"]
+_WORDS: dict[Answer | None, Judgement] = {
+    True: "holds",
+    False: "does not hold",
+    UNDECIDED: "undecided",
+    None: "not tried",
+}
 _SECTION_3, _SECTION_4_3 = (conceptual,), (estimation, dynamics, loss_profile, clean_validation)
 _SECTION_4_4 = (multimnist, office_home, nyuv2, summary)
 _PARTS = (*_SECTION_3, *_SECTION_4_3, *_SECTION_4_4, appendix)
