@@ -244,7 +244,7 @@ class Balancer(nn.Module):
             self._checks.before(call, self.rule.name)
         plan = self.engine.plan(call)
         if not (checked and plan.known):
-            self._checks.after(plan, stacklevel)
+            self._checks.after(plan, stacklevel, self.rule.whole_model)
         elif call.per_sample:
             for one in plan.representations:
                 one.check_unchanged()

@@ -59,6 +59,8 @@ class Rule:
     """Whether one number per task is all the rule needs of its gradient, so that it can be shown some tasks at a time.
 
     It then has a `reduce`."""
+    whole_model: ClassVar[bool] = False
+    """Whether `shared` is meant to be the whole model, heads included."""
     logits: ClassVar[frozenset[str]] = frozenset()
     """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
     starts with the mean weight there."""
