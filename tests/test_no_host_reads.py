@@ -103,10 +103,10 @@ def test_backward_reads_nothing(method, at):
     assert trunk_of(balancer).vmap_works  # or a read was taken for a pass that does not work for several tasks
 
 
-@pytest.mark.parametrize("name", excessmtl.list_methods()[18:])
-def test_later_methods_read_nothing_and_bring_nothing(name):
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_brings_nothing_unless_it_says_so(method):
     model = mlp()
-    balancer = Method(name).create(model.trunk)
+    balancer = method.create(model.trunk)
     step(balancer, model)
     if not balancer.rule.uses_host:
         with NoHostWrites():

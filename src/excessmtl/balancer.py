@@ -245,7 +245,7 @@ class Balancer(nn.Module):
     def _plan(self, call: Call, stacklevel: int) -> Plan:
         self._checks.before(call, self.rule.name)
         plan = self.engine.plan(call)
-        self._checks.after(plan, stacklevel)
+        self._checks.after(plan, stacklevel, self.rule.whole_model)
         return plan
 
     def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:

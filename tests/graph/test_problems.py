@@ -20,6 +20,7 @@ from models import (
     TASKS,
     UNIFORM,
     WIDTH,
+    Method,
     MultiTask,
     assert_same,
     batch,
@@ -103,6 +104,12 @@ def test_a_method_on_all_parameters_warns_of_the_whole_model(method):
         balancer.backward(losses_of(model(x), targets))
     assert caught[0].filename == __file__
     balancer.backward(losses_of(model(x), targets))  # and once is enough
+
+
+def test_a_method_that_is_about_the_whole_model_does_not_warn_of_it():
+    model = mlp()
+    x, targets = batch()
+    check_backward(Method("forum").create(model), losses_of(model(x), targets), model, model)
 
 
 @AT_Z

@@ -12,26 +12,26 @@ from typer.testing import CliRunner
 import excessmtl
 from excessmtl.benchmarks import registry
 from excessmtl.cli.app import app
+from models import IN_FULL
 from tiny_data import WRITERS
 
 BENCHMARKS = sorted(registry())
-FIRST, LATER = excessmtl.list_methods()[:18], excessmtl.list_methods()[18:]
-METHODS = [[name] for name in [*FIRST, "single"]] + [["excess", "estimator=paper"]]
-QUICK = {(BENCHMARKS[number % len(BENCHMARKS)], number) for number in range(len(METHODS))}
+METHODS = [[name] for name in [*excessmtl.list_methods(), "single"]] + [["excess", "estimator=paper"]]
+IMAGES = ("celeba", "cityscapes", "nyuv2", "office-home", "synthetic-rooms")
+LIGHT = [benchmark for benchmark in BENCHMARKS if benchmark not in IMAGES]
+QUICK = [*BENCHMARKS, *(LIGHT * len(METHODS))][: len(METHODS)]
+"""The benchmark that each method meets in the quick tests: all of them once, then those that take a moment."""
 PAIRS = [
     pytest.param(
         benchmark,
         method,
         id=f"{benchmark}-{'-'.join(method)}",
-        marks=() if (benchmark, number) in QUICK else pytest.mark.slow,
+        marks=() if benchmark == quick else pytest.mark.slow,
     )
+    for method, quick in zip(METHODS, QUICK, strict=True)
     for benchmark in BENCHMARKS
-    for number, method in enumerate(METHODS)
-]
-# The later methods ask for nothing that the first do not: each meets one benchmark.
-PAIRS += [
-    pytest.param(BENCHMARKS[number % len(BENCHMARKS)], [name], id=name, marks=pytest.mark.slow)
-    for number, name in enumerate(LATER)
+    # The methods that others stand for meet no other benchmark.
+    if benchmark == quick or method[0] in (*IN_FULL, "single")
 ]
 
 

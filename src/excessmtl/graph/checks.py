@@ -43,8 +43,8 @@ class GraphChecks:
             if call.probe in (Probe.SHARED, Probe.LAYER):
                 _check_reentrant(call, method)
 
-    def after(self, plan: Plan, stacklevel: int) -> None:
-        """What the plan shows; nothing has been computed or freed yet."""
+    def after(self, plan: Plan, stacklevel: int, whole_model: bool) -> None:
+        """What the plan shows; nothing has been computed or freed yet. `whole_model`: whether heads may be shared."""
         call = plan.call
         if call.probe is Probe.REPRESENTATION:
             _check_representation(plan, call.per_sample)
@@ -54,7 +54,8 @@ class GraphChecks:
         if self._new_tasks(call):
             if plan.representations:
                 _check_reached(plan)
-            _check_whole_model(plan, stacklevel)
+            if not whole_model:
+                _check_whole_model(plan, stacklevel)
             self.checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True

@@ -60,6 +60,8 @@ class Rule:
     uses_host: ClassVar[bool] = False
     """Whether `update` reads a device value, draws random numbers, or does other operations from step to step. All
     others do the same operations on the device in every step, which may be recorded as a CUDA graph."""
+    whole_model: ClassVar[bool] = False
+    """Whether `shared` is meant to be the whole model, heads included."""
     logits: ClassVar[frozenset[str]] = frozenset()
     """State that means something only beside that of other tasks, as an exponent of the weights: a task that is added
     starts with the mean weight there."""

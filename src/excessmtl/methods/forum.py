@@ -46,6 +46,7 @@ class FORUM(Rule):
 
     probe: ClassVar[Probe] = Probe.SHARED
     simplex: ClassVar[bool] = False
+    whole_model: ClassVar[bool] = True
     logits: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     validation: Sequence[str | int] | None = None
