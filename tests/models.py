@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 
 DEVICE = torch.device(os.environ.get("EXCESSMTL_TEST_DEVICE", "cpu"))
 TASKS = ["a", "b", "c"]

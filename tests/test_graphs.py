@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, embedding, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from models import (
     BATCH,
     DEVICE,

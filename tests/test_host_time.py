@@ -30,7 +30,7 @@ def entered(layers):
         z = trunk(x)
         return {task: mse_loss(head(z), x[:, :1]) for task, head in heads.items()}
 
-    for _ in range(5):  # kinds of graphs become known, and recordings are made
+    for _ in range(5):  # constants and recordings are made
         balancer.backward(losses())
     calls: Counter[str] = Counter()
 
@@ -55,7 +55,7 @@ def entered(layers):
 def test_a_default_step_enters_few_files():
     found = entered(layers=2)
     assert len(found) <= 22, sorted(found)
-    assert found.total() <= 300
+    assert found.total() <= 500  # the graph above z is searched in every step: some 30 calls per task
 
 
 @pytest.mark.slow  # it counts calls, and wants a process that has not run thousands of tests before

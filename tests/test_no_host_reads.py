@@ -80,8 +80,12 @@ def step(balancer, model, form="backward", at=False, **arguments):
 
 
 def _refuse(name):
-    def read(*args, **kwargs):
-        raise AssertionError(f"Tensor.{name} waits for the device")
+    original = getattr(torch.Tensor, name)
+
+    def read(tensor, *args, **kwargs):
+        if tensor.device.type == DEVICE.type:  # tensors of the host may be read beside a GPU
+            raise AssertionError(f"Tensor.{name} waits for the device")
+        return original(tensor, *args, **kwargs)
 
     return read
 

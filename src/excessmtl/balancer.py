@@ -17,8 +17,10 @@ from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import Ways
 from excessmtl.graph.checks import GraphChecks
+from excessmtl.graph.inputs import Losses, StepInputs
 from excessmtl.graph.parts import submodule
-from excessmtl.graph.plan import Call, Losses, Plan, Probe, Validation
+from excessmtl.graph.places import Probe
+from excessmtl.graph.plan import Plan
 from excessmtl.graph.problems import explain_second_backward
 from excessmtl.graph.representation import forget
 from excessmtl.graph.shared import Shared
@@ -104,7 +106,7 @@ class Balancer(nn.Module):
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
-        arguments.check_real(rule, self._shared.parameters, self._shared.layer)
+        arguments.check_real(rule, self._shared)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
@@ -120,8 +122,7 @@ class Balancer(nn.Module):
         mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
-        metrics: Mapping[str, float] | None = None,
-        validation_losses: Validation | None = None,
+        **extras: Any,
     ) -> Step:
         """Add the balanced gradient to `.grad` of everything the losses reach, as `loss.backward()` would.
 
@@ -138,24 +139,19 @@ class Balancer(nn.Module):
                 Divide the losses by the number of micro-batches as usual. Methods that look at all shared
                 parameters hold the gradients back until the last one; the others give all micro-batches the
                 weights of the step before.
-            metrics: Task -> indicator in (0, 1], for DTP.
-            validation_losses: For MOML: a function that returns task -> loss on validation data (called with the
+            extras: What the method reads besides. `metrics`: task -> indicator in (0, 1], for DTP. `validation_losses`,
+                for MOML and others: a function that returns task -> loss on validation data (called with the
                 parameters moved one step ahead), or such a dict (first-order form).
         """
         if torch.compiler.is_compiling():
-            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
-            step: Step = _backward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            step: Step = _backward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)
             return step
         try:
-            call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-            plan = self._plan(call, stacklevel=4)
-            gradients = self.engine.task_gradients(plan)
-            decide = self._decide(call, self.heads, scalar=False)
-            outcome: Outcome = self.engine.evaluate(decide, gradients, plan, partial(self._key, call))
-            del gradients  # before the trunk is passed: they may be large
+            inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
+            plan, outcome = self._run(inputs, self.heads, 4, scalar=False)
             deliver(outcome.parts, plan)
             forget(plan.noted)
-            return self._commit(call, outcome)
+            return self._commit(inputs, outcome)
         except RuntimeError as error:
             explain_second_backward(error)
             raise
@@ -168,8 +164,7 @@ class Balancer(nn.Module):
         mask: Mapping[str, Tensor] | Tensor | None = None,
         scaler: Any = None,
         accumulate: bool = False,
-        metrics: Mapping[str, float] | None = None,
-        validation_losses: Validation | None = None,
+        **extras: Any,
     ) -> Tensor:
         """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
 
@@ -182,20 +177,16 @@ class Balancer(nn.Module):
         `last_step`. The state has moved on when this returns, whether or not the scalar's backward succeeds.
         """
         if torch.compiler.is_compiling():
-            options = {"scaler": scaler, "accumulate": accumulate, "metrics": metrics}
-            value: Tensor = _forward(self, losses, at, mask=mask, validation_losses=validation_losses, **options)
+            value: Tensor = _forward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)
             return value
         if not self.training:
             return self._evaluate(losses, mask)
         try:
-            call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-            plan = self._plan(call, stacklevel=6)
-            gradients = self.engine.task_gradients(plan)
-            decide = self._decide(call, "weighted", scalar=True)
-            outcome: Outcome = self.engine.evaluate(decide, gradients, plan, _no_key)
+            inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
+            plan, outcome = self._run(inputs, "weighted", 6, scalar=True)
             assert outcome.value is not None
             scalar = deferred(outcome.value, outcome.parts, plan)
-            self._commit(call, outcome)
+            self._commit(inputs, outcome)
             return scalar
         except RuntimeError as error:
             explain_second_backward(error)
@@ -220,66 +211,76 @@ class Balancer(nn.Module):
 
     # ------------------------------------------------------------------ the parts of a step
 
-    def _call(
-        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, metrics: Any, validation: Any
-    ) -> Call:
-        """The arguments of a step, checked and in task order."""
-        arguments.check_inputs(self.rule, accumulate, metrics=metrics, validation_losses=validation)
+    def _inputs(
+        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, extras: Mapping[str, Any]
+    ) -> StepInputs:
+        """The arguments of a step, checked and in task order, with what the rule asks for."""
         losses, mask = arguments.by_task(losses, mask, self.tasks)
         ordered = arguments.ordered_losses(losses, self.tasks)
-        tensors = None if at is None else arguments.representation(at, self.tasks)
-        masks = arguments.label_masks(mask, self.tasks)
         device = next(loss.device for loss in ordered if loss is not None)
-        indicators = arguments.metric_values(metrics, self.tasks, device)
         if self.memory.weights.device != device:
             self.to(device)
         scaling = scaler is not None and scaler.is_enabled()
-        scale = scaler.scale(torch.ones((), device=device)) if scaling else None
-        probe = self.rule.probe if self._estimating else Probe.LOSSES
-        per_sample, takes_vectors = self.rule.per_sample, self.rule.takes_vectors
-        given = (ordered, masks, tensors, scale, indicators, validation, accumulate)
         distributed = dist.is_available() and dist.is_initialized()
-        reduction = self._reduction if distributed else no_reduction
-        return Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
-
-    def _plan(self, call: Call, stacklevel: int) -> Plan:
-        self._checks.before(call, self.rule.name)
-        plan = self.engine.plan(call)
-        self._checks.after(plan, stacklevel, self.rule.whole_model)
-        return plan
-
-    def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
-        """The rest of the step, as a function of the gradients."""
-        return Decide(
-            call,
-            self.rule,
-            self.memory,
-            self._offsets,
-            self._pending,
-            self._losses_so_far,
-            self._estimating,
-            heads,
-            self.factor,
-            self._floors,
-            scalar,
+        return StepInputs(
+            tasks=self.tasks,
+            losses=ordered,
+            masks=arguments.label_masks(mask, self.tasks),
+            at=None if at is None else arguments.representation(at, self.tasks),
+            scale=scaler.scale(torch.ones((), device=device)) if scaling else None,
+            accumulate=accumulate,
+            extras=arguments.checked_extras(self.rule, extras, accumulate, self.tasks, device) if extras else {},
+            probe=self.rule.probe if self._estimating else Probe.LOSSES,
+            per_sample=self.rule.per_sample,
+            takes_vectors=self.rule.takes_vectors,
+            shared=self._shared,
+            reduction=self._reduction if distributed else no_reduction,
+            distributed=distributed,
         )
 
-    def _commit(self, call: Call, outcome: Outcome) -> Step:
+    def _run(self, inputs: StepInputs, heads: Heads, stacklevel: int, scalar: bool) -> tuple[Plan, Outcome]:
+        """The step up to its outcome: what the graph allows, the gradients of every task, the decision.
+
+        Nothing has changed when it returns, and the gradients of the tasks, which may be large, are gone.
+        """
+        unchecked = len(self._checks.checked) < len(self.tasks) or inputs.distributed or inputs.probe.at_parameters
+        if unchecked:
+            self._checks.before(inputs, self.rule.name)
+        plan = self.engine.plan(inputs)
+        if unchecked or not plan.separate_heads:
+            self._checks.after(plan, stacklevel, self.rule.whole_model)
+        decide = Decide(
+            inputs=inputs,
+            rule=self.rule,
+            memory=self.memory,
+            offsets=self._offsets,
+            pending=self._pending,
+            losses_so_far=self._losses_so_far,
+            estimating=self._estimating,
+            heads=heads,
+            factor=self.factor,
+            floors=self._floors,
+            scalar=scalar,
+        )
+        key = _no_key if scalar else partial(self._key, inputs)
+        return plan, self.engine.evaluate(decide, self.engine.task_gradients(plan), plan, key)
+
+    def _commit(self, inputs: StepInputs, outcome: Outcome) -> Step:
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
-        if call.reduction is not no_reduction and self._estimating and not call.accumulate:
-            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=4)
+        if inputs.reduction is not no_reduction and self._estimating and not inputs.accumulate:
+            self._replicas.after_decision(inputs.parameters, outcome.step.numbers.device, stacklevel=4)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
-        if call.accumulate and not self.rule.gated:
+        if inputs.accumulate and not self.rule.gated:
             if outcome.waiting is not None:
                 self._pending.append(outcome.waiting)
         else:
             self._pending.clear()
             memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
-        if call.accumulate or self.accumulating:
-            self._losses_so_far = outcome.step.losses if call.accumulate else None
+        if inputs.accumulate or self.accumulating:
+            self._losses_so_far = outcome.step.losses if inputs.accumulate else None
         return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:
@@ -304,7 +305,7 @@ class Balancer(nn.Module):
         rule = self.rule
         options: dict[str, Any] = {"estimator": rule.estimator, "probe": rule.probe.value}
         options |= {option.name: getattr(rule, option.name) for option in fields(rule) if option.name != "probe"}
-        if rule.probe is Probe.LAYER:
+        if rule.probe.at_layer:
             layer = {id(parameter) for parameter in self._shared.layer}
             options["layer"] = [i for i, one in enumerate(self._shared.parameters) if id(one) in layer]
         options |= {"heads": self.heads, "every": self.every, "scale": self.scale, "protect": self.protect}
@@ -317,10 +318,10 @@ class Balancer(nn.Module):
         applied = self.factor, self._floors
         return self.rule, training, self.heads, applied, memory.steps % self.every == 0, memory.addresses
 
-    def _key(self, call: Call) -> tuple[Any, ...] | None:
+    def _key(self, inputs: StepInputs) -> tuple[Any, ...] | None:
         """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
-        inputs = call.metrics is not None or call.validation is not None or call.scale is not None
-        if inputs or self.rule.uses_host or call.accumulate or self.accumulating or call.reduction is not no_reduction:
+        more = bool(inputs.extras) or inputs.scale is not None or inputs.reduction is not no_reduction
+        if more or self.rule.uses_host or inputs.accumulate or self.accumulating:
             return None
         return self._step_key
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.graph import Node
+from torch.autograd.graph import Node, get_gradient_edge
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES = {
@@ -199,6 +199,15 @@ def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     except AttributeError:
         return None
     return int(name == "AddmmBackward0"), left, right
+
+
+_LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+"""The type of the nodes that add to `.grad` of a leaf."""
+
+
+def leaf_of(node: Node) -> Tensor | None:
+    """The leaf at which the graph ends here, if it does."""
+    return node.variable if type(node) is _LEAF_NODE else None  # type: ignore[attr-defined]
 
 
 def has_node_hooks(nodes: Iterable[Node]) -> bool:

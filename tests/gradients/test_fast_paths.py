@@ -587,8 +587,8 @@ def test_a_scaler_that_is_switched_off_does_not_cost_the_fast_way(enabled):
     plans = []
 
     class Engine(Fastest):
-        def plan(self, call):
-            plans.append(super().plan(call))
+        def plan(self, inputs):
+            plans.append(super().plan(inputs))
             return plans[-1]
 
     model = mlp()

@@ -89,8 +89,8 @@ OTHERS = {"across": across, "centred": centred, "turned": turned, "one column fo
 class Looking(Fastest):
     """Remembers whether the tasks were taken for separate ones."""
 
-    def plan(self, call):
-        plan = super().plan(call)
+    def plan(self, inputs):
+        plan = super().plan(inputs)
         self.separate = plan.separate_heads
         return plan
 

@@ -88,8 +88,8 @@ def test_every_engine_gives_the_same(method, name, deep, form):
 class Looking(Fastest):
     """Remembers where the tasks met."""
 
-    def plan(self, call):
-        plan = super().plan(call)
+    def plan(self, inputs):
+        plan = super().plan(inputs)
         self.met = plan.heads.representation if plan.separate_heads else None
         return plan
 

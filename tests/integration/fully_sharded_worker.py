@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import excessmtl
 from excessmtl.distributed import fsdp
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 
 BATCH, STEPS, TASKS = 16, 4, ["a", "b", "c"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 import excessmtl.methods
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 
 BAD = [
     ("static", {"weights": [1, -1]}, "weights.*-1"),

@@ -22,7 +22,7 @@ from excessmtl.distributed.processes import no_reduction, reduced_in_one
 from excessmtl.excess.outer_products import outer_products
 from excessmtl.gradients.samples import Sample, Samples, check_mask
 from excessmtl.methods.observation import Observation
-from excessmtl.tensors import cached_constant, total
+from excessmtl.tensors import cached_constant, filled, total
 
 _STREAM = 7919
 """Between the seeds of two projections."""
@@ -107,7 +107,7 @@ class Adapter:
         z = torch.addmm(_last(self.width, device), batch.z.float(), _beside_one(features, self.width, seed, device))
         z = z.nan_to_num(0, 0, 0)
         first, second = batch.gradients.times_samples(z, _narrowed(features, self.width, seed + _STREAM, device))
-        return first, second, batch.counts(_enough(size))
+        return first, second, _counts(batch, _enough(size))
 
     def _few(self, z: Tensor) -> bool:
         """Whether [samples, positions, features] are better multiplied before they are projected."""
@@ -184,6 +184,18 @@ class Adapter:
         tensor = tensor.movedim((self.batch_dim % ndim, features % ndim), (0, -1))
         positions = math.prod(tensor.shape[1:-1])  # said, not -1, which an empty batch leaves open
         return tensor.reshape(tensor.shape[0], positions, tensor.shape[-1])
+
+
+def _counts(batch: Samples, size: int) -> Tensor:
+    """[m]: how many of the `size` samples of the batch carry a label."""
+    if all(batch.present) and all(mask is None for mask in batch.labelled):
+        return filled(size, len(batch.present), batch.z.device)
+    every, none = (batch.z.new_full((), count, dtype=torch.float32) for count in (size, 0))
+    counts = []
+    for present, mask in zip(batch.present, batch.labelled, strict=True):
+        check_mask(mask, size)
+        counts.append(none if not present else every if mask is None else mask.to(every.device).sum().float())
+    return torch.stack(counts)
 
 
 def _common_size(maps: Sequence[Tensor]) -> int:

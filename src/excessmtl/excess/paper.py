@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.excess.rounding import add_squares_in_bf16
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.methods.observation import Observation
 from excessmtl.solvers.multiplicative import ascend

@@ -12,7 +12,7 @@ import torch
 
 from excessmtl.excess.adapter import Adapter
 from excessmtl.excess.paper import PaperWeights, excess_risks
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, State
 from excessmtl.methods.observation import Observation
 

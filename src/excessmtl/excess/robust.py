@@ -21,7 +21,7 @@ from torch import Tensor
 
 from excessmtl.excess.adapter import Adapter
 from excessmtl.excess.excess_risk import ExcessRisk, reducible_share
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 from excessmtl.methods.observation import Observation
 

@@ -22,7 +22,7 @@ from excessmtl.torch_private import hooks_disabled, repeatable
 
 def task_by_task(plan: Plan) -> TaskGradients:
     """One backward pass per loss, to the leaves of its own, its representations and the parameters looked at."""
-    inputs, count = plan.call, len(plan.call.losses)
+    inputs, count = plan.inputs, len(plan.inputs.losses)
     last = next(task for task in reversed(range(count)) if inputs.losses[task] is not None)
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(plan.at_parameters) and not plan.complete)

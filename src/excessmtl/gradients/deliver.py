@@ -26,11 +26,11 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     """
     touched = [target for target, _ in parts if isinstance(target, Tensor)]
     without_gradient = _reached_without_gradient(touched, plan)
-    touched += plan.call.shared.latest
+    touched += plan.inputs.shared.latest
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:
-            second_backward(plan.call.losses, plan.representations, parts)
+            second_backward(plan.inputs.losses, plan.representations, parts)
         else:
             _add_to_grad(parts, without_gradient)
     except BaseException as error:
@@ -54,7 +54,7 @@ def _reached_without_gradient(served: Sequence[Tensor], plan: Plan) -> list[Tens
 
     Autograd passes them all the same, and `DistributedDataParallel(find_unused_parameters=True)` waits for that.
     """
-    if not plan.call.distributed or processes() == 1:
+    if not plan.inputs.distributed or processes() == 1:
         return []
     known = set(map(id, served))
     return [leaf for leaf in plan.own_leaves if id(leaf) not in known]
@@ -107,12 +107,12 @@ class _ToLeaves(torch.autograd.Function):
 
 def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor:
     """A scalar worth `value`; its backward adds the contributions, times the gradient it is given."""
-    scale = plan.call.scale
+    scale = plan.inputs.scale
     unscale = 1.0 if scale is None else 1.0 / scale
     if plan.second_backward:
-        return deferred_second_backward(value, unscale, plan.call.losses, plan.representations, parts)
+        return deferred_second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
     if not parts:  # everything waits for the last micro-batch
-        first = plan.call.parameters[0]
+        first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]
     parts = [target.in_whole(one) if isinstance(target, Representation) else (target, one) for target, one in parts]
     targets = [target.tensor() if isinstance(target, Representation) else target for target, _ in parts]

@@ -19,8 +19,7 @@ from excessmtl.gradients.factors import Factors, Layer
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import leaf_of
-from excessmtl.torch_private import has_hooks, hooks_disabled, is_cast, linear_layer, release_saved
+from excessmtl.torch_private import has_hooks, hooks_disabled, is_cast, leaf_of, linear_layer, release_saved
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""

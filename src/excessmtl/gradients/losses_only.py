@@ -33,9 +33,9 @@ class WeightsFirst(TaskGradients):
     @classmethod
     def of(cls, plan: Plan) -> "WeightsFirst":
         """For the losses of this plan."""
-        call = plan.call
-        nothing = OwnLeaves.nothing(len(call.losses))
-        return cls(call.losses, call.masks, call.scale, [], nothing, headless=not plan.own_leaves, plan=plan)
+        inputs = plan.inputs
+        nothing = OwnLeaves.nothing(len(inputs.losses))
+        return cls(inputs.losses, inputs.masks, inputs.scale, [], nothing, headless=not plan.own_leaves, plan=plan)
 
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         # `NotFinite` where the sum is not, or where it is hidden which leaf is whose.
@@ -43,7 +43,7 @@ class WeightsFirst(TaskGradients):
         assert plan is not None
         if own is None and (plan.heads_compiled or one_head_for_all(plan.leaves)):
             raise NotFinite
-        common: dict[int, Tensor] = {id(parameter): parameter for parameter in plan.call.parameters}
+        common: dict[int, Tensor] = {id(parameter): parameter for parameter in plan.inputs.parameters}
         owned: dict[int, Tensor] = {}
         for reach in plan.reaches:
             for key, leaf in reach.leaves.items():
@@ -58,7 +58,7 @@ class WeightsFirst(TaskGradients):
         sizes = [magnitude(gradient.coalesce().values() if gradient.is_sparse else gradient) for _, gradient in parts]
         unusable = (~usable(torch.stack(sizes).sum())).float() if sizes else torch.zeros(())
         # All processes go on task by task, or none: what follows are sums over all of them.
-        if bool(plan.call.reduction(unusable) > 0):
+        if bool(plan.inputs.reduction(unusable) > 0):
             raise NotFinite
         return parts
 

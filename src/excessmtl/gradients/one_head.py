@@ -16,8 +16,7 @@ from excessmtl.gradients.linear_heads import Linear, fits, layer_above
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.representation import FindRepresentation
-from excessmtl.graph.search import leaf_of
-from excessmtl.torch_private import arriving_shape, is_cast, linear_layer, selection
+from excessmtl.torch_private import arriving_shape, is_cast, leaf_of, linear_layer, selection
 
 _ENTRY_BY_ENTRY = frozenset(
     f"{name}Backward0"

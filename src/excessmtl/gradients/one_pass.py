@@ -17,9 +17,9 @@ from excessmtl.gradients.any_graph import nothing_below
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import FindRepresentation, Representation
-from excessmtl.graph.search import Reach, leaf_of
+from excessmtl.graph.search import Reach
 from excessmtl.tensors import dense
-from excessmtl.torch_private import gradients_at, hooks_disabled
+from excessmtl.torch_private import gradients_at, hooks_disabled, leaf_of
 
 Losses = Sequence[Tensor | None]
 Store = Callable[[int, Tensor], None]

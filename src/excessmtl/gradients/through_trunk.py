@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import leaf_of, nodes_below
+from excessmtl.graph.search import nodes_below
 from excessmtl.tensors import index_of
 from excessmtl.torch_private import (
     COMPILED,
     gradient_entries,
     gradients_at,
     hooks_disabled,
+    leaf_of,
     repeatable,
     vmap_warnings_disabled,
 )

@@ -18,7 +18,9 @@ from excessmtl.gradients.own_leaves import OwnLeaves, Pairs
 from excessmtl.gradients.selection import Selected, through_selection
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
 from excessmtl.gradients.through_trunk import Trunk, graph_below
-from excessmtl.graph.plan import Call, Plan, Probe, plan
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.places import Probe
+from excessmtl.graph.plan import Plan, plan
 from excessmtl.graph.representation import FindRepresentation, given
 from excessmtl.torch_private import has_node_hooks
 
@@ -35,7 +37,7 @@ _SELECTION_TRIES = 3
 class Ways(Protocol):
     """What a balancer asks for in every step."""
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, inputs: StepInputs) -> Plan:
         """How far the backward pass of each task goes."""
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
@@ -51,9 +53,9 @@ class Ways(Protocol):
 class AnyGraph:
     """One backward pass per task, for every graph."""
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, inputs: StepInputs) -> Plan:
         """How far the backward pass of each task goes."""
-        return plan(call)
+        return plan(inputs)
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""
@@ -84,61 +86,61 @@ class Fastest:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last_losses": []}
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, inputs: StepInputs) -> Plan:
         """Separate heads where the graph has them, else the plan for any graph."""
-        if "separate heads" in self.ways and call.scale is None and call.probe is not Probe.LAYER:
-            separate = self._separate_plan(call)
+        if "separate heads" in self.ways and inputs.scale is None and not inputs.probe.at_layer:
+            separate = self._separate_plan(inputs)
             if separate is not None:
                 return separate
-        return plan(call)
+        return plan(inputs)
 
-    def _separate_plan(self, call: Call) -> SeparatePlan | None:
+    def _separate_plan(self, inputs: StepInputs) -> SeparatePlan | None:
         """The plan where the graph has separate heads."""
-        find, shared = call.shared.find_representation if call.at is None else given(call.at), call.shared.ids
+        find, shared = inputs.shared.find_representation if inputs.at is None else given(inputs.at), inputs.shared.ids
         if find is None:
             return None
-        sharded = fsdp.in_use()
-        heads = self._find_heads(call, shared, find, sharded)
+        sharded = inputs.distributed and fsdp.in_use()
+        heads = self._find_heads(inputs, shared, find, sharded)
         linear: LinearHeads | OneHead | None = None
         if heads is not None and "linear heads" in self.ways and not sharded:
             linear = find_linear_layers(heads)
         elif heads is None and "one head" in self.ways and not sharded:
-            linear = find_one_head(call.losses, shared, find)
+            linear = find_one_head(inputs.losses, shared, find)
         if linear is not None and has_node_hooks(linear.nodes):  # autograd would not run these nodes
             linear = None
         elif linear is not None:
             heads = linear.heads
         if heads is None:
             return None
-        if call.probe is not Probe.SHARED:
-            return SeparatePlan(call, (), False, (), sharded, heads, linear)
+        if not inputs.probe.to_the_end:
+            return SeparatePlan(inputs, (), False, (), sharded, heads, linear)
         trunk = graph_below(heads.representation, shared)
         if trunk is None:
             return None
-        return SeparatePlan(call, (), True, call.parameters, False, heads, linear, trunk)
+        return SeparatePlan(inputs, (), True, inputs.parameters, False, heads, linear, trunk)
 
     def _find_heads(
-        self, call: Call, shared: frozenset[int], find: FindRepresentation, sharded: bool
+        self, inputs: StepInputs, shared: frozenset[int], find: FindRepresentation, sharded: bool
     ) -> SeparateHeads | None:
-        if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and call.takes_vectors:
+        if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and inputs.takes_vectors:
             self._selections_tried += 1
-            heads = None if sharded else find_separate_heads(call.losses, shared, through_selection(find))
-            if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, call):
+            heads = None if sharded else find_separate_heads(inputs.losses, shared, through_selection(find))
+            if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, inputs):
                 self._selections_tried = 0
                 return heads
-        return find_separate_heads(call.losses, shared, find)
+        return find_separate_heads(inputs.losses, shared, find)
 
-    def _can_deliver(self, heads: SeparateHeads, call: Call) -> bool:
+    def _can_deliver(self, heads: SeparateHeads, inputs: StepInputs) -> bool:
         """Whether one selection serves all tasks, or each has its own and the trunk is passed once."""
         if len(heads.representation.edges) == 1:
             return True
-        return call.probe is not Probe.SHARED and heads.own_edges is not None
+        return not inputs.probe.to_the_end and heads.own_edges is not None
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""
         if isinstance(plan, SeparatePlan):
             return self._separate_heads(plan)
-        if plan.call.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
+        if plan.inputs.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
             return WeightsFirst.of(plan)
         return task_by_task(plan)
 
@@ -153,13 +155,13 @@ class Fastest:
         """Nothing here depends on where the balancer's state is in memory."""
 
     def _separate_heads(self, plan: SeparatePlan) -> TaskGradients:
-        call = plan.call
+        inputs = plan.inputs
         at_z, pairs = self._backward_heads(plan)
         matrix = self._backward_trunk(plan, at_z.tensors) if plan.at_parameters else None
         return TaskGradients(
-            call.losses,
-            call.masks,
-            call.scale,
+            inputs.losses,
+            inputs.masks,
+            inputs.scale,
             [at_z],
             OwnLeaves.of(pairs),
             matrix,
@@ -170,7 +172,7 @@ class Fastest:
 
     def _backward_heads(self, plan: SeparatePlan) -> tuple[AtRepresentation, Pairs]:
         """The gradients at z, and at leaves of the tasks' own."""
-        heads, losses = plan.heads, plan.call.losses
+        heads, losses = plan.heads, plan.inputs.losses
         assert heads is not None
         self._release_last_losses()
         if plan.linear is not None:
@@ -189,7 +191,7 @@ class Fastest:
     def _backward_trunk(self, plan: SeparatePlan, dz: Tensor) -> Tensor:
         """[m, n]: from z on through the trunk to the shared parameters, for every task."""
         assert plan.heads is not None
-        losses = plan.call.losses
+        losses = plan.inputs.losses
         tasks = [task for task, loss in enumerate(losses) if loss is not None]
         rows = AtParameters(plan.at_parameters, len(losses))
         if len(tasks) < len(losses):

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from excessmtl.distributed import fsdp
 from excessmtl.distributed.processes import no_reduction
 from excessmtl.graph import problems
-from excessmtl.graph.plan import Call, Plan, Probe
-from excessmtl.graph.search import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
-from excessmtl.torch_private import inside_join
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.places import Probe
+from excessmtl.graph.plan import Plan
+from excessmtl.graph.search import leaves_among, nodes_below, nodes_of, one_head_for_all
+from excessmtl.torch_private import inside_join, leaf_of
 
 _DDP_OUTPUT = "_DDPSinkBackward"
 
@@ -28,43 +30,43 @@ class GraphChecks:
         self._joined = False
         """Whether DistributedDataParallel has put all outputs of the model behind one node of the graph."""
 
-    def before(self, call: Call, method: str) -> None:
+    def before(self, inputs: StepInputs, method: str) -> None:
         """What must be refused before the graph is searched."""
-        if call.probe in (Probe.SHARED, Probe.LAYER):
-            fsdp.check_whole(method, call.parameters)
-        if call.reduction is not no_reduction and inside_join(call.shared.module):
+        if inputs.probe.at_parameters:
+            fsdp.check_whole(method, inputs.parameters)
+        if inputs.reduction is not no_reduction and inside_join(inputs.shared.module):
             raise ValueError(
                 "losses were computed inside the join() of DistributedDataParallel, where a process may have no batch "
                 "left while the balancer sums its statistics over all processes; make the balancer with pool=False"
             )
-        if self._new_tasks(call):
-            _check_not_flat(call.losses)
-            self._joined = _joined_by_ddp(call.losses)
-            if call.probe in (Probe.SHARED, Probe.LAYER):
-                _check_reentrant(call, method)
+        if self._new_tasks(inputs):
+            _check_not_flat(inputs.losses)
+            self._joined = _joined_by_ddp(inputs.losses)
+            if inputs.probe.at_parameters:
+                _check_reentrant(inputs, method)
 
     def after(self, plan: Plan, stacklevel: int, whole_model: bool) -> None:
         """What the plan shows; nothing has been computed or freed yet. `whole_model`: whether heads may be shared."""
-        call = plan.call
-        if call.probe is Probe.REPRESENTATION:
-            _check_representation(plan, call.per_sample)
+        inputs = plan.inputs
+        if inputs.probe.at_representation:
+            _check_representation(plan, inputs.per_sample)
         # A skip connection may appear at any step. Where backward passes end at the representation it is noticed there.
-        if plan.representations and (plan.at_parameters or self._new_tasks(call)):
+        if plan.representations and (plan.at_parameters or self._new_tasks(inputs)):
             _check_nothing_around(plan)
-        if self._new_tasks(call):
+        if self._new_tasks(inputs):
             if plan.representations:
                 _check_reached(plan)
             if not whole_model:
                 _check_whole_model(plan, stacklevel)
-            self.checked.update(self._new_tasks(call))
+            self.checked.update(self._new_tasks(inputs))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
             warnings.warn(warning, stacklevel=stacklevel)
 
-    def _new_tasks(self, call: Call) -> list[str]:
-        if len(self.checked) == len(call.tasks):
+    def _new_tasks(self, inputs: StepInputs) -> list[str]:
+        if len(self.checked) == len(inputs.tasks):
             return []
-        pairs = zip(call.tasks, call.losses, strict=True)
+        pairs = zip(inputs.tasks, inputs.losses, strict=True)
         return [task for task, loss in pairs if loss is not None and task not in self.checked]
 
 
@@ -94,13 +96,13 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
     return joined
 
 
-def _check_reentrant(call: Call, method: str) -> None:
+def _check_reentrant(inputs: StepInputs, method: str) -> None:
     """Checkpoints of the older kind hide their parameters from `torch.autograd.grad`."""
-    nodes = list(nodes_of(call.losses))
+    nodes = list(nodes_of(inputs.losses))
     if not any(type(node).__name__ == problems.REENTRANT for node in nodes):
         return
     seen = {id(leaf) for leaf in leaves_among(nodes)}
-    wanted = call.shared.layer if call.probe is Probe.LAYER else call.parameters
+    wanted = inputs.probe.parameters(inputs.shared)
     if any(id(parameter) not in seen for parameter in wanted):
         raise ValueError(
             f"{method!r} looks at the gradients of shared parameters, and some of these are inside "
@@ -124,12 +126,12 @@ def _check_reached(plan: Plan) -> None:
     """A ValueError if the trunk has no shared parameter in it."""
     nodes = list(nodes_below(plan.representations))
     # FSDP replaces its parameters in the graph for a while, so any leaf may be one of them.
-    wanted = None if plan.second_backward else set(map(id, plan.call.parameters))
+    wanted = None if plan.second_backward else set(map(id, plan.inputs.parameters))
     leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
     if any(wanted is None or id(leaf) in wanted for leaf in leaves):
         return
     if not any(type(node).__name__ == problems.REENTRANT for node in nodes):  # which hides what it holds
-        raise ValueError(problems.no_shared_parameter(plan.call))
+        raise ValueError(problems.no_shared_parameter(plan.inputs))
 
 
 def _check_whole_model(plan: Plan, stacklevel: int) -> None:
@@ -138,11 +140,11 @@ def _check_whole_model(plan: Plan, stacklevel: int) -> None:
     A ValueError where outputs are taken for the representation. A warning where the method looks at all parameters: it
     does what was asked, and that is not what its paper does.
     """
-    call = plan.call
-    if call.at is not None or call.probe is Probe.LOSSES or any(reach.leaves for reach in plan.reaches):
+    inputs = plan.inputs
+    if inputs.at is not None or inputs.probe is Probe.LOSSES or any(reach.leaves for reach in plan.reaches):
         return
-    found = problems.whole_model(call, call.find_representation)
-    if found is not None and call.probe is Probe.REPRESENTATION:
+    found = problems.whole_model(inputs, inputs.find_representation)
+    if found is not None and inputs.probe.at_representation:
         raise ValueError(found)
     if found is not None:
         warnings.warn(found, stacklevel=stacklevel + 1)
@@ -155,7 +157,7 @@ def _check_nothing_around(plan: Plan) -> None:
     weights. Where there are several tensors, each of them stops what arrives there, so nothing is counted twice.
     """
     below = {id(one): {id(leaf) for leaf in leaves_among(nodes_below([one]))} for one in plan.representations}
-    for task, reach in zip(plan.call.tasks, plan.reaches, strict=True):
+    for task, reach in zip(plan.inputs.tasks, plan.reaches, strict=True):
         if len(reach.representations) != 1:
             continue
         (only,) = reach.representations

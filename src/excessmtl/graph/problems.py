@@ -11,11 +11,11 @@ from torch.autograd.graph import Node
 
 from excessmtl.distributed import fsdp
 from excessmtl.graph.representation import FindRepresentation, used
-from excessmtl.graph.search import leaf_of, leaves_among, nodes_of
-from excessmtl.torch_private import compiled_among, time_in_graph
+from excessmtl.graph.search import leaves_among, nodes_of
+from excessmtl.torch_private import compiled_among, leaf_of, time_in_graph
 
 if TYPE_CHECKING:
-    from excessmtl.graph.plan import Call
+    from excessmtl.graph.inputs import StepInputs
 
 SECOND_BACKWARD = (
     "losses have been through a backward pass already, which has freed their graph; call balancer.backward(losses) in "
@@ -35,16 +35,16 @@ def explain_second_backward(error: RuntimeError) -> None:
         raise ValueError(SECOND_BACKWARD) from error
 
 
-def no_shared_parameter(call: "Call") -> str:
+def no_shared_parameter(inputs: "StepInputs") -> str:
     """Why no loss reaches a shared parameter that wants a gradient."""
-    shared = call.shared
-    if not call.parameters:
+    shared = inputs.shared
+    if not inputs.parameters:
         return (
             f"shared ({shared.name}) is frozen: none of its {len(shared.parameters)} parameters wants a gradient, so "
             "there is nothing to balance; unfreeze what is to be trained, or train the heads alone with "
             "sum(losses.values()).backward()"
         )
-    nodes = list(nodes_of(call.losses))
+    nodes = list(nodes_of(inputs.losses))
     if any(type(node).__name__ == REENTRANT for node in nodes):
         return (
             f"no loss leads to shared ({shared.name}) in the graph, since checkpoint(use_reentrant=True) hides what it "
@@ -60,12 +60,12 @@ def no_shared_parameter(call: "Call") -> str:
     )
 
 
-def no_representation(call: "Call", find: FindRepresentation | None) -> str:
+def no_representation(inputs: "StepInputs", find: FindRepresentation | None) -> str:
     """Why no representation was found that the losses were computed from."""
-    shared, nodes = call.shared, list(nodes_of(call.losses))
+    shared, nodes = inputs.shared, list(nodes_of(inputs.losses))
     needs = "under fully_shard every method needs" if fsdp.in_use() else "this method needs"
-    if not call.parameters:
-        return no_shared_parameter(call)
+    if not inputs.parameters:
+        return no_shared_parameter(inputs)
     if any(map(used, nodes)):
         return SECOND_BACKWARD
     if shared.module is None:
@@ -73,11 +73,11 @@ def no_representation(call: "Call", find: FindRepresentation | None) -> str:
             f"{needs} the shared representation, and shared is a list of parameters; pass it as at=z, mark it in the "
             "model by z = excessmtl.representation(z), or pass the module that computes it as shared"
         )
-    if whole := whole_model(call, find):
+    if whole := whole_model(inputs, find):
         return whole
     users = _users_of(nodes, shared.ids)
     if not users and not fsdp.in_use():
-        return no_shared_parameter(call)
+        return no_shared_parameter(inputs)
     if users and all(time_in_graph(node) < shared.watched_since for node in users):
         return (
             f"{needs} the output of shared ({shared.name}), and the losses were computed before this balancer was "
@@ -102,10 +102,10 @@ def no_representation(call: "Call", find: FindRepresentation | None) -> str:
     )
 
 
-def around_representation(call: "Call", find: FindRepresentation, task: str) -> str:
+def around_representation(inputs: "StepInputs", find: FindRepresentation, task: str) -> str:
     """What to do about a loss that reaches a shared parameter without passing the representation."""
-    loss = call.losses[list(call.tasks).index(task)]
-    leaf = _shared_leaf_above(loss, call.shared.ids, find)
+    loss = inputs.losses[list(inputs.tasks).index(task)]
+    leaf = _shared_leaf_above(loss, inputs.shared.ids, find)
     shape = "" if leaf is None else f" (one of shape {tuple(leaf.shape)})"
     return (
         f"the loss of task {task!r} also reaches shared parameters around the representation{shape}; for a skip "
@@ -115,9 +115,9 @@ def around_representation(call: "Call", find: FindRepresentation, task: str) -> 
     )
 
 
-def whole_model(call: "Call", find: FindRepresentation | None) -> str | None:
+def whole_model(inputs: "StepInputs", find: FindRepresentation | None) -> str | None:
     """Whether `shared` has the heads in it: the losses need nothing else, and one task alone uses a part of it."""
-    losses = {task: loss for task, loss in zip(call.tasks, call.losses, strict=True) if loss is not None}
+    losses = {task: loss for task, loss in zip(inputs.tasks, inputs.losses, strict=True) if loss is not None}
     returned = find is not None and any(
         loss.grad_fn is not None and find(loss.grad_fn, loss.output_nr) is not None for loss in losses.values()
     )
@@ -128,7 +128,7 @@ def whole_model(call: "Call", find: FindRepresentation | None) -> str | None:
         shapes: dict[int, tuple[int, ...]] = {}
         for task, leaves in reached.items():
             for leaf in leaves:
-                if id(leaf) in call.shared.ids:
+                if id(leaf) in inputs.shared.ids:
                     users.setdefault(id(leaf), []).append(task)
                     shapes[id(leaf)] = tuple(leaf.shape)
                 elif isinstance(leaf, nn.Parameter):
@@ -138,7 +138,7 @@ def whole_model(call: "Call", find: FindRepresentation | None) -> str | None:
             return None
         found = f"a parameter in it, of shape {shapes[single]}, is used by task {users[single][0]!r} alone"
     return (
-        f"shared ({call.shared.name}) is the whole model: {found}, so heads are part of it; pass the part that all "
+        f"shared ({inputs.shared.name}) is the whole model: {found}, so heads are part of it; pass the part that all "
         "tasks share, e.g. shared=model.encoder, or shared=model with its name, z='encoder'"
     )
 

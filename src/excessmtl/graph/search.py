@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node, get_gradient_edge
+from torch.autograd.graph import Node
 
 from excessmtl.graph.representation import FindRepresentation, Representation
+from excessmtl.torch_private import leaf_of
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,6 @@ class Reach:
 
 
 _NOTHING = Reach()
-LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
-"""The type of the nodes that add to `.grad` of a leaf."""
-
-
-def leaf_of(node: Node) -> Tensor | None:
-    """The leaf at which the graph ends here, if it does."""
-    return node.variable if type(node) is LEAF_NODE else None  # type: ignore[attr-defined]
 
 
 def _merged(parts: list[Reach]) -> Reach:

@@ -6,7 +6,7 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.graph.plan import Losses
+from excessmtl.graph.inputs import Losses
 from excessmtl.integrations.scalar import as_loss
 from excessmtl.step.result import Step
 

@@ -7,7 +7,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.graph.plan import Losses
+from excessmtl.graph.inputs import Losses
 from excessmtl.step.result import Step
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
-from excessmtl.graph.plan import Losses
+from excessmtl.graph.inputs import Losses
 
 
 def as_loss(

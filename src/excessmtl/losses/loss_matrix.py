@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.graph.search import leaf_of
 from excessmtl.losses.missing_labels import masked_mean
-from excessmtl.torch_private import arriving_shape, linear_layer
+from excessmtl.torch_private import arriving_shape, leaf_of, linear_layer
 
 _REARRANGING = frozenset(
     f"{name}Backward{number}"

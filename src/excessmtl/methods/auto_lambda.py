@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Rule, State, constant, method
 from excessmtl.methods.observation import Observation
 from excessmtl.methods.second_batch import products

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import CHOICES, Probe
 from excessmtl.methods.observation import Observation
 from excessmtl.tensors import cached_constant
 
@@ -49,7 +49,8 @@ class Rule:
     simplex: ClassVar[bool] = True
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """Further inputs that the method reads: "metrics", "validation_losses", "after_step"."""
+    """Further inputs that the method reads: "metrics", "validation_losses", "after_step", or any argument of `backward`
+    by a name of its own, which `update` finds in `seen.extras`."""
     validates_heads: ClassVar[bool] = True
     """Whether products with validation gradients count the tasks' own parameters (the gradient of a validation loss by
     the weights does), or the shared ones alone, as the Gram matrix does."""
@@ -144,9 +145,9 @@ class Probed(Rule):
 
     def __post_init__(self) -> None:
         chosen = getattr(self.probe, "value", self.probe)
-        if chosen not in ("all", "representation"):
+        if chosen not in CHOICES:
             raise ValueError(f'probe must be "all" or "representation", found {chosen!r}')
-        object.__setattr__(self, "probe", Probe(chosen))
+        object.__setattr__(self, "probe", CHOICES[chosen])
 
 
 def _kind_of(default: int | float) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Rule, registry
 
 

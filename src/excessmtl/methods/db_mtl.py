@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Rule, State, method
 from excessmtl.methods.loss_values import positive
 from excessmtl.methods.observation import Observation

@@ -4,9 +4,9 @@ import ast
 import inspect
 import textwrap
 from dataclasses import MISSING, Field, dataclass, fields
-from enum import Enum
 from typing import Any
 
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Rule
 
 
@@ -26,8 +26,8 @@ def options_of(rule: type[Rule]) -> list[Option]:
     found = []
     for field in fields(rule):
         kind, meaning = written.get(field.name, (str(field.type), ""))
-        # An enumeration is written as its values are: as text.
-        found.append(Option(field.name, "str" if isinstance(field.default, Enum) else kind, _default(field), meaning))
+        # A place is written by its name.
+        found.append(Option(field.name, "str" if isinstance(field.default, Probe) else kind, _default(field), meaning))
     return [option for option, field in zip(found, fields(rule), strict=True) if field.init]
 
 
@@ -57,4 +57,4 @@ def _default(field: Field[Any]) -> str:
     value = field.default
     if value is MISSING:
         return "required" if field.default_factory is MISSING else repr(field.default_factory())
-    return repr(value.value if isinstance(value, Enum) else value)
+    return repr(value.value if isinstance(value, Probe) else value)

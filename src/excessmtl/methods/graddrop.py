@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.samples import check_mask
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.observation import Observation
 

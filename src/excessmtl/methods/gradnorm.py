@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Rule, State, method, per_task
 from excessmtl.methods.observation import Observation
 

@@ -1,8 +1,9 @@
 """What one step shows to a method: losses, and per-task gradients in the form the method asks for."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -39,6 +40,8 @@ class Observation:
     """The same for all tasks at once, batch by batch, where they all see one tensor; else empty."""
     heads: bool = True
     """Whether any task has parameters of its own."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `backward` that the rule names in `uses`, as they were given."""
     metrics: Tensor | None = None
     """[m] key performance indicators, NaN where the caller gave none."""
     cross: Tensor | None = None

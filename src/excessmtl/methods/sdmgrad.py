@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.carried_weights import among_present, carried, carried_state
 from excessmtl.methods.observation import Observation

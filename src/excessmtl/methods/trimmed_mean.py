@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.graph.plan import Probe
+from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.observation import Observation
 

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import AnyGraph, Fastest, Key, Ways
-from excessmtl.graph.plan import Call, Plan, Probe
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.places import Probe
+from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
 from excessmtl.recording.cache import GraphCache, settings
 from excessmtl.recording.recording import WARM_UP, Recording, check_no_draws, failure
@@ -65,9 +67,9 @@ class Recorded:
     def __getstate__(self) -> dict[str, Any]:
         return {"fast": self.fast, "failed": None, "cache": GraphCache(), "_stream": None}
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, inputs: StepInputs) -> Plan:
         """That of the fastest way."""
-        return self.fast.plan(call)
+        return self.fast.plan(inputs)
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """By the fastest way."""
@@ -147,7 +149,7 @@ EngineName = Literal["fast", "reference"]
 
 def chosen_ways(engine: "EngineName | Ways", probe: Probe, tasks_at_once: Any, record: bool) -> Ways:
     """What the options `engine`, `tasks_at_once` and `record` of a balancer stand for."""
-    if tasks_at_once is not None and probe is not Probe.SHARED:
+    if tasks_at_once is not None and not probe.to_the_end:
         raise ValueError("tasks_at_once is not used by this method as it is set up here; leave it out")
     if tasks_at_once is not None and (not isinstance(tasks_at_once, int) or tasks_at_once < 1):
         raise ValueError(f"tasks_at_once must be a whole number of tasks, at least 1, found {tasks_at_once!r}")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.graph.plan import Probe
 from excessmtl.graph.representation import tensors_in
+from excessmtl.graph.shared import Shared
 from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
 
@@ -100,10 +100,8 @@ def label_masks(mask: Any, tasks: Sequence[str]) -> list[Tensor | None]:
     return [mask.get(task) for task in tasks]
 
 
-def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> Tensor | None:
+def metric_values(metrics: Any, tasks: Sequence[str], device: torch.device) -> Tensor:
     """[m] indicators, NaN where none was given."""
-    if metrics is None:
-        return None
     if not isinstance(metrics, Mapping):
         raise ValueError(f"metrics must be a dict from task name to a number, found {type(metrics).__name__}")
     _known("metrics", metrics, tasks)
@@ -145,7 +143,7 @@ def check_options(rule: Rule, heads: Any, every: Any, scale: Any, layer: Any) ->
         raise ValueError(f"every must be 1 for {rule.name!r}, found {every}: its multipliers fit one batch only")
     if scale not in ("sum", "mean") and not (_is_number(scale) and 0 < scale < float("inf")):
         raise ValueError(f"scale must be 'sum', 'mean' or a positive number, found {scale!r}")
-    if layer is not None and rule.probe is not Probe.LAYER:
+    if layer is not None and not rule.probe.at_layer:
         raise ValueError(f"layer is not used by {rule.name!r}; leave it out")
 
 
@@ -174,10 +172,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_real(rule: Rule, shared: Sequence[Tensor], layer: Sequence[Tensor]) -> None:
+def check_real(rule: Rule, shared: Shared) -> None:
     """A ValueError where the rule looks at the gradients of complex parameters."""
-    looked_at = {Probe.SHARED: shared, Probe.LAYER: layer}.get(rule.probe, ())
-    if any(parameter.is_complex() for parameter in looked_at):
+    if any(parameter.is_complex() for parameter in rule.probe.parameters(shared)):
         raise ValueError(
             f"{rule.name!r} looks at the gradients of shared parameters, and some of these are complex; keep real "
             "and imaginary parts as parameters of their own, or take a method that looks at the representation or "
@@ -185,10 +182,16 @@ def check_real(rule: Rule, shared: Sequence[Tensor], layer: Sequence[Tensor]) ->
         )
 
 
-def check_inputs(rule: Rule, accumulate: bool, **inputs: Any) -> None:
-    """A ValueError for further inputs of a step that the rule does not read, or not now."""
-    for argument, value in inputs.items():
-        if value is not None and argument not in rule.uses:
-            raise ValueError(f"{argument} is not used by {rule.name!r}; leave it out")
-        if value is not None and accumulate:
-            raise ValueError(f"{argument} is used with the last micro-batch only; leave it out with accumulate=True")
+def checked_extras(
+    rule: Rule, extras: Mapping[str, Any], accumulate: bool, tasks: Sequence[str], device: torch.device
+) -> dict[str, Any]:
+    """Further inputs of a step, by name; a ValueError for those that the rule does not read, or not now."""
+    given = {name: value for name, value in extras.items() if value is not None}
+    for name in given:
+        if name not in rule.uses:
+            raise ValueError(f"{name} is not used by {rule.name!r}; leave it out")
+        if accumulate:
+            raise ValueError(f"{name} is used with the last micro-batch only; leave it out with accumulate=True")
+    if "metrics" in given:
+        given["metrics"] = metric_values(given["metrics"], tasks, device)
+    return given

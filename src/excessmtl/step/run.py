@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.task_gradients import Contribution, TaskGradients
-from excessmtl.graph.plan import Call, Probe
+from excessmtl.graph.inputs import StepInputs
 from excessmtl.methods.base import Decision, Heads, Rule
 from excessmtl.step.arguments import validation_losses
 from excessmtl.step.multipliers import Floors, multipliers
@@ -20,7 +20,7 @@ from excessmtl.step.validation import validation_products
 from excessmtl.tensors import autocast_disabled, filled, split_by_parameter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decide:
     """A function of the gradients of one (micro-)batch; its fields are all that it depends on besides. Nothing changes.
 
@@ -28,7 +28,7 @@ class Decide:
     written has left no trace.
     """
 
-    call: Call
+    inputs: StepInputs
     rule: Rule
     memory: Memory
     offsets: tuple[int, ...]
@@ -62,24 +62,24 @@ class Decide:
         if decision is not None:
             write = partial(write, decision.state, decision.weights, finish=decision.finish)
         value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if self.scalar else None
-        waiting = self._waiting(gradients) if self.call.accumulate else None
+        waiting = self._waiting(gradients) if self.inputs.accumulate else None
         return Outcome(parts, step, write, value, stream.used, waiting)
 
     def _ask_rule(self, gradients: TaskGradients, stream: RandomStream) -> tuple[Decision | None, Tensor]:
         """What the rule decides, and the weights to apply to this batch."""
-        call, before = self.call, self.memory.weights
+        inputs, before = self.inputs, self.memory.weights
         # With several micro-batches most rules are asked with the last one.
-        if not self.estimating or (call.accumulate and not self.rule.gated):
+        if not self.estimating or (inputs.accumulate and not self.rule.gated):
             return None, before
         state = self.memory.state
         pending = [] if self.rule.gated else self.pending
         batches = [*pending, gradients]
         validation = None
-        if call.validation is not None:
-            ordered = partial(validation_losses, tasks=call.tasks)
+        if "validation_losses" in inputs.extras:
+            ordered = partial(validation_losses, tasks=inputs.tasks)
             ahead, own = self.rule.lookahead(state), self.rule.validates_heads
-            validation = validation_products(call, batches, ahead, ordered, own)
-        seen = observe(batches, call, offsets=self.offsets, validation=validation, random_stream=stream)
+            validation = validation_products(inputs, batches, ahead, ordered, own)
+        seen = observe(batches, inputs, offsets=self.offsets, validation=validation, random_stream=stream)
         decision = self.rule.update(state, seen)
         decided = torch.where(seen.ok, decision.weights, before).detach()
         late = bool(pending) and not self._held_back(gradients)
@@ -91,7 +91,7 @@ class Decide:
             gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
         batches = [gradients]
         if self._held_back(gradients):
-            batches = [] if self.call.accumulate else [*(one for one in self.pending if one.complete), gradients]
+            batches = [] if self.inputs.accumulate else [*(one for one in self.pending if one.complete), gradients]
         own = weights if self.heads == "weighted" else None
         return [part for batch in batches for part in batch.weighted_sum(weights, own, gates)]
 
@@ -104,7 +104,7 @@ class Decide:
         risks = nothing if risks is None else torch.where(gradients.ok, risks, nothing)
         zero = filled(0, len(values), values.device)
         counts = torch.where(left_out, in_a_row, zero)
-        return Step(self.call.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
+        return Step(self.inputs.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
 
     def _waiting(self, gradients: TaskGradients) -> TaskGradients | None:
         """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
@@ -112,11 +112,11 @@ class Decide:
             return None
         if self._held_back(gradients):
             return gradients.held_back()
-        return gradients.statistics() if self.call.probe is Probe.REPRESENTATION else gradients.numbers()
+        return gradients.statistics() if self.inputs.probe.at_representation else gradients.numbers()
 
     def _held_back(self, gradients: TaskGradients) -> bool:
         """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
-        return gradients.complete and self.call.probe is Probe.SHARED
+        return gradients.complete and self.inputs.probe.to_the_end
 
 
 def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution]) -> list[Contribution]:

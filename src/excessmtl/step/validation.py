@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from excessmtl.gradients.any_graph import task_by_task
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.graph.plan import Call, Losses, at_shared_parameters
+from excessmtl.graph.inputs import Losses, StepInputs
+from excessmtl.graph.plan import at_shared_parameters
 from excessmtl.tensors import autocast_disabled, total
 
 Ordered = Callable[[Losses], list[Tensor | None]]
@@ -17,31 +18,30 @@ Ordered = Callable[[Losses], list[Tensor | None]]
 
 
 def validation_products(
-    call: Call, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered, own: bool
-) -> tuple[Tensor, Tensor] | None:
+    inputs: StepInputs, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered, own: bool
+) -> tuple[Tensor, Tensor]:
     """[m, m] products of validation gradients (rows) and training gradients (columns), and [m] the validation losses.
 
-    None without validation losses. Those given as a function are computed at the parameters moved by `multipliers`
-    times the training gradients; losses that are there already stand for the first-order form. `own`: whether the
-    products count the tasks' own parameters beside the shared ones.
+    Validation losses given as a function are computed at the parameters moved by `multipliers` times the training
+    gradients; losses that are there already stand for the first-order form. `own`: whether the products count the
+    tasks' own parameters beside the shared ones.
     """
-    if call.validation is None:
-        return None
-    if not callable(call.validation):
-        return _products(call, ordered(call.validation), batches, own)
+    validation = inputs.extras["validation_losses"]
+    if not callable(validation):
+        return _products(inputs, ordered(validation), batches, own)
     with autocast_disabled(batches[-1].values):
         steps = [step for batch in batches for step in _steps_ahead(batch, multipliers)]
-    with _moved(steps, call.shared.module):
+    with _moved(steps, inputs.shared.module):
         with torch.enable_grad():
-            losses = call.validation()
-        return _products(call, ordered(losses), batches, own)
+            losses = validation()
+        return _products(inputs, ordered(losses), batches, own)
 
 
 def _products(
-    call: Call, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
+    inputs: StepInputs, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
 ) -> tuple[Tensor, Tensor]:
-    unlabelled = replace(call, losses=losses, masks=[None] * len(losses), scale=None)
-    plan = at_shared_parameters(unlabelled, call.shared.ids)
+    unlabelled = replace(inputs, losses=losses, masks=[None] * len(losses), scale=None)
+    plan = at_shared_parameters(unlabelled, inputs.shared.ids)
     plan = replace(plan, at_parameters=batches[-1].parameters, overlap=True)
     validation = task_by_task(plan)
     with autocast_disabled(validation.values):

@@ -1,0 +1,61 @@
+"""What a step works on: the checked arguments of the caller, and what the rule asks for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from excessmtl.distributed.processes import Reduction, no_reduction
+from excessmtl.graph.places import Probe
+from excessmtl.graph.representation import FindRepresentation, given
+from excessmtl.graph.shared import Shared
+
+Losses = Mapping[str, Tensor | None]
+Validation = Callable[[], Losses] | Losses
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepInputs:
+    """The checked arguments of one step, in task order."""
+
+    tasks: tuple[str, ...]
+    losses: Sequence[Tensor | None]
+    """None where a task has no label in this batch."""
+    masks: Sequence[Tensor | None]
+    """Per task: which samples carry a label."""
+    at: list[Tensor] | None
+    """The representation, where the caller gave it."""
+    scale: Tensor | None
+    """The loss scale of a GradScaler."""
+    accumulate: bool
+    """Whether further micro-batches of this step follow."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Further inputs that the rule declares in `uses`, by name."""
+    probe: Probe
+    """Where the rule looks in this step: nowhere between two estimates."""
+    per_sample: bool
+    """Whether the rule looks at single samples of the representation."""
+    takes_vectors: bool
+    """Whether one position of a sequence, [samples, features], may stand for all where the losses look at no other."""
+    shared: Shared
+    reduction: Reduction = no_reduction
+    """How statistics are summed over the processes that train together."""
+    distributed: bool = False
+    """Whether `torch.distributed` is in use, so that somebody may wait for every gradient."""
+
+    @cached_property
+    def trainable(self) -> dict[int, Tensor]:
+        """The shared parameters that require a gradient, by their position among all of them."""
+        return self.shared.trainable
+
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """The shared parameters that require a gradient."""
+        return list(self.trainable.values())
+
+    @cached_property
+    def find_representation(self) -> FindRepresentation | None:
+        """Finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
+        return self.shared.find_representation if self.at is None else given(self.at)
