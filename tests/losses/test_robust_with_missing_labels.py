@@ -148,6 +148,8 @@ def test_evaluation_with_a_matrix_loss_teaches_the_losses_nothing(way):
 
 @each_kind
 def test_nothing_waits_for_the_device(kind):
+    if kind == "binary" and DEVICE.type == "cpu":
+        pytest.skip("labels on a CPU are checked, where nothing waits for a device")
     make, _, outputs, _ = KINDS[kind]
     x, _, targets = data(kind)
     model = Model(outputs).to(DEVICE)

@@ -283,7 +283,7 @@ def test_a_backend_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatc
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=rf"pip install 'excessmtl\[{backend}\]'"):
+    with pytest.raises(ValueError, match=rf'pip install "\.\[{backend}\]"'):
         sweep(study(1), tmp_path, backend=backend)
 
 

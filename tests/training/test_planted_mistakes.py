@@ -18,7 +18,11 @@ RUN, AUGMENTED, MOML, DWA = (
 VALIDATION = f"{BY_HAND}::test_noisy_validation_labels_choose_an_epoch"
 HUMAN, ROBUST, COMPARED = (
     f"tests/{name}.py"
-    for name in ("benchmarks/test_human_noise", "analysis/test_robust_measures", "analysis/test_comparison")
+    for name in (
+        "benchmarks/test_human_noise",
+        "analysis/test_robust_measures",
+        "analysis/test_verdict",
+    )
 )
 
 

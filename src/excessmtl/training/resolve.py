@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from enum import Enum
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from excessmtl.balancer import Balancer
 from excessmtl.benchmarks import find
 from excessmtl.benchmarks.base import Benchmark
 from excessmtl.benchmarks.noise import check_kind
+from excessmtl.graph.places import Probe
 from excessmtl.training.config import Resolved, RunConfig
 from excessmtl.training.data import noise_of
 from excessmtl.training.optimisation import make_optimiser
@@ -104,6 +104,6 @@ def complete_options(balancer: Balancer) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
+    if isinstance(value, Probe):
         return value.value
     return list(value) if isinstance(value, tuple) else value
