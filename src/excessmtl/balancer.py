@@ -1,6 +1,5 @@
 """Balancer: what a training loop talks to."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -34,6 +33,7 @@ from excessmtl.step.state import Memory
 from excessmtl.step.task_changes import by_name, load_matching, take_tasks
 from excessmtl.tensors import flags
 from excessmtl.torch_private import outside_compiled_code
+from excessmtl.warn import warn
 
 if TYPE_CHECKING:
     from excessmtl.diagnosis import Report
@@ -148,7 +148,7 @@ class Balancer(nn.Module):
             return step
         try:
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-            plan = self._plan(call, stacklevel=4)
+            plan = self._plan(call)
             gradients = self.engine.task_gradients(plan)
             decide = self._decide(call, self.heads, scalar=False)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, partial(self._key, call))
@@ -189,7 +189,7 @@ class Balancer(nn.Module):
             return self._evaluate(losses, mask)
         try:
             call = self._call(losses, at, mask, scaler, accumulate, metrics, validation_losses)
-            plan = self._plan(call, stacklevel=6)
+            plan = self._plan(call)
             gradients = self.engine.task_gradients(plan)
             decide = self._decide(call, "weighted", scalar=True)
             outcome: Outcome = self.engine.evaluate(decide, gradients, plan, _no_key)
@@ -242,10 +242,10 @@ class Balancer(nn.Module):
         reduction = self._reduction if distributed else no_reduction
         return Call(self.tasks, *given, probe, per_sample, takes_vectors, self._shared, reduction, distributed)
 
-    def _plan(self, call: Call, stacklevel: int) -> Plan:
+    def _plan(self, call: Call) -> Plan:
         self._checks.before(call, self.rule.name)
         plan = self.engine.plan(call)
-        self._checks.after(plan, stacklevel, self.rule.whole_model)
+        self._checks.after(plan, self.rule.whole_model)
         return plan
 
     def _decide(self, call: Call, heads: Heads, scalar: bool) -> Decide:
@@ -268,7 +268,7 @@ class Balancer(nn.Module):
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
         if call.reduction is not no_reduction and self._estimating and not call.accumulate:
-            self._replicas.after_decision(call.parameters, outcome.step.numbers.device, stacklevel=4)
+            self._replicas.after_decision(call.parameters, outcome.step.numbers.device)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
@@ -468,10 +468,9 @@ class Balancer(nn.Module):
         self.memory.options = self._options()  # as they are now: attributes such as `scale` may have been changed
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.accumulating:
-            warnings.warn(
+            warn(
                 "the state is saved between two micro-batches of a step, and what they have accumulated is not part "
-                "of it; save it after the last one",
-                stacklevel=3,
+                "of it; save it after the last one"
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:

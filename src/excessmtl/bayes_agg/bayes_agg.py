@@ -1,6 +1,5 @@
 """BayesAgg-MTL: each task's gradient by the representation, weighted by how sure its last layer is of it."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
@@ -14,6 +13,7 @@ from excessmtl.losses.missing_labels import masked_mean
 from excessmtl.step.host_state import check_keys, decoded, encoded
 from excessmtl.step.result import Step
 from excessmtl.tensors import autocast_disabled, magnitude, usable
+from excessmtl.warn import warn
 
 _POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}
 _LOSS: dict[str, Callable[..., Tensor]] = {
@@ -216,10 +216,9 @@ class BayesAgg(nn.Module):
                 left_out[task] = one.left_out
         self.steps += 1
         if self.steps == _MANY_STEPS and self.epochs == 0 and self.warmup_epochs:
-            warnings.warn(
+            warn(
                 f"end_epoch has not been called in {_MANY_STEPS} steps, and all tasks still count alike; call it after "
-                "every epoch",
-                stacklevel=3,
+                "every epoch"
             )
         nothing = torch.full_like(losses, torch.nan)
         return Step.of(self.tasks, torch.where(left_out > 0, 0, self.weights), losses, nothing, left_out)

@@ -3,7 +3,6 @@
 Most of this is looked for once per task, when the task first has a label: it visits the whole graph.
 """
 
-import warnings
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from excessmtl.graph import problems
 from excessmtl.graph.plan import Call, Plan, Probe
 from excessmtl.graph.search import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
 from excessmtl.torch_private import inside_join
+from excessmtl.warn import warn
 
 _DDP_OUTPUT = "_DDPSinkBackward"
 
@@ -43,7 +43,7 @@ class GraphChecks:
             if call.probe in (Probe.SHARED, Probe.LAYER):
                 _check_reentrant(call, method)
 
-    def after(self, plan: Plan, stacklevel: int, whole_model: bool) -> None:
+    def after(self, plan: Plan, whole_model: bool) -> None:
         """What the plan shows; nothing has been computed or freed yet. `whole_model`: whether heads may be shared."""
         call = plan.call
         if call.probe is Probe.REPRESENTATION:
@@ -55,11 +55,11 @@ class GraphChecks:
             if plan.representations:
                 _check_reached(plan)
             if not whole_model:
-                _check_whole_model(plan, stacklevel)
+                _check_whole_model(plan)
             self.checked.update(self._new_tasks(call))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
-            warnings.warn(warning, stacklevel=stacklevel)
+            warn(warning)
 
     def _new_tasks(self, call: Call) -> list[str]:
         if len(self.checked) == len(call.tasks):
@@ -132,7 +132,7 @@ def _check_reached(plan: Plan) -> None:
         raise ValueError(problems.no_shared_parameter(plan.call))
 
 
-def _check_whole_model(plan: Plan, stacklevel: int) -> None:
+def _check_whole_model(plan: Plan) -> None:
     """The gradients that a method looks at are those of heads where these are part of `shared`.
 
     A ValueError where outputs are taken for the representation. A warning where the method looks at all parameters: it
@@ -145,7 +145,7 @@ def _check_whole_model(plan: Plan, stacklevel: int) -> None:
     if found is not None and call.probe is Probe.REPRESENTATION:
         raise ValueError(found)
     if found is not None:
-        warnings.warn(found, stacklevel=stacklevel + 1)
+        warn(found)
 
 
 def _check_nothing_around(plan: Plan) -> None:
