@@ -12,10 +12,8 @@ from excessmtl.distributed.processes import no_reduction
 from excessmtl.graph import problems
 from excessmtl.graph.plan import Call, Plan, Probe
 from excessmtl.graph.search import leaf_of, leaves_among, nodes_below, nodes_of, one_head_for_all
-from excessmtl.torch_private import inside_join
+from excessmtl.torch_private import has_static_graph, inside_join, is_ddp_output, is_reentrant_checkpoint
 from excessmtl.warn import warn
-
-_DDP_OUTPUT = "_DDPSinkBackward"
 
 
 class GraphChecks:
@@ -84,9 +82,9 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
     """
     joined = False
     for node in nodes_of(losses):
-        if type(node).__name__ == _DDP_OUTPUT:
+        if is_ddp_output(node):
             joined = True
-            if getattr(node.ddp_weakref(), "static_graph", False):  # type: ignore[attr-defined]
+            if has_static_graph(node):
                 raise ValueError(
                     "losses were computed by DistributedDataParallel(static_graph=True), which averages gradients "
                     "only when every backward pass starts at the model's output; make it with static_graph=False"
@@ -97,7 +95,7 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
 def _check_reentrant(call: Call, method: str) -> None:
     """Checkpoints of the older kind hide their parameters from `torch.autograd.grad`."""
     nodes = list(nodes_of(call.losses))
-    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):
+    if not any(map(is_reentrant_checkpoint, nodes)):
         return
     seen = {id(leaf) for leaf in leaves_among(nodes)}
     wanted = call.shared.layer if call.probe is Probe.LAYER else call.parameters
@@ -128,7 +126,7 @@ def _check_reached(plan: Plan) -> None:
     leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
     if any(wanted is None or id(leaf) in wanted for leaf in leaves):
         return
-    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):  # which hides what it holds
+    if not any(map(is_reentrant_checkpoint, nodes)):  # which hides what it holds
         raise ValueError(problems.no_shared_parameter(plan.call))
 
 
