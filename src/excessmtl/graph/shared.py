@@ -199,7 +199,7 @@ class _Watch:
         for called, note in hooks.items():
             mine = called.register_forward_hook(note)
             self.handles.append(mine)
-            registered = mine.hooks_dict_ref()
+            registered: Any = mine.hooks_dict_ref()
             known = {handle.id for handle in (mine, *living) if handle.hooks_dict_ref() is registered}
             for key, hook in list(registered.items()):
                 if hook is note and key not in known:  # a copy of the module has a copy, which nobody removes
