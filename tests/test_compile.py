@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl import torch_private as private_torch
+from excessmtl import torch_private
 from excessmtl.graph.search import nodes_of
 from models import (
     DEVICE,
@@ -318,14 +318,14 @@ def test_buffers_that_cannot_be_copied():
     x, targets = batch()
     sum(losses_of(forward(x)[0], targets).values()).backward()
     losses = losses_of(forward(x)[0], targets)
-    assert private_torch._copy_donated(compiled_node(losses))
+    assert torch_private.modules._copy_donated(compiled_node(losses))
     type(compiled_node(losses))._forward_cls.metadata.bw_donated_idxs = [99]
     with pytest.raises(RuntimeError, match=r"donated_buffer=False"):
         balancer.backward(losses)
 
 
 def compiled_node(losses):
-    (node,) = private_torch.compiled_among(nodes_of(losses.values()))
+    (node,) = torch_private.compiled_among(nodes_of(losses.values()))
     return node
 
 

@@ -1,123 +1,505 @@
-"""Private names of torch: all there today, and a step without any one of them still gives the same gradients."""
+"""Private names of torch: in one place, all there today, and a step without any one of them has the same gradients."""
 
+import re
 import warnings
-from operator import attrgetter
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.functional import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    linear,
+    mse_loss,
+    smooth_l1_loss,
+    softplus,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from excessmtl import torch_private as private_torch
+from cases import finds_selections
+from excessmtl import torch_private
 from excessmtl.distributed import fsdp
-from models import DEVICE, PAPER, ROBUST, UNIFORM, batch, gradients, losses_of, mlp
+from excessmtl.gradients.one_pass import SeparatePlan
+from excessmtl.gradients.ways import AnyGraph, Fastest
+from excessmtl.torch_private import engine, modules, nodes
+from models import DEVICE, FEATURES, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, batch, gradients, losses_of, mlp
 
-numbers_its_nodes = pytest.mark.skipif(
-    not hasattr(torch.autograd.graph.Node, "_sequence_nr"), reason="this torch, 2.8 or older, has one name less"
+# ---------------------------------------------------------------------- in one place
+
+SOURCE = Path(excessmtl.__file__).parent
+PRIVATE = re.compile(
+    r"""Backward[\d{] | FunctionBackward | SinkBackward  # nodes
+    | \b_(raw_)?saved_\w | \b_input_metadata\b | \b_sequence_nr\b  # their fields
+    | \btorch(\.\w+)*\._[a-zA-Z] | \bfrom\ torch[\w.]*\ import\ .*\b_[a-zA-Z] | \b(import|from)\ torch[\w.]*\._[a-zA-Z]
+    | \b_functorch\b | \b_foreach_\w | \b_execution_engine\b | \b_engine_run_backward\b  # what is below `torch`
+    | \._version\b | \._base\b | \b_backward_hooks\b | \b_post_accumulate_grad_hooks\b  # of tensors
+    | \._parameters\b | \._modules\b | \._buffers\b | \._forward(_pre)?_hooks\b | \b_named_members\b  # of modules
+    | \b_active_ddp_module\b | \b_join_config\b | \b_orig_mod\b  # of what wraps them
+    """,
+    re.VERBOSE,
 )
 
 
-@numbers_its_nodes
-def test_nothing_has_vanished():
-    """When this fails after an update of torch: steps go on by slower ways, see what `NAMES` says of each."""
-    assert private_torch.missing() == []
+def test_no_other_file_uses_a_private_name_of_torch():
+    files = [path for path in SOURCE.rglob("*.py") if path.parent.name != "torch_private"]
+    assert len(files) > 100
+    assert [
+        f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if PRIVATE.search(line)
+    ] == []
 
 
-@numbers_its_nodes
-def test_what_has_vanished_is_named(monkeypatch):
-    monkeypatch.setitem(private_torch.NAMES, "autograd.graph._no_such_name", "without it: nothing")
-    assert private_torch.missing() == ["autograd.graph._no_such_name"]
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if type(node).__name__ == "TBackward0":',
+        'f"{name}Backward{number}"',
+        "node._saved_mat1",
+        'getattr(node, "_raw_saved_self")',
+        "torch._C._cuda_clearCublasWorkspaces()",
+        "from torch.utils._pytree import tree_map",
+        "from torch.nn.modules.module import _IncompatibleKeys",
+        "torch._foreach_copy_(targets, sources)",
+        "tensor._version",
+    ],
+)
+def test_a_private_name_would_be_noticed(line):
+    assert PRIVATE.search(line)
 
 
-def no_linear_layer(monkeypatch):
-    """Nodes of other names, as a new version may have them."""
-    monkeypatch.setattr(private_torch, "_LINEAR_INPUT", {"AddmmBackward7": "_saved_mat1"})
+# ---------------------------------------------------------------------- all there today
+# When one of these fails after an update of torch: what happens is written beside the name in `torch_private`.
+
+CANARIES = {}
 
 
-def other_saved_fields(monkeypatch):
-    """Nodes of the same name that save their inputs under another one."""
-    monkeypatch.setattr(private_torch, "_LINEAR_INPUT", dict.fromkeys(private_torch._LINEAR_INPUT, "_saved_nothing"))
+def canary(*names):
+    def add(check):
+        CANARIES.update(dict.fromkeys(names, check))
+        return check
+
+    return add
 
 
-def without(name):
-    return lambda monkeypatch: monkeypatch.setattr(private_torch, name, None)
+def values(*shape):
+    """Not a leaf, and all in (0, 1)."""
+    return torch.full(shape, 0.5, requires_grad=True) * 1
 
 
-VANISHED = {
-    "engine": without("_run"),
-    "vmap warnings": without("_warn_of_loops"),
-    "foreach copies": without("_copy_all"),
-    "node names": no_linear_layer,
-    "saved fields": other_saved_fields,
-    "versions": lambda monkeypatch: monkeypatch.setattr(private_torch, "version", lambda tensor: None),
-    "tables of a module": lambda monkeypatch: monkeypatch.setattr(private_torch, "tables", lambda module: None),
-    "sizes of gradients": lambda monkeypatch: monkeypatch.setattr(private_torch, "_SIZES", "_no_such_name"),
-    "callbacks": without("_queue_callback"),
-    "hooks of leaves": lambda monkeypatch: monkeypatch.setattr(private_torch, "_HOOKS", (attrgetter("_no_such"),)),
-    "data parallel": lambda monkeypatch: monkeypatch.delattr(nn.parallel.DistributedDataParallel, "_active_ddp_module"),
-}
+def name_of(tensor):
+    return type(tensor.grad_fn).__name__
 
 
-def steps(method, scalar=False, **options):
+@canary("linear_layer", "release_saved", "is_transpose")
+def check_linear_layers():
+    x, weight = values(4, 3), values(5, 3)
+    layers = {"AddmmBackward0": linear(x, weight, values(5)), "MmBackward0": linear(x, weight)}
+    assert {name_of(output) for output in layers.values()} == set(nodes.LINEAR_INPUT)
+    for output in layers.values():
+        place, left, right = torch_private.linear_layer(output.grad_fn)
+        assert (left.data_ptr(), right.data_ptr()) == (x.data_ptr(), weight.data_ptr())
+        assert torch_private.is_transpose(output.grad_fn.next_functions[place + 1][0])
+        assert torch_private.release_saved(output.grad_fn)
+    twice = torch.addmm(values(5), x, weight.t(), alpha=2)
+    assert torch_private.linear_layer(twice.grad_fn) is None
+    assert not torch_private.release_saved((x * 2).grad_fn)
+
+
+@canary("is_cast")
+def check_cast():
+    assert torch_private.is_cast(values(2).double().grad_fn)
+
+
+@canary("selection")
+def check_selection():
+    tensor = values(2, 3, 4)
+    assert torch_private.selection(tensor.select(2, 1).grad_fn) == (2, 1)
+    assert torch_private.selection((tensor * 1).grad_fn) is None
+
+
+@canary("is_unbind")
+def check_unbind():
+    assert all(torch_private.is_unbind(part.grad_fn) for part in values(3).unbind())
+
+
+@canary("sums_over_samples")
+def check_sums():
+    assert torch_private.sums_over_samples(values(4, 3).sum(0).grad_fn)
+    assert not torch_private.sums_over_samples(values(4, 3).sum(1).grad_fn)
+
+
+@canary("works_entry_by_entry")
+def check_entry_by_entry():
+    x = values(4, 3)
+    target = x.detach()
+    results = [x.abs(), x + 1, x / 2, x.exp(), x.log(), x.log1p(), x.masked_fill(target > 1, 0), x * 2, -x, x**2]
+    results += [x.sigmoid(), softplus(x), x - 1, x.tanh(), x.double(), torch.where(target > 0, x, 0)]
+    losses = (mse_loss, huber_loss, smooth_l1_loss, binary_cross_entropy, binary_cross_entropy_with_logits)
+    results += [loss(x, target, reduction="none") for loss in losses]
+    assert {name_of(result) for result in results} == nodes.ENTRY_BY_ENTRY
+    assert all(torch_private.works_entry_by_entry(result.grad_fn) for result in results)
+
+
+@canary("rearranges_entries", "passed_through")
+def check_rearranging():
+    x = values(4, 1, 3)
+    matrix = values(4, 3)
+    results = [torch.cat([x, x]), torch.stack([x, x]), x.transpose(0, 2), matrix.t(), x.permute(2, 0, 1), x.view(12)]
+    results += [matrix.t().reshape(12), torch.ops.aten._reshape_alias(matrix, [12], [1]), x.unsqueeze(0), x.squeeze()]
+    results += [x.select(0, 1), x[1:], x[torch.tensor([0, 1])], values(3).unsqueeze_(0), x.squeeze(1), x.sum(1)]
+    results += [x.mean(1), x.squeeze((0, 1))]
+    assert {name_of(result) for result in results} == nodes.REARRANGING
+    for result in results:
+        assert torch_private.rearranges_entries(result.grad_fn)
+        for part in torch_private.passed_through(result.grad_fn, torch.ones_like(result)):
+            assert part.numel() in (3, 12)
+            assert (part >= 0).all()
+
+
+@canary("derivative_by_factor")
+def check_factors():
+    left, right = values(3), values(3) + 1
+    product, quotient = (left * right).grad_fn, (left / right).grad_fn
+    assert torch.equal(torch_private.derivative_by_factor(product, 0), right.detach())
+    assert torch.equal(torch_private.derivative_by_factor(product, 1), left.detach())
+    torch.testing.assert_close(torch_private.derivative_by_factor(quotient, 1), (-left / right**2).detach())
+    assert torch_private.derivative_by_factor((left + right).grad_fn, 0) is None
+
+
+@canary("is_reentrant_checkpoint")
+def check_checkpoint():
+    x = values(2, 2)
+    assert torch_private.is_reentrant_checkpoint(checkpoint(torch.tanh, x, use_reentrant=True).grad_fn)
+    assert not torch_private.is_reentrant_checkpoint(checkpoint(torch.tanh, x, use_reentrant=False).grad_fn)
+
+
+class Watched(nn.Linear):
+    def forward(self, x):
+        torch_private.note_data_parallel(self)
+        self.joined = torch_private.inside_join(self)
+        return super().forward(x)
+
+
+@canary("is_ddp_output", "has_static_graph", "note_data_parallel", "inside_join")
+def check_data_parallel():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        for static in (False, True):
+            module = Watched(2, 2)
+            model = DistributedDataParallel(module, find_unused_parameters=not static, static_graph=static)
+            node = model(torch.ones(1, 2)).grad_fn
+            assert torch_private.is_ddp_output(node)
+            assert torch_private.has_static_graph(node) is static
+            assert not module.joined
+        with model.join():
+            model(torch.ones(1, 2)).sum().backward()
+        assert module.joined
+        assert not torch_private.inside_join(None)
+        assert not torch_private.inside_join(nn.Linear(2, 2))
+    finally:
+        dist.destroy_process_group()
+
+
+@canary("compiled_among", "includes_compiled", "repeatable", "original_of", "outside_compiled_code")
+def check_compiler():
+    assert modules._disable is torch._disable_dynamo
+    module = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3), nn.Tanh())
+    compiled = torch.compile(module, backend="aot_eager")
+    assert torch_private.original_of(compiled) is module
+    compiled(torch.ones(2, 3)).sum().backward()
+    output = compiled(torch.ones(2, 3))
+    assert torch_private.compiled_among([output.grad_fn]) == [output.grad_fn]
+    assert torch_private.includes_compiled({name_of(output)})
+    assert modules._copy_donated(output.grad_fn)
+    assert torch._functorch.config.donated_buffer in (True, False)
+    with torch_private.repeatable([output.grad_fn]):
+        once, twice = (torch.autograd.grad(output.sum(), module[0].weight, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(once, twice, rtol=0, atol=0)
+
+
+@canary("gradients_at", "accumulate", "when_backward_ends")
+def check_engine():
+    assert engine._run is not None
+    x, ended = torch.ones(2, requires_grad=True), []
+    y = x * 3
+    y.register_hook(lambda gradient: torch_private.when_backward_ends(lambda: ended.append(True)))
+    root = y.sum()
+    other = torch.ones(2, requires_grad=True)
+    reached, missed = torch_private.gradients_at([root], [torch.ones(())], [x, other], retain_graph=True)
+    assert reached.tolist() == [3.0, 3.0]
+    assert missed is None
+    torch_private.accumulate([root], [torch.ones(())])
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert ended == [True, True]
+
+
+@canary("hooks_disabled", "has_hooks", "has_node_hooks", "view_of")
+def check_hooks():
+    x, calls = torch.ones(2, requires_grad=True), []
+    y = x * 1
+    assert not torch_private.has_hooks(y)
+    assert not torch_private.has_node_hooks([y.grad_fn])
+    y.register_hook(calls.append)
+    assert torch_private.has_hooks(y)
+    with torch_private.hooks_disabled([y, None]):
+        torch.autograd.grad(y.sum(), y, retain_graph=True)
+    assert calls == []
+    torch.autograd.grad(y.sum(), y, retain_graph=True)
+    assert len(calls) == 1
+    y.grad_fn.register_hook(lambda *gradients: None)
+    assert torch_private.has_node_hooks([y.grad_fn])
+    assert torch_private.view_of(y[:1]) is y
+    assert torch_private.view_of(x) is None
+
+
+@canary("version", "arriving_shape", "gradient_entries")
+def check_tensors():
+    x = torch.ones(2)
+    before = torch_private.version(x)
+    x.add_(1)
+    assert torch_private.version(x) == before + 1
+    assert torch_private.arriving_shape(values(4, 3).grad_fn) == (4, 3)
+    assert torch_private.gradient_entries(values(4, 3).grad_fn) == 12
+
+
+@canary("time_in_graph")
+def check_time():
+    if not hasattr(torch.autograd.graph.Node, "_sequence_nr"):
+        pytest.skip("this torch, 2.8 or older, has one name less")
+    node = values(1).grad_fn
+    assert 0 < torch_private.time_in_graph(node) < torch_private.time_in_graph()
+
+
+@canary("vmap_warnings_disabled", "copy_all")
+def check_functions_of_torch():
+    assert engine._warn_of_loops is torch._C._functorch._set_vmap_fallback_warning_enabled
+    with torch_private.vmap_warnings_disabled():
+        pass
+    assert engine._copy_all is torch._foreach_copy_
+    target = torch.zeros(2)
+    torch_private.copy_all([target], [torch.ones(2)])
+    assert target.tolist() == [1.0, 1.0]
+
+
+@canary("parameter_tables", "buffers_of")
+def check_modules():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    assert len(torch_private.parameter_tables(module)) == 2 * 3
+    assert getattr(module[1], modules.BUFFERS) is torch_private.buffers_of(module[1])
+    assert list(torch_private.buffers_of(module[1])) == ["running_mean", "running_var", "num_batches_tracked"]
+
+
+@canary("TreeSpec", "tree_flatten", "tree_map", "tree_unflatten")
+def check_trees():
+    leaves, structure = torch_private.tree_flatten((1, {"a": [2, 3]}))
+    assert leaves == [1, 2, 3]
+    assert isinstance(structure, torch_private.TreeSpec)
+    assert torch_private.tree_unflatten([4, 5, 6], structure) == (4, {"a": [5, 6]})
+    assert torch_private.tree_map(lambda leaf: leaf + 1, [1]) == [2]
+
+
+@canary("end_allocation_to_pool", "clear_cublas_workspaces")
+def check_cuda():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    assert hasattr(torch._C, modules.END_OF_POOL)
+    assert hasattr(torch._C, modules.CLEAR_WORKSPACES)
+    torch_private.clear_cublas_workspaces()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("check", dict.fromkeys(CANARIES.values()), ids=lambda check: check.__name__)
+def test_torch_has_what_is_used(check):
+    check()
+
+
+def test_every_function_has_a_canary():
+    assert set(CANARIES) == set(torch_private.__all__)
+
+
+# ---------------------------------------------------------------------- a step without one of them
+
+
+class Looking(Fastest):
+    """Remembers by which way the gradients of the last step were computed."""
+
+    def plan(self, call):
+        plan = super().plan(call)
+        linear_layers = getattr(plan, "linear", None)
+        self.way = type(linear_layers).__name__ if linear_layers else "separate heads"
+        if not isinstance(plan, SeparatePlan):
+            self.way = "any graph"
+        return plan
+
+
+def separate_heads():
     model = mlp()
+    return model, lambda x, targets: losses_of(model(x), targets)
+
+
+def under_autocast():
+    model = mlp()
+
+    def losses(x, targets):
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+            outputs = model(x)
+        return losses_of({task: output.float() for task, output in outputs.items()}, targets)
+
+    return model, losses
+
+
+def one_head(losses_of_outputs):
+    def make():
+        torch.manual_seed(1)
+        model = nn.Module()
+        model.trunk, model.head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS))
+        model = model.to(DEVICE)
+        return model, lambda x, targets: losses_of_outputs(model.head(model.trunk(x)), targets["a"])
+
+    return make
+
+
+assert OUTPUTS["a"] == len(TASKS)  # the targets of one head for all
+BY_COLUMN = one_head(lambda out, targets: {task: mse_loss(out[:, i], targets[:, i]) for i, task in enumerate(TASKS)})
+MATRIX = one_head(lambda outputs, targets: mse_loss(outputs, targets, reduction="none"))
+GONE = {
+    "linear layers": (nodes, "LINEAR_INPUT", {}, separate_heads, "LinearHeads", "separate heads"),
+    "what they save": (
+        *(nodes, "LINEAR_INPUT", dict.fromkeys(nodes.LINEAR_INPUT, "_saved_nothing")),
+        *(separate_heads, "LinearHeads", "separate heads"),
+    ),
+    "linear layer of all": (nodes, "LINEAR_INPUT", {}, BY_COLUMN, "OneHead", "any graph"),
+    "transposed weights": (nodes, "TRANSPOSE", "TBackward7", separate_heads, "LinearHeads", "separate heads"),
+    "casts": (nodes, "CAST", "ToBackward0", under_autocast, "LinearHeads", "separate heads"),
+    "selected columns": (nodes, "SELECT", "SelectBackward7", BY_COLUMN, "OneHead", "any graph"),
+    "unbind": (nodes, "UNBIND", "UnbindBackward7", MATRIX, "OneHead", "any graph"),
+    "sums": (nodes, "SUM", "SumBackward7", MATRIX, "OneHead", "any graph"),
+    "entry by entry": (nodes, "ENTRY_BY_ENTRY", frozenset(), MATRIX, "OneHead", "any graph"),
+    "shapes": (engine, "SIZES", "_no_such_name", MATRIX, "OneHead", "any graph"),
+}
+METHODS = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+
+
+def steps(method, make=separate_heads, scalar=False, **options):
+    """The gradients of three steps."""
+    model, losses_of_batch = make()
     balancer = method.create(model.trunk, **options)
-    found = []
+    computed = []
     for seed in range(3):
         torch.manual_seed(seed)
-        x, targets = batch()
         model.zero_grad()
-        losses = losses_of(model(x), targets)
+        losses = losses_of_batch(*batch())
         if scalar:
             balancer(losses).backward()
         else:
             balancer.backward(losses)
-        found.append(gradients(model))
-    return found
+        computed.append(gradients(model))
+    return computed
+
+
+@METHODS
+@pytest.mark.parametrize("name", [pytest.param(name, marks=finds_selections) for name in GONE])
+def test_what_is_not_recognised_goes_another_way_to_the_same_numbers(name, method, monkeypatch):
+    module, constant, other, make, fast, way = GONE[name]
+    looking = Looking()
+    steps(method, make, engine=looking)
+    assert looking.way == fast
+    monkeypatch.setattr(module, constant, other)
+    computed = steps(method, make, engine=looking)
+    assert looking.way == way
+    tolerance = {"rtol": 2e-2, "atol": 1e-3} if make is under_autocast else {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(computed, steps(method, make, engine=AnyGraph()), **tolerance)
+
+
+def without(module, name, other=None):
+    return lambda monkeypatch: monkeypatch.setattr(module, name, other)
+
+
+VANISHED = {
+    "engine": without(engine, "_run"),
+    "vmap warnings": without(engine, "_warn_of_loops"),
+    "foreach copies": without(engine, "_copy_all"),
+    "node names": without(nodes, "LINEAR_INPUT", {"AddmmBackward7": "_saved_mat1"}),
+    "versions": without(engine, "VERSION", "_no_such_name"),
+    "views": without(engine, "BASE", "_no_such_name"),
+    "hooks": without(engine, "HOOKS", "_no_such_name"),
+    "numbers of nodes": without(engine, "SEQUENCE", "_no_such_name"),
+    "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
+    "callbacks": without(engine, "_queue_callback"),
+    "tables of a module": without(modules, "TABLES", ("_no_such_name",)),
+    "buffers of a module": without(modules, "BUFFERS", "_no_such_name"),
+    "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
+    "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),
+}
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
 @pytest.mark.parametrize("name", VANISHED)
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+@METHODS
 def test_a_step_without_it(method, name, engine, monkeypatch):
     forms = [(False, {}), (True, {})]
     if method is PAPER and engine == "fast":
         forms.append((False, {"tasks_at_once": 3}))
     for scalar, options in forms:
-        wanted = steps(method, scalar, engine=engine, **options)
+        wanted = steps(method, scalar=scalar, engine=engine, **options)
         with monkeypatch.context() as patched:
             VANISHED[name](patched)
-            found = steps(method, scalar, engine=engine, **options)
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+            computed = steps(method, scalar=scalar, engine=engine, **options)
+        torch.testing.assert_close(computed, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_the_scalar_form_under_fsdp_without_callbacks(monkeypatch):
     monkeypatch.setattr(fsdp, "in_use", lambda: True)
     wanted = steps(ROBUST, scalar=True)
-    monkeypatch.setattr(private_torch, "_queue_callback", None)
+    monkeypatch.setattr(engine, "_queue_callback", None)
     torch.testing.assert_close(steps(ROBUST, scalar=True), wanted)
 
 
-def test_hooks_that_cannot_be_disabled_do_not_stop_a_step():
-    """A tensor that has no `_backward_hooks`: its hooks then act twice, and the step goes on."""
+@pytest.mark.parametrize("known", [True, False], ids=["known", "vanished"])
+def test_hooks_that_cannot_be_disabled_act_twice_and_do_not_stop_a_step(known, monkeypatch):
+    if not known:
+        monkeypatch.setattr(engine, "HOOKS", "_no_such_name")
+    model, calls = mlp(), []
+    x, targets = batch()
+    z = model.trunk(x)
+    z.register_hook(lambda gradient: calls.append(gradient.shape))
+    balancer = ROBUST.create(model.trunk, engine="reference")
+    step = balancer.backward({task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}, at=z)
+    assert step.skipped == ()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert len(calls) == 1 if known else len(calls) > 1
 
-    class Bare:
-        grad, retains_grad = None, False
 
-    with private_torch.hooks_disabled([Bare(), None]):
-        pass
-
-
-def test_saved_tensors_that_cannot_be_released_stay():
-    node = (torch.ones(2, requires_grad=True) * 2).grad_fn
-    assert not private_torch.release_saved(node)
+LOST = {
+    "rearranging": (nodes, "REARRANGING", frozenset()),
+    "shapes": (engine, "SIZES", "_no_such_name"),
+    "nodes that can be called": (nodes, "callable", lambda node: False),
+}
 
 
-def test_join_is_noticed_only_where_it_can_be(monkeypatch):
-    module = nn.Linear(2, 2)
-    assert not private_torch.inside_join(None)
-    assert not private_torch.inside_join(module)
-    private_torch.note_data_parallel(module)  # without a process group there is nothing to note
-    assert not private_torch.inside_join(module)
+@pytest.mark.parametrize("lost", [None, *LOST])
+def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
+    """NaN then reaches the parameters, so the tasks are left out, and a warning says what to do."""
+    if lost:
+        module, name, other = LOST[lost]
+        monkeypatch.setattr(module, name, other, raising=name != "callable")
+    model, _ = MATRIX()
+    balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    targets = targets["a"].masked_fill(torch.eye(len(x), len(TASKS), dtype=torch.bool, device=DEVICE), torch.nan)
+    outputs = model.head(model.trunk(x))
+    matrix = mse_loss(outputs.T, targets.T, reduction="none").T
+    with pytest.warns(UserWarning, match=r"every task.*by_task") if lost else nullcontext():
+        step = balancer.backward(matrix)
+    assert step.skipped == (tuple(TASKS) if lost else ())
 
 
 def test_an_old_engine_name_is_refused():

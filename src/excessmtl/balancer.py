@@ -1,6 +1,5 @@
 """Balancer: what a training loop talks to."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -36,6 +35,7 @@ from excessmtl.step.state import Memory
 from excessmtl.step.task_changes import by_name, load_matching, take_tasks
 from excessmtl.tensors import flags
 from excessmtl.torch_private import outside_compiled_code
+from excessmtl.warn import warn
 
 if TYPE_CHECKING:
     from excessmtl.diagnosis import Report
@@ -148,7 +148,7 @@ class Balancer(nn.Module):
             return step
         try:
             inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
-            plan, outcome = self._run(inputs, self.heads, 4, scalar=False)
+            plan, outcome = self._run(inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
             forget(plan.noted)
             return self._commit(inputs, outcome)
@@ -183,7 +183,7 @@ class Balancer(nn.Module):
             return self._evaluate(losses, mask)
         try:
             inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
-            plan, outcome = self._run(inputs, "weighted", 6, scalar=True)
+            plan, outcome = self._run(inputs, "weighted", scalar=True)
             assert outcome.value is not None
             scalar = deferred(outcome.value, outcome.parts, plan)
             self._commit(inputs, outcome)
@@ -238,7 +238,7 @@ class Balancer(nn.Module):
             distributed=distributed,
         )
 
-    def _run(self, inputs: StepInputs, heads: Heads, stacklevel: int, scalar: bool) -> tuple[Plan, Outcome]:
+    def _run(self, inputs: StepInputs, heads: Heads, scalar: bool) -> tuple[Plan, Outcome]:
         """The step up to its outcome: what the graph allows, the gradients of every task, the decision.
 
         Nothing has changed when it returns, and the gradients of the tasks, which may be large, are gone.
@@ -248,7 +248,7 @@ class Balancer(nn.Module):
             self._checks.before(inputs, self.rule.name)
         plan = self.engine.plan(inputs)
         if unchecked or not plan.separate_heads:
-            self._checks.after(plan, stacklevel, self.rule.whole_model)
+            self._checks.after(plan, self.rule.whole_model)
         decide = Decide(
             inputs=inputs,
             rule=self.rule,
@@ -269,7 +269,7 @@ class Balancer(nn.Module):
         """Make the step count: the only place where the balancer changes."""
         outcome.write()
         if inputs.reduction is not no_reduction and self._estimating and not inputs.accumulate:
-            self._replicas.after_decision(inputs.parameters, outcome.step.numbers.device, stacklevel=4)
+            self._replicas.after_decision(inputs.parameters, outcome.step.numbers.device)
         memory = self.memory
         if outcome.generator is not None:
             memory.generator = outcome.generator
@@ -469,10 +469,9 @@ class Balancer(nn.Module):
         self.memory.options = self._options()  # as they are now: attributes such as `scale` may have been changed
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.accumulating:
-            warnings.warn(
+            warn(
                 "the state is saved between two micro-batches of a step, and what they have accumulated is not part "
-                "of it; save it after the last one",
-                stacklevel=3,
+                "of it; save it after the last one"
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:

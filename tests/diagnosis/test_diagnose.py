@@ -266,6 +266,7 @@ def test_a_task_that_turns_noisy_is_warned_of_once(recwarn):
     for report in (clean, noisy, noisy):
         warn(report)
     assert [str(one.message).split(":")[0] for one in recwarn] == ["task 'b' has bad labels"]
+    assert recwarn[0].filename == __file__
 
 
 def test_unknown_tasks_are_named():

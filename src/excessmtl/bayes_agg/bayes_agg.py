@@ -1,6 +1,5 @@
 """BayesAgg-MTL: each task's gradient by the representation, weighted by how sure its last layer is of it."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
@@ -14,6 +13,8 @@ from excessmtl.losses.missing_labels import masked_mean
 from excessmtl.step.host_state import check_keys, decoded, encoded
 from excessmtl.step.result import Step
 from excessmtl.tensors import autocast_disabled, magnitude, usable
+from excessmtl.torch_private import buffers_of
+from excessmtl.warn import warn
 
 _POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}
 _LOSS: dict[str, Callable[..., Tensor]] = {
@@ -216,10 +217,9 @@ class BayesAgg(nn.Module):
                 left_out[task] = one.left_out
         self.steps += 1
         if self.steps == _MANY_STEPS and self.epochs == 0 and self.warmup_epochs:
-            warnings.warn(
+            warn(
                 f"end_epoch has not been called in {_MANY_STEPS} steps, and all tasks still count alike; call it after "
-                "every epoch",
-                stacklevel=3,
+                "every epoch"
             )
         nothing = torch.full_like(losses, torch.nan)
         return Step.of(self.tasks, torch.where(left_out > 0, 0, self.weights), losses, nothing, left_out)
@@ -252,9 +252,9 @@ class BayesAgg(nn.Module):
         if not prefix or any(key.startswith(prefix) for key in state_dict):
             self._check(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        for name, buffer in self._buffers.items():
+        for name, buffer in list(buffers_of(self).items()):
             if buffer is state_dict.get(prefix + name):  # `assign=True`, and the next step would change it
-                self._buffers[name] = buffer.clone()
+                setattr(self, name, buffer.clone())
 
     def _options(self) -> dict[str, Any]:
         names = ("prior_variance", "samples", "warmup_epochs", "scale")
@@ -288,7 +288,7 @@ class BayesAgg(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in self._buffers:  # the buffers change in place; what was saved must not
+        for name in buffers_of(self):  # the buffers change in place; what was saved must not
             destination[prefix + name] = destination[prefix + name].clone()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

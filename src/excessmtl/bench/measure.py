@@ -11,6 +11,7 @@ import torch
 from excessmtl.bench.clock import Clock
 from excessmtl.bench.networks import Network
 from excessmtl.bench.variants import BASELINE, REPLAYED_BASELINE, Variant
+from excessmtl.torch_private import clear_cublas_workspaces
 
 Quartiles = tuple[float, float, float]
 
@@ -82,7 +83,7 @@ def _peak(network: Network, variant: Variant, clock: Clock) -> float | None:
     if clock.device.type != "cuda" or variant.replayed:
         return None
     gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()  # those of the streams that recordings were made on are not this variant's
+    clear_cublas_workspaces()  # those of the streams that recordings were made on are not this variant's
     torch.cuda.empty_cache()
     peak = clock.peak_memory(variant.step(network.problem(clock.device)))
     return None if peak is None else round(peak / 2**20, 1)

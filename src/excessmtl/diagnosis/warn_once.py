@@ -1,8 +1,7 @@
 """A warning when a task turns noisy, and only one."""
 
-import warnings
-
 from excessmtl.diagnosis.report import Report
+from excessmtl.warn import warn
 
 
 class WarnOnce:
@@ -17,9 +16,9 @@ class WarnOnce:
     def __init__(self) -> None:
         self.warned: set[str] = set()
 
-    def __call__(self, report: Report, stacklevel: int = 2) -> None:
+    def __call__(self, report: Report) -> None:
         """Warn about tasks that are noisy now and were not before."""
         for task in report.tasks:
             if task.verdict == "noisy" and task.task not in self.warned:
                 self.warned.add(task.task)
-                warnings.warn(f"task {task.task!r} has bad labels: {task.reason}; {task.advice}", stacklevel=stacklevel)
+                warn(f"task {task.task!r} has bad labels: {task.reason}; {task.advice}")

@@ -9,13 +9,14 @@ steps in which the balancer has already summed its statistics over the processes
 does not take part in these waits already. What is exchanged has one size whatever the model.
 """
 
-import warnings
 from collections.abc import Sequence
 from itertools import islice
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from excessmtl.warn import warn
 
 _AFTER = (2, 20)
 """The joint decisions after which parameters are compared: an optimiser's step after the start, and once warmed up."""
@@ -32,20 +33,19 @@ class ReplicaCheck:
         self.decisions = 0
         self._told = False
 
-    def after_decision(self, parameters: Sequence[Tensor], device: torch.device, stacklevel: int) -> None:
+    def after_decision(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         """To be called by all processes after each decision that they have taken together."""
         self.decisions += 1
         if self.decisions in _AFTER and _differ(parameters, device) and not self._told:
             self._told = True
             if dist.get_rank() == 0:
-                warnings.warn(
+                warn(
                     f"the shared parameters differ between the processes (found in step {self.decisions}): gradients "
                     "are not averaged, so every process trains a model of its own. Wrap the model in "
                     "DistributedDataParallel and call the wrapper, not its .module; in Lightning with manual "
                     "optimisation, call self.manual_backward(balancer(losses)), or inherit from "
                     "excessmtl.integrations.lightning.BalancedModule and call self.balanced_backward(losses). Where "
-                    "the processes are meant to train different models, make the balancer with pool=False",
-                    stacklevel=stacklevel,
+                    "the processes are meant to train different models, make the balancer with pool=False"
                 )
 
 

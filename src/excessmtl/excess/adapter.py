@@ -9,7 +9,6 @@ trunk, which keeps the cost low and the state small and complete from the start.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from excessmtl.excess.outer_products import outer_products
 from excessmtl.gradients.samples import Sample, Samples, check_mask
 from excessmtl.methods.observation import Observation
 from excessmtl.tensors import cached_constant, filled, total
+from excessmtl.warn import warn
 
 _STREAM = 7919
 """Between the seeds of two projections."""
@@ -210,10 +210,9 @@ def _common_size(maps: Sequence[Tensor]) -> int:
 
 def _enough(size: int) -> int:
     if size < 2:
-        warnings.warn(
+        warn(
             f"the representation has {size} sample along batch_dim; excess risks need two or more, so none is "
-            "estimated from this batch. If the batch is another dimension of it, pass batch_dim",
-            stacklevel=2,
+            "estimated from this batch. If the batch is another dimension of it, pass batch_dim"
         )
     return size
 

@@ -19,7 +19,16 @@ from excessmtl.gradients.factors import Factors, Layer
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.representation import Representation
-from excessmtl.torch_private import has_hooks, hooks_disabled, is_cast, leaf_of, linear_layer, release_saved
+from excessmtl.torch_private import (
+    has_hooks,
+    hooks_disabled,
+    is_cast,
+    is_transpose,
+    leaf_of,
+    linear_layer,
+    release_saved,
+    view_of,
+)
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
@@ -144,11 +153,11 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
         return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
     own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
-    if has_hooks(applied) or has_hooks(applied._base) or (not own and has_hooks(taken)):
+    if has_hooks(applied) or has_hooks(view_of(applied)) or (not own and has_hooks(taken)):
         return None
     inputs = [child for child, _ in node.next_functions]
     transposed = inputs[place + 1]
-    if transposed is None or transposed in repeated or type(transposed).__name__ != "TBackward0":
+    if transposed is None or transposed in repeated or not is_transpose(transposed):
         return None
     weight = _parameter(transposed.next_functions[0][0], repeated)
     if weight is None or weight.shape != applied.shape[::-1]:

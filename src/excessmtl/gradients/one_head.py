@@ -16,17 +16,17 @@ from excessmtl.gradients.linear_heads import Linear, fits, layer_above
 from excessmtl.gradients.one_pass import Losses, SeparateHeads, gradients_from
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.representation import FindRepresentation
-from excessmtl.torch_private import arriving_shape, is_cast, leaf_of, linear_layer, selection
-
-_ENTRY_BY_ENTRY = frozenset(
-    f"{name}Backward0"
-    for name in (
-        *("Abs", "Add", "Div", "Exp", "Log", "Log1P", "MaskedFill", "Mul", "Neg", "Pow", "Sigmoid", "Softplus", "Sub"),
-        *("Tanh", "ToCopy", "Where", "MseLoss", "HuberLoss", "SmoothL1Loss"),
-        *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
-    )
+from excessmtl.torch_private import (
+    arriving_shape,
+    is_cast,
+    is_unbind,
+    leaf_of,
+    linear_layer,
+    selection,
+    sums_over_samples,
+    works_entry_by_entry,
 )
-"""Nodes whose gradient at an entry depends on the same entry of what arrives, where the shapes are equal."""
+
 _Columns = tuple[Node, list[int | None]]
 """The layer's node, and the column of each task (None: a missing one)."""
 
@@ -117,7 +117,7 @@ def _columns_taken(losses: Losses, find: FindRepresentation) -> _Columns | None:
 def _columns_of_matrix(losses: Losses) -> _Columns | None:
     """Where the losses are the means over the columns of a matrix, which a layer's outputs gave entry by entry."""
     top = losses[0].grad_fn if losses[0] is not None else None
-    if top is None or type(top).__name__ != "UnbindBackward0":
+    if top is None or not is_unbind(top):
         return None
     if any(loss is None or loss.grad_fn is not top or loss.output_nr != task for task, loss in enumerate(losses)):
         return None
@@ -134,8 +134,7 @@ def _columns_of_matrix(losses: Losses) -> _Columns | None:
                 return None
             layer = node
             continue
-        over_samples = type(node).__name__ == "SumBackward1" and tuple(getattr(node, "_saved_dim", ())) == (0,)
-        if not over_samples and type(node).__name__ not in _ENTRY_BY_ENTRY:
+        if not sums_over_samples(node) and not works_entry_by_entry(node):
             return None
         below = [child for child, _ in node.next_functions if child is not None and child not in seen]
         seen.update(below)

@@ -18,10 +18,10 @@ from excessmtl.graph.representation import Representation
 from excessmtl.graph.search import nodes_below
 from excessmtl.tensors import index_of
 from excessmtl.torch_private import (
-    COMPILED,
     gradient_entries,
     gradients_at,
     hooks_disabled,
+    includes_compiled,
     leaf_of,
     repeatable,
     vmap_warnings_disabled,
@@ -85,7 +85,7 @@ class Trunk:
         `graph`: what is below z. One with a new type of node is kept until the caller drops it, because what turns out
         not to work has to be done again.
         """
-        compiled = COMPILED in graph.node_types
+        compiled = includes_compiled(graph.node_types)
         at_once = 1 if compiled else self.tasks_at_once or self.usual(dz.device, graph.entries)
         with hooks_disabled(parameters), repeatable(nodes_below([z]) if compiled else ()):
             if self.vmap_works and min(at_once, len(tasks)) > 1:

@@ -3,7 +3,6 @@
 Most of this is looked for once per task, when the task first has a label: it visits the whole graph.
 """
 
-import warnings
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -15,9 +14,8 @@ from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.search import leaves_among, nodes_below, nodes_of, one_head_for_all
-from excessmtl.torch_private import inside_join, leaf_of
-
-_DDP_OUTPUT = "_DDPSinkBackward"
+from excessmtl.torch_private import has_static_graph, inside_join, is_ddp_output, is_reentrant_checkpoint, leaf_of
+from excessmtl.warn import warn
 
 
 class GraphChecks:
@@ -45,7 +43,7 @@ class GraphChecks:
             if inputs.probe.at_parameters:
                 _check_reentrant(inputs, method)
 
-    def after(self, plan: Plan, stacklevel: int, whole_model: bool) -> None:
+    def after(self, plan: Plan, whole_model: bool) -> None:
         """What the plan shows; nothing has been computed or freed yet. `whole_model`: whether heads may be shared."""
         inputs = plan.inputs
         if inputs.probe.at_representation:
@@ -57,11 +55,11 @@ class GraphChecks:
             if plan.representations:
                 _check_reached(plan)
             if not whole_model:
-                _check_whole_model(plan, stacklevel)
+                _check_whole_model(plan)
             self.checked.update(self._new_tasks(inputs))
         if not self._warned and not self._joined and (warning := _shared_outside(plan)):
             self._warned = True
-            warnings.warn(warning, stacklevel=stacklevel)
+            warn(warning)
 
     def _new_tasks(self, inputs: StepInputs) -> list[str]:
         if len(self.checked) == len(inputs.tasks):
@@ -86,9 +84,9 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
     """
     joined = False
     for node in nodes_of(losses):
-        if type(node).__name__ == _DDP_OUTPUT:
+        if is_ddp_output(node):
             joined = True
-            if getattr(node.ddp_weakref(), "static_graph", False):  # type: ignore[attr-defined]
+            if has_static_graph(node):
                 raise ValueError(
                     "losses were computed by DistributedDataParallel(static_graph=True), which averages gradients "
                     "only when every backward pass starts at the model's output; make it with static_graph=False"
@@ -99,7 +97,7 @@ def _joined_by_ddp(losses: Sequence[Tensor | None]) -> bool:
 def _check_reentrant(inputs: StepInputs, method: str) -> None:
     """Checkpoints of the older kind hide their parameters from `torch.autograd.grad`."""
     nodes = list(nodes_of(inputs.losses))
-    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):
+    if not any(map(is_reentrant_checkpoint, nodes)):
         return
     seen = {id(leaf) for leaf in leaves_among(nodes)}
     wanted = inputs.probe.parameters(inputs.shared)
@@ -130,11 +128,11 @@ def _check_reached(plan: Plan) -> None:
     leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
     if any(wanted is None or id(leaf) in wanted for leaf in leaves):
         return
-    if not any(type(node).__name__ == problems.REENTRANT for node in nodes):  # which hides what it holds
+    if not any(map(is_reentrant_checkpoint, nodes)):  # which hides what it holds
         raise ValueError(problems.no_shared_parameter(plan.inputs))
 
 
-def _check_whole_model(plan: Plan, stacklevel: int) -> None:
+def _check_whole_model(plan: Plan) -> None:
     """The gradients that a method looks at are those of heads where these are part of `shared`.
 
     A ValueError where outputs are taken for the representation. A warning where the method looks at all parameters: it
@@ -147,7 +145,7 @@ def _check_whole_model(plan: Plan, stacklevel: int) -> None:
     if found is not None and inputs.probe.at_representation:
         raise ValueError(found)
     if found is not None:
-        warnings.warn(found, stacklevel=stacklevel + 1)
+        warn(found)
 
 
 def _check_nothing_around(plan: Plan) -> None:

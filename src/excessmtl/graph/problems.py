@@ -12,7 +12,7 @@ from torch.autograd.graph import Node
 from excessmtl.distributed import fsdp
 from excessmtl.graph.representation import FindRepresentation, used
 from excessmtl.graph.search import leaves_among, nodes_of
-from excessmtl.torch_private import compiled_among, leaf_of, time_in_graph
+from excessmtl.torch_private import compiled_among, is_reentrant_checkpoint, leaf_of, time_in_graph
 
 if TYPE_CHECKING:
     from excessmtl.graph.inputs import StepInputs
@@ -21,8 +21,6 @@ SECOND_BACKWARD = (
     "losses have been through a backward pass already, which has freed their graph; call balancer.backward(losses) in "
     "place of loss.backward(), once, and compute the losses again for the next step"
 )
-REENTRANT = "CheckpointFunctionBackward"
-"""The node of a checkpoint of the older kind."""
 AROUND = (
     "outside shared both through the representation and around it; pass at= with a tuple of all tensors that heads take"
 )
@@ -45,7 +43,7 @@ def no_shared_parameter(inputs: "StepInputs") -> str:
             "sum(losses.values()).backward()"
         )
     nodes = list(nodes_of(inputs.losses))
-    if any(type(node).__name__ == REENTRANT for node in nodes):
+    if any(map(is_reentrant_checkpoint, nodes)):
         return (
             f"no loss leads to shared ({shared.name}) in the graph, since checkpoint(use_reentrant=True) hides what it "
             "computes; pass its output as at=z, or use_reentrant=False to checkpoint"

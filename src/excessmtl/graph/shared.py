@@ -197,11 +197,13 @@ class _Watch:
         self.handles: list[RemovableHandle] = []
         living = [handle for watch in _watches.values() for handle in watch.handles]
         for called, note in hooks.items():
-            known = {handle.id for handle in living if handle.hooks_dict_ref() is called._forward_hooks}
-            for key, hook in list(called._forward_hooks.items()):
+            mine = called.register_forward_hook(note)
+            self.handles.append(mine)
+            registered: Any = mine.hooks_dict_ref()
+            known = {handle.id for handle in (mine, *living) if handle.hooks_dict_ref() is registered}
+            for key, hook in list(registered.items()):
                 if hook is note and key not in known:  # a copy of the module has a copy, which nobody removes
-                    del called._forward_hooks[key]
-            self.handles.append(called.register_forward_hook(note))
+                    del registered[key]
         self.users = 0
 
     def release(self) -> None:
@@ -246,23 +248,9 @@ class ParameterList:
     def _refresh(self) -> None:
         held = self._now()
         if not held or len(held) != len(self._held) or not all(map(is_, held, self._held)):
-            self._tables = self._ordinary_tables()
+            self._tables = torch_private.parameter_tables(self.module)
             self._held, self.listed = self._now(), list(self.module.parameters())
             self._ids = frozenset(map(id, self.listed))
 
-    def _ordinary_tables(self) -> list[Mapping[str, Any]]:
-        """None at all where a module lists its parameters in a way of its own: it is then asked at every step."""
-        modules = list(self.module.modules())
-        own_way = not _ordinary(self.module, "parameters", "named_parameters", "_named_members", "modules")
-        if own_way or not all(_ordinary(one, "named_modules") for one in modules):
-            return []
-        found = [torch_private.tables(one) for one in modules]
-        return [] if None in found else [table for pair in found if pair is not None for table in pair]
-
     def _now(self) -> list[Any]:
         return list(chain.from_iterable(map(_values, self._tables)))
-
-
-def _ordinary(module: nn.Module, *methods: str) -> bool:
-    """Whether these methods are those of `nn.Module`."""
-    return all(getattr(getattr(module, name), "__func__", None) is getattr(nn.Module, name, 0) for name in methods)

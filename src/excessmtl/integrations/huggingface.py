@@ -1,6 +1,5 @@
 """Hugging Face: `BalancedTrainer`, a `Trainer` for models that return a dict of losses."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from excessmtl.balancer import Balancer
 from excessmtl.integrations.scalar import as_loss
+from excessmtl.warn import warn
 
 FILE = "balancer.pt"
 """The balancer's state, in every checkpoint folder."""
@@ -101,7 +101,7 @@ class BalancedTrainer(Trainer):
 
     def _load_balancer(self, file: Path) -> None:
         if not file.exists():
-            warnings.warn(f"{file} is missing, so the balancer starts anew; was it written without one?", stacklevel=3)
+            warn(f"{file} is missing, so the balancer starts anew; was it written without one?")
             return
         self.balancer.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
 

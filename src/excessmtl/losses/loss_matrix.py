@@ -8,18 +8,14 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from excessmtl.losses.missing_labels import masked_mean
-from excessmtl.torch_private import arriving_shape, leaf_of, linear_layer
-
-_REARRANGING = frozenset(
-    f"{name}Backward{number}"
-    for names, number in (
-        ("Cat Stack Transpose T Permute View UnsafeView ReshapeAlias Unsqueeze Squeeze Select Slice Index", 0),
-        ("Unsqueeze Squeeze Sum Mean", 1),
-        ("Squeeze", 2),
-    )
-    for name in names.split()
+from excessmtl.torch_private import (
+    arriving_shape,
+    derivative_by_factor,
+    leaf_of,
+    linear_layer,
+    passed_through,
+    rearranges_entries,
 )
-"""Autograd's names of operations that move entries or add them up. Other names of them are not followed."""
 
 
 def split(matrix: Tensor, mask: Any, tasks: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -77,7 +73,7 @@ def _drop_nan_gradients(node: Node, labelled: Tensor) -> None:
                 labelled_at[child] = part if known is None else known | part
                 stack.append(child)
     for node, entries in labelled_at.items():
-        if type(node).__name__ not in _REARRANGING:
+        if not rearranges_entries(node):
             node.register_hook(_without_nan(node, entries))
 
 
@@ -88,17 +84,17 @@ def _computes_entries(node: Node | None) -> bool:
 
 def _entries_of_inputs(node: Node, labelled: Tensor, inputs: int) -> Sequence[Tensor | None]:
     """Which entries of each input of an operation lead to a label."""
-    if type(node).__name__ not in _REARRANGING:
+    if not rearranges_entries(node):
         return [labelled] * inputs
-    # Its backward function takes every entry of a gradient to where it came from. Nodes can be called, untyped:
-    # https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_cpp_function.cpp
-    parts = node(labelled.float())  # type: ignore[operator]
-    return [None if part is None else part != 0 for part in (parts if isinstance(parts, tuple) else (parts,))]
+    # Its backward function takes every entry of a gradient to where it came from.
+    return [None if part is None else part != 0 for part in passed_through(node, labelled.float())]
 
 
 def _without_nan(node: Node, labelled: Tensor) -> Callable[..., tuple[Tensor | None, ...]]:
-    # Not the node itself, or the two would keep each other alive.
-    derivatives = [_by_factor(node, position) for position in range(len(node.next_functions))]
+    # A learned factor that is broadcast, as one for each task, gets the sum over the batch: NaN in one entry makes all
+    # of it NaN, so the entries have to be left out before. Derivatives and not the node itself, or the two would keep
+    # each other alive.
+    derivatives = [derivative_by_factor(node, position) for position in range(len(node.next_functions))]
 
     def clean(gradient: Tensor | None, derivative: Tensor | None, arriving: Tensor | None) -> Tensor | None:
         if gradient is None:
@@ -114,23 +110,3 @@ def _without_nan(node: Node, labelled: Tensor) -> Callable[..., tuple[Tensor | N
         return tuple(clean(gradient, derivative, outputs[0]) for gradient, derivative in pairs)
 
     return drop
-
-
-def _by_factor(node: Node, position: int) -> Tensor | None:
-    """The derivative of a product or quotient by one of its inputs, before it is summed to the shape of that input.
-
-    A learned factor that is broadcast, as one for each task, gets the sum over the batch: NaN in one entry makes all of
-    it NaN, so the entries have to be left out before. None for other operations, and where torch does not tell.
-    """
-    name = type(node).__name__
-    if name not in ("MulBackward0", "DivBackward0"):
-        return None
-    try:
-        mine, other = (getattr(node, field, None) for field in ("_saved_self", "_saved_other"))
-    except RuntimeError:  # freed or overwritten: the backward pass is going to say so
-        return None
-    if name == "MulBackward0":
-        derivative = other if position == 0 else mine
-    else:
-        derivative = None if position == 0 or mine is None or other is None else -mine / other.square()
-    return None if derivative is None else derivative.detach()

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from excessmtl.torch_private import end_allocation_to_pool
+
 
 @contextmanager
 def captured(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
@@ -32,7 +34,7 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
         # Torch leaves the random generator and the allocator believing that the capture goes on: from then on every
         # random number drawn on the device would be an error. Ending one that goes well sets both right.
         with suppress(Exception):
-            torch._C._cuda_endAllocateToPool(stream.device.index, pool)
+            end_allocation_to_pool(stream.device, pool)
         with suppress(Exception):
             empty = torch.cuda.CUDAGraph()
             empty.capture_begin(capture_error_mode="relaxed")

@@ -5,7 +5,6 @@ afterwards. Both are recorded. The backward passes stay as they are, so nothing 
 (`excessmtl.Replay` records whole steps, and asks that they be given to it as a function.)
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from excessmtl.recording.recording import WARM_UP, Recording, check_no_draws, fa
 from excessmtl.recording.results import Results
 from excessmtl.recording.static_inputs import Arguments, StaticInputs
 from excessmtl.step.result import Outcome, Step
+from excessmtl.warn import warn
 
 Decide = Callable[[TaskGradients], Outcome]
 _LARGEST = 2**28
@@ -124,7 +124,7 @@ class Recorded:
             writing = Recording(write, None, self._stream, pool)
         except Exception as error:  # if the step itself is to blame, taking it as it is will tell
             self.failed = failure(error)
-            warnings.warn(f"the balancer's arithmetic is not replayed: {self.failed}", stacklevel=4)
+            warn(f"the balancer's arithmetic is not replayed: {self.failed}")
             return None
         return _RecordedDecision(inputs, decision, writing, targets)
 

@@ -1,6 +1,5 @@
 """Replay: training steps recorded once as CUDA graphs and launched as a whole, for networks that a GPU outruns."""
 
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from excessmtl.recording.optimizer import OptimizerSteps
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.recording.static_inputs import Arguments, StaticInputs, moved_to_device
 from excessmtl.step.result import Step
+from excessmtl.warn import warn
 
 if TYPE_CHECKING:
     from excessmtl.balancer import Balancer
@@ -176,7 +176,7 @@ class Replay:
                 stepping.inside = False  # perhaps it was the optimiser: the next attempt goes without
                 return
             self.reason = self._failed = failure(error)
-            warnings.warn(f"steps are not replayed: {self._failed}", stacklevel=4)
+            warn(f"steps are not replayed: {self._failed}")
             return
         leaves = self._known()
         if stepping is not None:

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
-from excessmtl.torch_private import copy_all
+from excessmtl.torch_private import TreeSpec, copy_all, tree_flatten, tree_map, tree_unflatten
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
 """What, beside tensors, can be compared with what was recorded."""

@@ -6,6 +6,7 @@ Checkpoint formats such as safetensors hold tensors and nothing else, so that pa
 import base64
 import json
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ def decoded(state: Any) -> dict[str, Any]:
 def check_keys(module: nn.Module, state_dict: Mapping[str, Any], prefix: str = "") -> None:
     """A ValueError for keys that are not the module's; `nn.Module` reports them when everything has been written."""
     children = tuple(f"{prefix}{name}." for name, _ in module.named_children())
-    own = {prefix + name for name in (*module._parameters, *module._buffers, "_extra_state")}
+    listed = [named("", False, False) for named in (module.named_parameters, module.named_buffers)]
+    own = {prefix + name for name, _ in chain(*listed)} | {prefix + "_extra_state"}
     mine = [key for key in state_dict if key.startswith(prefix)]
     unexpected = [key for key in mine if key not in own and not key.startswith(children)]
     if unexpected:

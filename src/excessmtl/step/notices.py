@@ -4,7 +4,6 @@ Nothing waits for a device here. On a CPU every step is looked at. On a CUDA dev
 to the host while training goes on, and are looked at in a later step, when they have arrived.
 """
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.step.result import Step
+from excessmtl.warn import warn
 
 IN_A_ROW = 10
 """So many times in a row is no accident."""
@@ -86,7 +86,7 @@ class Watch:
         if not took_part.any() and not self._told_all:
             self._told_all = True
             names = [task for task, count in zip(tasks, in_a_row, strict=True) if count]
-            _warn(
+            warn(
                 f"every task of a step was left out ({names}), because the loss or a gradient of each was not finite, "
                 f"so no parameter got a gradient. {_REMEDY}"
             )
@@ -94,7 +94,7 @@ class Watch:
         new = [task for task in often if task not in self._told]
         if new:
             self._told.update(new)
-            _warn(
+            warn(
                 f"{_listed(new)} left out of {IN_A_ROW} batches in a row, because the loss or a gradient was not "
                 f"finite. {_REMEDY}"
             )
@@ -102,7 +102,3 @@ class Watch:
 
 def _listed(names: list[str]) -> str:
     return f"task {names[0]!r} has been" if len(names) == 1 else f"tasks {names} have been"
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=7)  # the line that called `backward`

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from excessmtl.methods.base import Rule, State
 from excessmtl.step.host_state import decoded, encoded
-from excessmtl.torch_private import copy_all
+from excessmtl.torch_private import buffers_of, copy_all
 
 _VERSION = 3
 _PREFIX = "state_"
@@ -77,12 +77,13 @@ class Memory(nn.Module):
     @property
     def state(self) -> State:
         """The rule's state, by name."""
-        return {name: self._buffers[_PREFIX + name] for name in self._names}  # type: ignore[misc]
+        mine = buffers_of(self)
+        return {name: mine[_PREFIX + name] for name in self._names}
 
     @property
     def addresses(self) -> tuple[int, ...]:
         """Where the state is in memory."""
-        return tuple([buffer.data_ptr() for buffer in self._buffers.values() if buffer is not None])
+        return tuple([buffer.data_ptr() for buffer in buffers_of(self).values()])
 
     def random_stream(self) -> "RandomStream":
         """The random stream of one step; what it has drawn counts when the step is committed."""
@@ -100,7 +101,7 @@ class Memory(nn.Module):
 
         `finish`: changes state that is too large to exist twice.
         """
-        mine = self._buffers
+        mine = buffers_of(self)
         targets: list[Any] = []
         sources: list[Tensor] = []
         for name, new in (("weights", weights), ("in_a_row", in_a_row)):
@@ -108,7 +109,7 @@ class Memory(nn.Module):
                 targets.append(mine[name])
                 sources.append(new)
         if state:
-            addresses = {mine[_PREFIX + name].data_ptr() for name in self._names}  # type: ignore[union-attr]
+            addresses = {mine[_PREFIX + name].data_ptr() for name in self._names}
             for name, new in state.items():
                 if new is not mine[_PREFIX + name]:
                     # A rule may hand on a tensor from one name to another: copy it before that is overwritten.
@@ -140,15 +141,15 @@ class Memory(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in self._buffers:  # the buffers change in place; what was saved must not
+        for name in buffers_of(self):  # the buffers change in place; what was saved must not
             destination[prefix + name] = destination[prefix + name].clone()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        for name, buffer in self._buffers.items():
+        for name, buffer in list(buffers_of(self).items()):
             # `load_state_dict(assign=True)` makes the caller's tensors the buffers, which the next step overwrites.
             if buffer is state_dict.get(prefix + name):
-                self._buffers[name] = buffer.clone()
+                setattr(self, name, buffer.clone())
 
     def check(self, found: dict[str, Any]) -> None:
         """A ValueError if this is not a state for this balancer; nothing has been changed then."""

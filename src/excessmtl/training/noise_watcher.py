@@ -30,4 +30,4 @@ class NoiseWatcher(Watcher):
             if self.benchmark is None:
                 _, self.benchmark, _ = trained(self.run)
             self.report = diagnose_run(self.run, self.benchmark)
-        self.warn(self.report, stacklevel=3)
+        self.warn(self.report)

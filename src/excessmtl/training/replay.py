@@ -5,7 +5,6 @@ it, parameters, gradients, the optimiser's and the balancer's state, and a log w
 does what the step itself would have done, kernel by kernel; the host says "again" and waits for nothing.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -14,6 +13,7 @@ from excessmtl.balancer import Balancer
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step.result import Step
 from excessmtl.training.batches import Batch, Rows, TensorBatches
+from excessmtl.warn import warn
 
 TrainStep = Callable[[Batch], Step]
 LOGGED = ("weights", "losses", "excess_risks")
@@ -71,7 +71,7 @@ class ReplayedEpochs:
         try:
             self.recording = Recording(self._once, None if self.balancer is None else self.balancer.memory, self.stream)
         except RuntimeError as error:
-            warnings.warn(f"steps are not replayed: {failure(error)}", stacklevel=2)
+            warn(f"steps are not replayed: {failure(error)}")
             self.recordable = False
             self._once()
             return

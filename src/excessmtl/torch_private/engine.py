@@ -1,0 +1,184 @@
+"""Backward passes, hooks, and what tensors and nodes tell of themselves."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+# `torch.autograd.grad` checks shapes and types first, which are known here: 20 microseconds a call.
+# https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
+# Without it: torch.autograd.grad and torch.autograd.backward.
+_run: Callable[..., Any] | None = getattr(torch.autograd.graph, "_engine_run_backward", None)
+# Python may call back when a backward pass ends; DDP and FSDP do the same.
+# https://github.com/pytorch/pytorch/issues/35548
+# Without it: losses under FSDP are good for one backward.
+_queue_callback: Callable[..., None] | None = getattr(
+    getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None
+)
+# torch.vmap warns of operators that it loops over, which is still faster than one backward pass per task.
+# https://github.com/pytorch/pytorch/issues/98222
+# Without it: torch warns once.
+_warn_of_loops: Callable[[bool], None] | None = getattr(
+    getattr(torch._C, "_functorch", None), "_set_vmap_fallback_warning_enabled", None
+)
+# Many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
+# Without it: one copy after the other.
+_copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
+# Autograd calls a tensor's hooks when its gradient is computed and again when it is delivered.
+# https://github.com/pytorch/pytorch/issues/61519
+# Without it: hooks act twice, and a hook inside a linear head is not called.
+HOOKS = "_backward_hooks"
+# Values that were overwritten in place. https://docs.pytorch.org/docs/stable/notes/autograd.html
+# Without it: a representation that was overwritten is not noticed.
+VERSION = "_version"
+# What a tensor is a view of: its hooks wait for a gradient too.
+# https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_variable.cpp
+# Without it: a hook on a weight that was cast and then transposed is not called.
+BASE = "_base"
+# How large the gradients in the trunk are, and the shape of the one that arrives at a node.
+# https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
+# Without it: eight tasks in one backward pass through any trunk, a backward pass per task for matrices of losses, and
+# NaN of their missing labels is not kept out.
+SIZES = "_input_metadata"
+# Which operations came before which: autograd numbers its nodes as they are made. Torch 2.8 and older do not tell.
+# https://docs.pytorch.org/docs/stable/generated/torch.autograd.profiler.profile.html
+# Without it: a balancer made after the forward is told another reason.
+SEQUENCE = "_sequence_nr"
+
+
+def gradients_at(
+    roots: Sequence[Any], gradients: Sequence[Tensor], targets: Sequence[Any], retain_graph: bool
+) -> Sequence[Tensor | None]:
+    """As `torch.autograd.grad` for tensors or gradient edges, with None at targets that are not reached."""
+    if _run is None:
+        return torch.autograd.grad(roots, targets, gradients, retain_graph=retain_graph, allow_unused=True)
+    computed: Sequence[Tensor | None] = _run(
+        tuple(roots),
+        tuple(gradients),
+        retain_graph,
+        False,
+        tuple(targets),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+    return computed
+
+
+def accumulate(roots: Sequence[Any], gradients: Sequence[Tensor]) -> None:
+    """As `torch.autograd.backward`; the graph is freed."""
+    if _run is None:
+        torch.autograd.backward(roots, gradients)
+    else:
+        _run(tuple(roots), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def when_backward_ends(callback: Callable[[], None]) -> None:
+    """Call `callback` at the end of the backward pass that is running."""
+    if _queue_callback is not None:
+        _queue_callback(callback)
+
+
+@contextmanager
+def hooks_disabled(tensors: Iterable[Tensor | None]) -> Iterator[None]:
+    """Inside, the hooks on these tensors are not called, and what `retain_grad` keeps stays what it was.
+
+    Autograd calls the hooks of a tensor whose gradient it is asked for. The gradient is delivered later by another
+    backward pass, which calls them too: a hook that doubles a gradient would make it four times as large.
+    """
+    present = [tensor for tensor in tensors if tensor is not None]
+    hooked = [(hooks, [*hooks.items()]) for tensor in present if (hooks := getattr(tensor, HOOKS, None))]
+    kept = [(tensor, tensor.grad) for tensor in present if tensor.retains_grad]
+    for hooks, _ in hooked:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, items in hooked:
+            hooks.update(items)
+        for tensor, gradient in kept:
+            tensor.grad = gradient
+
+
+def has_hooks(tensor: Tensor | None) -> bool:
+    """Whether somebody waits for the gradient of a tensor that is not a leaf."""
+    if tensor is None or tensor.is_leaf:
+        return False
+    return bool(getattr(tensor, HOOKS, None)) or tensor.retains_grad
+
+
+def has_node_hooks(nodes: Iterable[Node]) -> bool:
+    """Whether somebody waits for the gradients that these nodes receive or return.
+
+    Autograd has no list of the hooks of a node, but the handle of a new hook refers to all of them.
+    """
+    for node in nodes:
+        for register in (node.register_hook, node.register_prehook):
+            handle = register(_no_change)
+            hooks = handle.hooks_dict_ref()
+            handle.remove()
+            if hooks:
+                return True
+    return False
+
+
+def _no_change(*gradients: Any) -> None:
+    return None
+
+
+def version(tensor: Tensor) -> int | None:
+    """How often the tensor was changed in place; None where torch does not tell."""
+    return getattr(tensor, VERSION, None)
+
+
+def view_of(tensor: Tensor) -> Tensor | None:
+    """The tensor that this one is a view of; None where it is none."""
+    return getattr(tensor, BASE, None)
+
+
+def gradient_entries(node: Node) -> int:
+    """How many entries the gradients have that arrive at a node; 0 where torch does not tell."""
+    return sum(math.prod(size.shape) for size in getattr(node, SIZES, ()) if not size.is_nested_tensor)
+
+
+def arriving_shape(node: Node) -> tuple[int, ...] | None:
+    """The shape of the gradient that arrives at a node with one output; None where torch does not tell."""
+    arriving: Sequence[Any] = getattr(node, SIZES, ())
+    return tuple(arriving[0].shape) if len(arriving) == 1 else None
+
+
+def time_in_graph(node: Node | None = None) -> int:
+    """A number that grows with every node that a thread makes: that of this node, or of one made now."""
+    if node is None:
+        with torch.inference_mode(False), torch.enable_grad():
+            node = torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn
+    number: Callable[[], int] | None = getattr(node, SEQUENCE, None)
+    return 0 if number is None else number()
+
+
+@contextmanager
+def vmap_warnings_disabled() -> Iterator[None]:
+    """Inside, `torch.vmap` does not warn of operators that it loops over.
+
+    A filter of `warnings` would do as well, but setting one makes Python show every warning again.
+    """
+    if _warn_of_loops is None:
+        yield
+        return
+    _warn_of_loops(False)
+    try:
+        yield
+    finally:
+        _warn_of_loops(True)
+
+
+def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking: bool = False) -> None:
+    """Copy each source into its target; in one kernel where they have one type."""
+    if _copy_all is not None:
+        _copy_all(targets, sources, non_blocking=non_blocking)
+    else:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=non_blocking)

@@ -1,0 +1,132 @@
+"""A warning names the line of the training loop that caused it, whatever lies between that line and the warning."""
+
+import linecache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import excessmtl
+from excessmtl.integrations import MatrixLoss, as_loss
+from models import DEVICE, FEATURES, PAPER, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp
+
+
+def not_finite(method=UNIFORM):
+    model = mlp()
+    x, targets = batch()
+    return method.create(model.trunk), {task: loss * torch.nan for task, loss in losses_of(model(x), targets).items()}
+
+
+def whole_model():
+    model = mlp()
+    x, targets = batch()
+    return PAPER.create(model), losses_of(model(x), targets)
+
+
+def one_sample():
+    model = mlp()
+    x, targets = batch(1)
+    return ROBUST.create(model.trunk), losses_of(model(x), targets)
+
+
+def backward(balancer, losses):
+    balancer.backward(losses)  # the call
+
+
+def scalar_form(balancer, losses):
+    balancer(losses)  # the call
+
+
+def loss_of_a_trainer(balancer, losses):
+    scalar = as_loss(balancer, losses)
+    scalar.backward()  # the call
+
+
+def replayed_step(balancer, losses):
+    step = excessmtl.Replay(balancer, lambda: losses)
+    step()  # the call
+
+
+def inside_a_function_of_torch(balancer, losses):
+    with_gradients = torch.enable_grad()(lambda: balancer.backward(losses))  # the call
+    with_gradients()
+
+
+FORMS = [backward, scalar_form, loss_of_a_trainer, replayed_step, inside_a_function_of_torch]
+
+
+def check(caught, message):
+    warnings = [warning for warning in caught if message in str(warning.message)]
+    assert warnings
+    for warning in warnings:
+        assert warning.category is UserWarning
+        assert warning.filename == __file__
+        assert linecache.getline(warning.filename, warning.lineno).rstrip().endswith("# the call")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (not_finite, "every task of a step was left out"),
+        (whole_model, "is the whole model"),
+        (one_sample, "has 1 sample along batch_dim"),
+    ],
+    ids=["not finite", "whole model", "one sample"],
+)
+def test_a_step_warns_at_the_line_that_takes_it(problem, message, form):
+    balancer, losses = problem()
+    with pytest.warns(UserWarning, match=message) as caught:
+        form(balancer, losses)
+    check(caught, message)
+
+
+def test_a_loss_of_matrices_warns_at_the_backward():
+    model = nn.Linear(FEATURES, len(TASKS)).to(DEVICE)
+    criterion = MatrixLoss(UNIFORM.create(model), mse_loss)
+    outputs = model(torch.full((4, FEATURES), torch.inf, device=DEVICE))
+    loss = criterion(outputs, torch.zeros(4, len(TASKS), device=DEVICE))
+    with pytest.warns(UserWarning, match="every task of a step was left out") as caught:
+        loss.backward()  # the call
+    check(caught, "every task of a step was left out")
+
+
+def test_a_state_saved_too_early_warns_at_the_line_that_saves_it():
+    model = mlp()
+    model.balancer = UNIFORM.create(model.trunk)
+    x, targets = batch()
+    model.balancer.backward(losses_of(model(x), targets), accumulate=True)
+    with pytest.warns(UserWarning, match="between two micro-batches") as caught:
+        model.state_dict()  # the call
+    check(caught, "between two micro-batches")
+
+
+def test_a_forgotten_end_of_the_epoch_warns_at_the_step(monkeypatch):
+    monkeypatch.setattr("excessmtl.bayes_agg.bayes_agg._MANY_STEPS", 1)
+    head = nn.Linear(3, 1).to(DEVICE)
+    z = torch.randn(4, 3, device=DEVICE, requires_grad=True) * 1
+    balancer = excessmtl.BayesAgg({"a": head}, "regression")
+    with pytest.warns(UserWarning, match="end_epoch has not been called") as caught:
+        balancer.backward(z, {"a": torch.zeros(4, 1, device=DEVICE)})  # the call
+    check(caught, "end_epoch has not been called")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_step_warns_at_the_line_that_takes_it():
+    balancer, losses = not_finite()
+
+    @torch.compile(backend="eager")
+    def step(losses):
+        balancer.backward(losses)  # the call
+
+    with pytest.warns(UserWarning, match="every task of a step was left out") as caught:
+        step(losses)
+    check(caught, "every task of a step was left out")
+
+
+def test_no_other_code_warns_by_counting_calls():
+    package = Path(excessmtl.__file__).parent
+    lines = {path.relative_to(package): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    assert [path for path, text in lines.items() if "stacklevel" in text or "warnings.warn(" in text] == []
