@@ -40,7 +40,7 @@ def compare(alone, together):
             np.testing.assert_allclose(two[name], one[name], rtol=2e-3, atol=2e-5, err_msg=name)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (alone, together)]
     assert summaries[1]["metrics"] == pytest.approx(summaries[0]["metrics"], rel=2e-3)
-    networks = [lab.load(folder).state_dict() for folder in (alone, together)]
+    networks = [lab.load(folder, trust=True).state_dict() for folder in (alone, together)]
     assert list(networks[0]) == list(networks[1])
     for name in networks[0]:
         np.testing.assert_allclose(networks[1][name], networks[0][name], rtol=2e-3, atol=1e-4, err_msg=name)
