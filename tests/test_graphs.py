@@ -723,7 +723,7 @@ def test_the_graph_is_freed(method):
     """As `loss.backward()` does: a loop that keeps `losses` alive must not keep the activations.
 
     Not so for methods that read losses only and know no representation: their one backward keeps the graph, to find
-    the task at fault when something in it is not finite (`fast/losses_only.py`).
+    the task at fault when something in it is not finite (`gradients/losses_only.py`).
     """
     for shared in ("module", "list"):
         model = mlp()

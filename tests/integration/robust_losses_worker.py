@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
 
 BATCH, STEPS = 64, 130
 MISSING = {RobustCrossEntropy: -100, RobustBCEWithLogits: torch.nan, RobustMSELoss: torch.nan}
@@ -44,12 +44,31 @@ def learned(make, rows, rank, **options):
     return torch.cat([value.flatten() for value in loss.state_dict().values()]), loss.noise
 
 
+def left_out(rank):
+    """What `by_task` says to a process without labels of a task, where another one may have some."""
+    losses = {task: RobustMSELoss(reduction="none") for task in "ab"}
+    outputs = {task: torch.randn(8, requires_grad=True) for task in "ab"}
+    try:
+        by_task(outputs, {"a": torch.randn(8), "b": None}, ["a", "b"], losses)
+    except ValueError as error:
+        said = str(error)
+    else:
+        said = "nothing"
+    if rank == 0:  # where nothing is learned, it may be left out
+        with torch.no_grad():
+            by_task(outputs, {"a": torch.randn(8)}, ["a", "b"], losses)
+        for loss in losses.values():
+            loss.eval()
+        by_task(outputs, {"a": torch.randn(8)}, ["a", "b"], losses)
+    return [] if "'b'" in said and "pool=False" in said else [f"a task left out: {said}"]
+
+
 def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     # Not halves: the second process has three quarters of each batch.
     mine = slice(0, 16) if rank == 0 else slice(16, BATCH)
-    failures = []
+    failures = left_out(rank)
     for make in MISSING:
         state, noise = learned(make, mine, rank)
         whole, expected = learned(make, slice(None), 1, pool=False)

@@ -275,3 +275,13 @@ def test_a_step_reads_nothing_from_the_device(make):
         loss(output, target.to("meta")).backward()
         loss(output, target.to("meta"), torch.ones(64, dtype=torch.bool, device="meta"))
     assert output.grad is not None
+
+
+@pytest.mark.parametrize("prefix", ["", "price."])
+def test_a_state_of_an_earlier_version_is_refused_in_one_sentence(prefix):
+    loss = RobustMSELoss()
+    state = {f"{prefix}steps": torch.tensor(5.0), f"{prefix}moments": torch.ones(2, 6)}
+    module = nn.ModuleDict({"price": loss}) if prefix else loss
+    with pytest.raises(ValueError, match=rf"^{prefix}moments has shape \[2, 6\].*earlier version.*strict=False"):
+        module.load_state_dict(state)
+    assert not loss.moments.any()

@@ -176,6 +176,7 @@ def test_scores_are_shown_in_their_unit(tmp_path):
         ("versions: [1, 2]", "versions must be a mapping from names to texts"),
         ("versions: {torch: {a: b}}", "versions must be a mapping from names to texts"),
         ("{unclosed", "is not YAML"),
+        pytest.param("[" * 100_000, "is not YAML", id="deep"),
     ],
 )
 def test_an_odd_config_is_one_line(runs, tmp_path, text, message):

@@ -21,6 +21,7 @@ CASES = {
 }
 MISSING = {
     "missing": {"method": "excess", "benchmark_options": {"missing": True}},
+    "missing robust": {"method": "excess", "loss": "robust", "benchmark_options": {"missing": True}},
     "missing single": {"method": "single", "benchmark_options": {"missing": True}},
     "missing divided": {"method": "excess", "strategy": "fsdp", "benchmark_options": {"missing": True}},
 }

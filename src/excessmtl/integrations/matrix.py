@@ -97,7 +97,8 @@ class MatrixLoss:
             columns = self._own_columns(columns)
         labels = {task: target.to(columns[task].dtype) for task, target in zip(tasks, targets, strict=True)}
         with nullcontext() if self.balancer.training and torch.is_grad_enabled() else self._evaluating():
-            return by_task(columns, labels, self.balancer.tasks, self.loss)
+            own = {task: self.loss[task] for task in tasks} if isinstance(self.loss, Mapping) else self.loss
+            return by_task(columns, labels, tasks, own)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

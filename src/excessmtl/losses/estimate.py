@@ -45,6 +45,12 @@ class Estimate(nn.Module):
         return self
 
 
+def learns_with_others(loss: object) -> bool:
+    """Whether a loss, called now, waits for the same loss of the other processes."""
+    parts = loss.modules() if isinstance(loss, nn.Module) and processes() > 1 else ()
+    return any(isinstance(part, Estimate) and part.pool and part.learns for part in parts)
+
+
 def ordinary(tensor: Tensor | None) -> Tensor | None:
     """The tensor; a copy of one made in inference mode, which autograd would refuse."""
     if tensor is None or not tensor.is_inference():

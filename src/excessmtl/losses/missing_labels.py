@@ -5,12 +5,14 @@ targets are filled before the loss is computed, and what was computed for the fi
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+
+from excessmtl.losses.estimate import learns_with_others
 
 Values = Tensor | Mapping[str, Tensor | None]
 Loss = Callable[..., Tensor]
@@ -28,7 +30,8 @@ def by_task(
     Args:
         outputs: `[batch, tasks, ...]` in the order of `tasks`, or a dict from task to `[batch, ...]`.
         targets: The same for the labels. NaN (in floats) and `ignore` (in integers) mark what has no label. A task that
-            a dict leaves out, or has None for, has no label in this batch.
+            a dict leaves out, or has None for, has no label in this batch. Not with a loss that several processes
+            share an estimate of: there, targets without a label are NaN or `ignore` throughout.
         tasks: The task names.
         loss: A loss of `torch.nn.functional`, or a function or module of your own that returns one loss per entry; or a
             dict from task to such a loss. Dimensions that it reduces, as over classes, are labelled as a whole or not.
@@ -40,7 +43,9 @@ def by_task(
     A task without any label in the batch has the loss 0 and a mask that is False throughout.
     """
     losses, masks = {}, {}
-    for task, output, target in _pairs(outputs, targets, list(tasks)):
+    pairs = _pairs(outputs, targets, list(tasks))
+    _check_called(loss, set(tasks) - {task for task, _, _ in pairs})
+    for task, output, target in pairs:
         of_task = _of_task("loss", loss, task, list(tasks)) if isinstance(loss, Mapping) else loss
         losses[task], masks[task] = _masked(task, output, target, of_task, ignore)
     return losses, masks
@@ -50,6 +55,17 @@ def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tenso
     """The mean over the labelled entries along `dim`; 0 where there is none. Nothing is read from the device."""
     wide = torch.promote_types(values.dtype, torch.float32)
     return torch.where(labelled, values, 0).sum(dim, dtype=wide) / labelled.sum(dim).clamp(min=1)
+
+
+def _check_called(loss: Loss | Mapping[str, Loss], without_labels: Iterable[str]) -> None:
+    """The other processes may have labels of a task, and would wait for its loss to be called in this one."""
+    for task in without_labels:
+        if learns_with_others(loss.get(task) if isinstance(loss, Mapping) else loss):
+            raise ValueError(
+                f"targets has no task {task!r}, whose loss makes one estimate with the other processes and has to be "
+                "called in each of them; pass targets that are NaN (or ignore, in integers) throughout, or make the "
+                "loss with pool=False"
+            )
 
 
 def _pairs(outputs: Any, targets: Any, tasks: list[str]) -> list[tuple[str, Tensor, Tensor]]:

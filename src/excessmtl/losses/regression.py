@@ -6,7 +6,7 @@ is the smaller, the more of the targets' variance remains as error: under normal
 likelihood divides the squared error by that variance.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -152,6 +152,16 @@ class RobustMSELoss(Estimate):
         self.center.lerp_(mean, share)
         self.moments.lerp_(means, share)
         self.steps += usable
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        found = state_dict.get(f"{prefix}moments")
+        if found is not None and found.shape != self.moments.shape:
+            raise ValueError(
+                f"{prefix}moments has shape {list(found.shape)}, not {list(self.moments.shape)}: the state is of an "
+                "earlier version of RobustMSELoss, which estimated other things; leave its entries out of the state "
+                "and load the others with strict=False, the loss learns its estimates anew within about 100 steps"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _share_of_batch(self, error: Tensor, usable: Tensor) -> Tensor:
         """The share of a batch in the averages: less if its error is far from usual, more if theirs is.

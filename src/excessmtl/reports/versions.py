@@ -3,17 +3,29 @@
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
+from yaml.composer import Composer
 
 import excessmtl
 from excessmtl.analysis.courses import file_in
 from excessmtl.files import read_text
 from excessmtl.plain import Kind, by_task, mapping
 
-# Hundreds of files: the parser in C, where PyYAML was built with it, is ten times as fast.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: Any = yaml.SafeLoader
+# Hundreds of files: the parser in C, where PyYAML was built with it, is several times as fast.
+if hasattr(yaml, "CSafeLoader"):
+
+    class _CLoader(Composer, yaml.CSafeLoader):
+        """Takes the composer in Python: that in C ends the process where values are nested a hundred thousand deep."""
+
+        def __init__(self, stream: str) -> None:
+            yaml.CSafeLoader.__init__(self, stream)
+            Composer.__init__(self)  # type: ignore[no-untyped-call]
+
+    _Loader = _CLoader
 _VERSIONS = by_task(Kind("texts", lambda value: value is None or isinstance(value, str)))
 
 

@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 from excessmtl.balancer import Balancer
 from excessmtl.benchmarks.base import Benchmark, Targets
 from excessmtl.benchmarks.tasks import labelled
+from excessmtl.losses.estimate import learns_with_others
 from excessmtl.step.result import Step
 from excessmtl.training.balancers import make_balancer
 from excessmtl.training.batches import Batch, Inputs, prepared
@@ -159,6 +160,8 @@ class Learner:
             elif self.fabric.world_size > 1:
                 # Every process has to send a gradient through the same heads, or the others wait for it.
                 losses[task], masks[task] = 0 * output.sum(), present
+                if learns_with_others(self.losses[task]):
+                    self.losses[task](output[present], target[present])
         return losses, masks
 
     def _unweighted(self, losses: Losses) -> Step:
