@@ -179,33 +179,6 @@ def test_nothing_degenerate_gives_anything_but_numbers(name, options, kind):
                 assert decision.weights.sum() == pytest.approx(1, abs=1e-5)
 
 
-@EVERY
-def test_one_task_alone(name, options):
-    rule = rule_of(name, 1, **options)
-    state = start(rule, 1, 2)
-    for loss in (2.0, 0.0, 1.0):
-        decision = rule.update(state, observe([[3.0, 4.0]], [loss]))
-        state = decision.state
-        assert decision.weights.isfinite().all()
-        if rule.simplex:
-            assert decision.weights.tolist() == pytest.approx([1])
-
-
-@EVERY
-def test_update_is_pure_and_state_is_single_precision(name, options):
-    gradients, losses = draw(0, 3)
-    rule = rule_of(name, 3, **options)
-    state = start(rule, 3)
-    assert all(value.dtype in (torch.float32, torch.bool, torch.int64) for value in state.values())
-    kept = {key: value.clone() for key, value in state.items()}
-    first = rule.update(state, observe(gradients[0], losses[0]))
-    again = rule.update(state, observe(gradients[0], losses[0]))
-    assert all(torch.equal(state[key], kept[key]) for key in kept)
-    assert torch.equal(first.weights, again.weights)
-    assert first.weights.dtype == torch.float32
-    assert first.weights.shape == (3,)
-
-
 @pytest.mark.parametrize("name", ["uw", "imtl_l", "imtl_hybrid"])
 def test_a_loss_that_stays_at_zero_for_long(name):
     rule = rule_of(name, 2)
