@@ -43,6 +43,7 @@ def test_the_method_of_the_contributing_guide_works(monkeypatch):
     z = trunk(torch.ones(3, 2))
     step = balancer.backward({"a": heads[0](z).square().mean() + 1, "b": heads[1](z).square().mean() + 3})
     assert step.weights[0] > step.weights[1]
+    excessmtl.testing.check_rule(module.InverseLoss, power=2.0)
 
 
 def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(tmp_path):
@@ -57,7 +58,10 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
         path.write_text(f"{head}{line}{mark}{rest}", encoding="utf-8")
     rule = file_in("CONTRIBUTING.md", "src/excessmtl/methods/inverse_loss.py")
     (source / "excessmtl" / "methods" / "inverse_loss.py").write_text(rule, encoding="utf-8")
-    suites = [ROOT / "tests" / name for name in ("test_every_method.py", "methods", "test_protect.py", "test_scale.py")]
+    suites = [
+        ROOT / "tests" / name
+        for name in ("test_testing.py", "test_every_method.py", "methods", "test_protect.py", "test_scale.py")
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])},

@@ -9,8 +9,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
 
 import pytest
+
+import excessmtl
 
 SCRIPT = (
     "import json, sys, torch, numpy{more}; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
@@ -33,12 +37,26 @@ def test_the_command_line_starts_without_what_only_training_needs():
     assert not slow & modules(", excessmtl.cli.app")
 
 
-def test_every_public_name_is_there():
-    import excessmtl
-
+def test_every_public_name_is_there_and_no_other():
     for name in excessmtl.__all__:
         assert getattr(excessmtl, name) is not None
-    assert {"excess", "uniform"} <= set(excessmtl.list_methods())
+    assert {name for name in dir(excessmtl) if not name.startswith("__")} == set(excessmtl.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        _ = excessmtl.no_such_name
+
+
+def test_every_public_name_is_in_the_api_reference():
+    """And everything that the reference names exists; a module counts as documented where its members are."""
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    documented = set()
+    for section in page.split("\n::: ")[1:]:
+        path, members = section.split()[0], re.search(r"members: \[(.+)\]", section)
+        own = resolve_name(path)
+        documented |= {own, *(resolve_name(path.rsplit(".", parents)[0]) for parents in (1, 2))}
+        if isinstance(own, ModuleType):
+            public = [name for name, value in vars(own).items() if getattr(value, "__module__", "") == own.__name__]
+            documented |= {getattr(own, name) for name in (members[1].split(", ") if members else public)}
+    assert [name for name in excessmtl.__all__ if getattr(excessmtl, name) not in documented] == []
 
 
 BLOCKED = """

@@ -22,6 +22,7 @@ LIBRARY = (
     "diagnosis",
     "architectures",
     "bayes_agg",
+    "testing",
 )
 ON_THE_LIBRARY = {*LABORATORY, "lab", "bench", "__main__"}
 

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from excessmtl import losses
 from excessmtl.balancer import Balancer
 from excessmtl.bayes_agg import BayesAgg
 from excessmtl.create import ExcessMTL, create, list_methods
@@ -24,15 +25,24 @@ __all__ = [
     "dominates",
     "hypervolume",
     "list_methods",
+    "losses",
     "pareto_front",
     "pareto_stationarity",
     "representation",
+    "testing",
 ]
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    """The public names, without what this file and the package's own modules import."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
 def __getattr__(name: str) -> Any:
-    """`Recorder`, which needs the packages of the extra `[lab]`: imported when asked for."""
+    """`testing`, and `Recorder`, which needs the packages of the extra `[lab]`: imported when asked for."""
+    if name == "testing":
+        return import_module("excessmtl.testing")
     if name == "Recorder":
         with needed_by("excessmtl.Recorder", "lab"):
             return import_module("excessmtl.training.recorder").Recorder

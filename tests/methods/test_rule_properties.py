@@ -1,4 +1,4 @@
-"""What every rule owes, tested on the rule alone: order, absent tasks, degenerate steps, purity."""
+"""Rules alone: absent tasks, degenerate steps, random draws. `check_rule` has what else every rule owes."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from observing import FREE, GRADIENTS, VARIANTS, observe, rule_of, start
 
-EVERY = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=lambda value: str(value) if value else "")
+RANDOM = ("rlw", "pcgrad", "graddrop", "gradvac")
 few = settings(max_examples=4, deadline=None)
 seeds = st.integers(0, 10_000)
 STEPS = 3
@@ -50,66 +50,17 @@ def same(first, second, places, others=slice(None)):
     torch.testing.assert_close(first[others], second[places], rtol=2e-3, atol=2e-4)
 
 
-@EVERY
+@pytest.mark.parametrize(("name", "options"), [v for v in VARIANTS if v[0] in RANDOM], ids=str)
 @few
 @given(seed=seeds, tasks=st.integers(1, 5), data=st.data())
-def test_the_order_of_tasks_does_not_matter(name, options, seed, tasks, data):
+def test_the_order_of_tasks_does_not_matter_where_draws_belong_to_tasks(name, options, seed, tasks, data):
+    """`check_rule` cannot look at the order of tasks where random numbers are drawn in it."""
     order = torch.tensor(data.draw(st.permutations(range(tasks))))
     gradients, losses = draw(seed, tasks)
-    if name == "pcd":  # the first task is the primary one
-        order = torch.cat((torch.zeros(1, dtype=torch.int64), order[order != 0]))
-    if name == "ldc_mtl":  # neighbours are compared: only the direction of the chain does not matter
-        order = torch.arange(tasks).flip(0)
     forwards = run(name, options, gradients, losses, torch.arange(tasks), seed)
     mixed = run(name, options, gradients, losses, order, seed)
     for one, other in zip(forwards, mixed, strict=True):
-        if name in ("moml", "auto_lambda") and decided_by_rounding(one.state, gradients):
-            break
         same(other.weights, one.weights, order)
-        if one.direction is not None:
-            torch.testing.assert_close(other.direction, one.direction, rtol=2e-3, atol=2e-4)
-
-
-def decided_by_rounding(state, gradients):
-    """Whether Adam, which divides by it, has seen nothing of an entry but what is left where all cancels.
-
-    MOML's gradient is the shortest in a hull that often holds zero; the test below has one that does not.
-    """
-    products = gradients @ gradients.mT
-    return bool(state["adam_second"].sqrt().min() < 1e-6 * products.abs().max())
-
-
-def test_the_order_of_tasks_does_not_matter_to_moml_away_from_rounding():
-    cross = torch.tensor([[3.0, 1.0, 0.5], [4.0, 1.0, 2.0], [5.0, 3.0, 1.0]])
-    order = torch.tensor([2, 0, 1])
-    rule = rule_of("moml", 3, step_size=0.1)
-    found = []
-    for chosen in (torch.arange(3), order):
-        state = start(rule, 3)
-        for _ in range(STEPS):
-            state = rule.update(state, observe(torch.zeros(3, 4), cross=cross[chosen][:, chosen])).state
-        found.append(state["logits"])
-    assert found[0].abs().min() > 0.01
-    torch.testing.assert_close(found[1], found[0][order])
-
-
-@EVERY
-@few
-@given(seed=seeds, tasks=st.integers(2, 5), data=st.data())
-def test_a_task_left_out_keeps_its_state_bit_for_bit(name, options, seed, tasks, data):
-    absent = data.draw(st.integers(0, tasks - 1))
-    gradients, losses = draw(seed, tasks)
-    rule = rule_of(name, tasks, **options)
-    state = rule.update(start(rule, tasks), observe(gradients[0], losses[0], seed=seed)).state
-    ok = torch.arange(tasks) != absent
-    after = rule.update(state, observe(gradients[1], losses[1], ok, seed=seed)).state
-    assert after.keys() == state.keys()
-    for key, value in state.items():
-        assert after[key].dtype == value.dtype
-        assert after[key].shape == value.shape
-        # An epoch that closes by itself moves the whole history on, also that of absent tasks.
-        if value.dim() and not (name in ("dwa", "autoscale") and options):
-            assert torch.equal(after[key][absent], value[absent]), key
 
 
 @pytest.mark.parametrize("name", FREE)
@@ -177,33 +128,6 @@ def test_nothing_degenerate_gives_anything_but_numbers(name, options, kind):
             if rule.simplex and any(ok):
                 assert (decision.weights >= 0).all()
                 assert decision.weights.sum() == pytest.approx(1, abs=1e-5)
-
-
-@EVERY
-def test_one_task_alone(name, options):
-    rule = rule_of(name, 1, **options)
-    state = start(rule, 1, 2)
-    for loss in (2.0, 0.0, 1.0):
-        decision = rule.update(state, observe([[3.0, 4.0]], [loss]))
-        state = decision.state
-        assert decision.weights.isfinite().all()
-        if rule.simplex:
-            assert decision.weights.tolist() == pytest.approx([1])
-
-
-@EVERY
-def test_update_is_pure_and_state_is_single_precision(name, options):
-    gradients, losses = draw(0, 3)
-    rule = rule_of(name, 3, **options)
-    state = start(rule, 3)
-    assert all(value.dtype in (torch.float32, torch.bool, torch.int64) for value in state.values())
-    kept = {key: value.clone() for key, value in state.items()}
-    first = rule.update(state, observe(gradients[0], losses[0]))
-    again = rule.update(state, observe(gradients[0], losses[0]))
-    assert all(torch.equal(state[key], kept[key]) for key in kept)
-    assert torch.equal(first.weights, again.weights)
-    assert first.weights.dtype == torch.float32
-    assert first.weights.shape == (3,)
 
 
 @pytest.mark.parametrize("name", ["uw", "imtl_l", "imtl_hybrid"])

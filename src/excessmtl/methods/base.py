@@ -68,6 +68,8 @@ class Rule:
     starts with the mean weight there."""
     places: ClassVar[frozenset[str]] = frozenset()
     """Options that `bind` turns into the place of a task; when tasks come and go, the task stays the same."""
+    chained: ClassVar[bool] = False
+    """Whether each task is compared with the next one, so that the order of tasks counts, though not its direction."""
     gated: ClassVar[bool] = False
     """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
     directs: ClassVar[bool] = False

@@ -34,6 +34,7 @@ class LDCMTL(Rule):
     """Learned weights, with a penalty on losses that drift apart."""
 
     simplex: ClassVar[bool] = False
+    chained: ClassVar[bool] = True
     logits: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     penalty: float = 0.1
