@@ -125,6 +125,14 @@ def check_selection():
     assert torch_private.selection((tensor * 1).grad_fn) is None
 
 
+@canary("leaf_of")
+def check_leaves():
+    leaf = torch.ones(2, requires_grad=True)
+    product = leaf * 2
+    assert torch_private.leaf_of(product.grad_fn) is None
+    assert torch_private.leaf_of(product.grad_fn.next_functions[0][0]) is leaf
+
+
 @canary("is_unbind")
 def check_unbind():
     assert all(torch_private.is_unbind(part.grad_fn) for part in values(3).unbind())
@@ -293,7 +301,7 @@ def check_functions_of_torch():
 def check_modules():
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     assert len(torch_private.parameter_tables(module)) == 2 * 3
-    assert getattr(module[1], modules.BUFFERS) is torch_private.buffers_of(module[1])
+    assert getattr(module[1], engine.BUFFERS) is torch_private.buffers_of(module[1])
     assert list(torch_private.buffers_of(module[1])) == ["running_mean", "running_var", "num_batches_tracked"]
 
 
@@ -435,7 +443,7 @@ VANISHED = {
     "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
     "callbacks": without(engine, "_queue_callback"),
     "tables of a module": without(modules, "TABLES", ("_no_such_name",)),
-    "buffers of a module": without(modules, "BUFFERS", "_no_such_name"),
+    "buffers of a module": without(engine, "BUFFERS", "_no_such_name"),
     "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
     "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),
 }

@@ -30,7 +30,7 @@ from excessmtl.torch_private import (
     view_of,
 )
 
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+_DTYPES = {torch.float64, torch.float32, torch.bfloat16}
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
 
 
@@ -131,10 +131,12 @@ def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
 
 def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     """Whether these factors can be multiplied: matrices of one kind on one device."""
-    tensors = [z, *(tensor for layer in layers for tensor in layer[1:] if isinstance(tensor, Tensor))]
-    if z.ndim != 2 or any(tensor.dtype not in _DTYPES or tensor.device != z.device for tensor in tensors):
-        return False
-    return len({(layer.weight.dtype, layer.applied.dtype) for layer in layers}) == 1
+    weights, applied = [layer.weight for layer in layers], [layer.applied for layer in layers]
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    kinds = [{tensor.dtype for tensor in weights}, {tensor.dtype for tensor in applied}]
+    devices = {tensor.device for tensor in (z, *weights, *applied, *biases)}
+    dtypes = {z.dtype}.union(*kinds, {bias.dtype for bias in biases})
+    return z.ndim == 2 and len(devices) == len(kinds[0]) == len(kinds[1]) == 1 and dtypes <= _DTYPES
 
 
 def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:

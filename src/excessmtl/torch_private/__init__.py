@@ -13,6 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from excessmtl.torch_private.engine import (
     accumulate,
     arriving_shape,
+    buffers_of,
     copy_all,
     gradient_entries,
     gradients_at,
@@ -26,7 +27,6 @@ from excessmtl.torch_private.engine import (
     when_backward_ends,
 )
 from excessmtl.torch_private.modules import (
-    buffers_of,
     clear_cublas_workspaces,
     end_allocation_to_pool,
     inside_join,

@@ -17,9 +17,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 # https://github.com/pytorch/pytorch/blob/main/torch/nn/modules/module.py
 # Without it: Module.parameters() at every step.
 TABLES = ("_parameters", "_modules")
-# A module's buffers without a search for the name of each, several times in a step.
-# Without it: Module.named_buffers(), which is slower.
-BUFFERS = "_buffers"
 # Which DistributedDataParallel runs a module, and whether it is inside `join()`.
 # https://github.com/pytorch/pytorch/blob/main/torch/nn/parallel/distributed.py
 # Without either: `join()` is not refused.
@@ -59,12 +56,6 @@ def _inherits(module: nn.Module, *methods: str) -> bool:
     return all(
         getattr(getattr(module, name, None), "__func__", None) is getattr(nn.Module, name, 0) for name in methods
     )
-
-
-def buffers_of(module: nn.Module) -> dict[str, Any]:
-    """The module's own buffers by name."""
-    buffers: dict[str, Any] | None = getattr(module, BUFFERS, None)
-    return dict(module.named_buffers(recurse=False)) if buffers is None else buffers
 
 
 _data_parallel: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()
