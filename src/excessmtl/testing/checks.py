@@ -219,15 +219,13 @@ def _check_degenerate(rule: Factory, options: Mapping[str, Any]) -> None:
 
 
 def _check_resume(rule: Factory, options: Mapping[str, Any]) -> None:
-    training = Training(rule, options)
+    training, resumed = Training(rule, options), Training(rule, options)
     for number in range(3):
         training.step(number)
-        resumed = Training(rule, options)
-        saved = {key: value.clone() for key, value in training.balancer.state_dict().items()}
-        resumed.balancer.load_state_dict(saved)
+    resumed.balancer.load_state_dict({key: value.clone() for key, value in training.balancer.state_dict().items()})
+    sentence = "a balancer that has loaded the state goes on differently; keep everything in the state of `init`"
     for number in range(3, 6):
         weights, others = (one.step(number).weights for one in (training, resumed))
-        sentence = "a balancer that has loaded the state goes on differently; keep everything in the state of `init`"
         _identical(others, weights, sentence)
         _identical(resumed.gradients(), training.gradients(), sentence)
     _identical(resumed.balancer.state_dict(), training.balancer.state_dict(), sentence)
