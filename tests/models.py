@@ -43,21 +43,7 @@ EXCESS = [
 ROBUST, PAPER, PAPER_Z = EXCESS
 UNIFORM, GRADNORM = Method("uniform"), Method("gradnorm")
 METHODS = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
-IN_FULL = (
-    "excess",
-    "uniform",
-    "uw",
-    "dtp",
-    "dwa",
-    "rlw",
-    "famo",
-    "gradnorm",
-    "mgda",
-    "pcgrad",
-    "moml",
-    "graddrop",
-    "moco",
-)
+IN_FULL = ("excess", "uniform", "dtp", "rlw", "famo", "gradnorm", "mgda", "moml", "graddrop", "moco")
 """Together they ask the engine for everything that a rule can ask for, and meet every combination of a test's other
 parameters. Each of the others meets one combination; the rest of theirs are slow (see conftest.py)."""
 _RULES = {}

@@ -40,10 +40,10 @@ def check_rule(rule: Factory, **options: Any) -> None:
             raise AssertionError(f"{title} fails the check of {about}: {error}") from error
 
 
-def _close(first: Any, second: Any, sentence: str, **tolerance: float) -> None:
+def _close(first: Any, second: Any, sentence: str, rtol: float = 1e-3, atol: float = 1e-5) -> None:
     """Equal to rounding; `sentence` says what it means where they are not."""
     try:
-        torch.testing.assert_close(first, second, **(tolerance or {"rtol": 1e-3, "atol": 1e-5}), equal_nan=True)
+        torch.testing.assert_close(first, second, rtol=rtol, atol=atol, equal_nan=True)
     except AssertionError as error:
         raise AssertionError(f"{sentence} ({' '.join(str(error).split())[:160]})") from error
 
@@ -146,7 +146,7 @@ def _check_order(rule: Factory, options: Mapping[str, Any]) -> None:
     mixed = ("c", "b", "a") if first.balancer.rule.chained else ("b", "c", "a")
     second = Training(rule, options, tasks=mixed)
     places = [mixed.index(task) for task in TASKS]
-    changes = [dict, dict, _without_b]
+    changes: list[Callable[[Losses], Losses]] = [dict, dict, _without_b]
     for number, change in enumerate(changes):
         weights, others = (training.step(number, change).weights for training in (first, second))
         if first.drawn:  # draws come in the order of the tasks
@@ -219,15 +219,13 @@ def _check_degenerate(rule: Factory, options: Mapping[str, Any]) -> None:
 
 
 def _check_resume(rule: Factory, options: Mapping[str, Any]) -> None:
-    training = Training(rule, options)
+    training, resumed = Training(rule, options), Training(rule, options)
     for number in range(3):
         training.step(number)
-        resumed = Training(rule, options)
-        saved = {key: value.clone() for key, value in training.balancer.state_dict().items()}
-        resumed.balancer.load_state_dict(saved)
+    resumed.balancer.load_state_dict({key: value.clone() for key, value in training.balancer.state_dict().items()})
+    sentence = "a balancer that has loaded the state goes on differently; keep everything in the state of `init`"
     for number in range(3, 6):
         weights, others = (one.step(number).weights for one in (training, resumed))
-        sentence = "a balancer that has loaded the state goes on differently; keep everything in the state of `init`"
         _identical(others, weights, sentence)
         _identical(resumed.gradients(), training.gradients(), sentence)
     _identical(resumed.balancer.state_dict(), training.balancer.state_dict(), sentence)
@@ -257,7 +255,7 @@ def _check_scale(rule: Factory, options: Mapping[str, Any]) -> None:
 
 def _check_ways(rule: Factory, options: Mapping[str, Any]) -> None:
     fast = Training(rule, options)
-    others = {
+    others: dict[str, tuple[Training, dict[str, Any]]] = {
         'engine="reference"': (Training(rule, options, engine="reference"), {}),
         "at=z": (Training(rule, options), {"at": True}),
         "the scalar form": (Training(rule, options), {"scalar": True}),
