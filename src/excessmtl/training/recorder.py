@@ -15,6 +15,7 @@ from filelock import Timeout
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
+from excessmtl.plain import shortened
 from excessmtl.step.result import Step
 from excessmtl.training.config import RECORDED
 from excessmtl.training.fingerprint import code_of
@@ -177,7 +178,7 @@ class Recorder:
             found = old.get(key) if isinstance(old, Mapping) else None
             if key not in ("versions", "settings", "code") and found != value:
                 self.folder.close()
-                raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {found!r}")
+                raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {shortened(found, 400)}")
         if (path / "metrics.csv").exists() and (path / "steps.npz").exists():
             with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 self.rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
