@@ -22,11 +22,12 @@ class Kind:
         return value
 
 
-def shortened(value: Any) -> str:
-    """The value as Python writes it, at most 80 characters: a damaged file may hold anything."""
+def shortened(value: Any, most: int = 80) -> str:
+    """The value as Python writes it, at most so many characters: a damaged file may hold anything."""
     short = reprlib.Repr()
-    short.maxlevel, short.maxstring, short.maxother = 2, 60, 60
-    return short.repr(value)[:80]
+    short.maxlevel, short.maxstring, short.maxother = 2, most - 20, most - 20
+    short.maxdict = short.maxlist = most // 4
+    return short.repr(value)[:most]
 
 
 def _is_text(value: Any) -> bool:

@@ -225,6 +225,17 @@ def test_settings_of_another_kind(run, key, value):
     refused(invoke("diagnose", run))
 
 
+def test_aliases_that_stand_for_a_million_values_are_not_written_out(finished, run):
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    nested = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    nested += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 6)]
+    del settings["options"]
+    (run / "config.yaml").write_text("\n".join([*nested, yaml.safe_dump(settings), "options: {k: *a5}"]))
+    result = resumed(finished, run)
+    refused(result, "was started with {'k': [[...]")
+    assert len(result.stderr) < 2000
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 @pytest.mark.parametrize(("file", "epochs"), [("summary.json", 1), ("config.yaml", 1), ("checkpoint/latest.json", 2)])
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(finished, run, file, epochs, tmp_path):

@@ -150,3 +150,19 @@ def test_mistakes_are_said_and_nothing_is_written(tmp_path):
     balancer.add_task("new")
     with pytest.raises(ValueError, match="the tasks are"):
         recorder.step(excessmtl.Step(("price",), torch.zeros(4, 1)))
+
+
+DAMAGED = {"cut": b"{unclosed,\n1,2", "binary": b"\0\1", "deep": b"[" * 100_000, "words": b"a,b\nx,y\n"}
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "steps.npz"])
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_run_is_one_sentence_that_names_it(tmp_path, file, content):
+    record(tmp_path / "run", epochs=1)
+    whole = (tmp_path / "run" / file).read_bytes()
+    (tmp_path / "run" / file).write_bytes(content)
+    with pytest.raises(ValueError, match=r"^(the run in .*run is damaged|benchmark is .* the run in .*run was)"):
+        record(tmp_path / "run", epochs=1, resume=True)
+    assert (tmp_path / "run" / file).read_bytes() == content
+    (tmp_path / "run" / file).write_bytes(whole)
+    record(tmp_path / "run", epochs=1, resume=True)

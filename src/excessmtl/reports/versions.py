@@ -23,7 +23,7 @@ if hasattr(yaml, "CSafeLoader"):
 
         def __init__(self, stream: str) -> None:
             yaml.CSafeLoader.__init__(self, stream)
-            Composer.__init__(self)  # type: ignore[no-untyped-call]
+            Composer.__init__(self)
 
     _Loader = _CLoader
 _VERSIONS = by_task(Kind("texts", lambda value: value is None or isinstance(value, str)))

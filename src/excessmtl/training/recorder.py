@@ -3,9 +3,11 @@
 import csv
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from filelock import Timeout
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
+from excessmtl.plain import shortened
 from excessmtl.step.result import Step
 from excessmtl.training.config import RECORDED
 from excessmtl.training.fingerprint import code_of
@@ -166,21 +169,33 @@ class Recorder:
             self.folder.lock.acquire(timeout=0)
         except Timeout:
             raise ValueError(f"another process is recording in {path}; choose another folder") from None
-        if existing.exists():
-            self._restore(yaml.safe_load(read_text(existing)), yaml.safe_load(content))
-        else:
+        if not existing.exists():
             write_whole(existing, content)
+            return
+        try:
+            with _readable(path):
+                old = yaml.safe_load(read_text(existing))
+            self._refuse_another(old, yaml.safe_load(content))
+            with _readable(path):
+                self._restore()
+        except ValueError:
+            self.folder.close()
+            raise
 
-    def _restore(self, old: Any, new: Mapping[str, Any]) -> None:
+    def _refuse_another(self, old: Any, new: Mapping[str, Any]) -> None:
         path = self.folder.path
         for key, value in new.items():
             found = old.get(key) if isinstance(old, Mapping) else None
             if key not in ("versions", "settings", "code") and found != value:
-                self.folder.close()
-                raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {found!r}")
+                raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {shortened(found, 400)}")
+
+    def _restore(self) -> None:
+        path = self.folder.path
         if (path / "metrics.csv").exists() and (path / "steps.npz").exists():
             with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 self.rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+            if not self.rows or "epoch" not in self.rows[0]:
+                raise ValueError("metrics.csv has no epochs")
             self.rows = [{**row, "epoch": number} for number, row in enumerate(self.rows)]
             with np.load(path / "steps.npz") as steps:
                 self.history = {quantity: [steps[quantity]] for quantity in QUANTITIES}
@@ -217,3 +232,15 @@ class Recorder:
             "seconds_per_step": self._seconds / steps,
             "completed": completed,
         }
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """What goes wrong in the block is told as damage to the run in `path`: its files may hold anything."""
+    try:
+        yield
+    except (yaml.YAMLError, RecursionError, OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"the run in {path} is damaged ({type(error).__name__}: {reason}); choose another folder, or delete it"
+        ) from error

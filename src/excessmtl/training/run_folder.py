@@ -16,7 +16,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from excessmtl.files import atomic_write, read_text, unfinished, write_whole
-from excessmtl.plain import FLAG, NAMES, NUMBER, SCORE, TEXT, WHOLE, Kind, by_task, mapping, perhaps
+from excessmtl.plain import FLAG, NAMES, NUMBER, SCORE, TEXT, WHOLE, Kind, by_task, mapping, perhaps, shortened
 from excessmtl.training.config import Resolved, read_config
 
 Row = dict[str, float]
@@ -134,7 +134,7 @@ class RunFolder:
                     continue
                 if name in old and old[name] != value:
                     raise ValueError(
-                        f"{name} is {value!r}, but the run in {self.path} was started with {old[name]!r}"
+                        f"{name} is {value!r}, but the run in {self.path} was started with {shortened(old[name], 400)}"
                         f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
                     )
             if longer:
