@@ -20,8 +20,14 @@ STEPS = 3
 
 @pytest.fixture
 def told(monkeypatch):
-    """A function that says whether something is sharded."""
-    return lambda whether: monkeypatch.setattr(fsdp, "in_use", lambda: whether)
+    """A function that says whether something is sharded, which it can be where there are processes, if only one."""
+
+    def tell(whether):
+        monkeypatch.setattr(fsdp, "in_use", lambda: whether)
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: whether)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+
+    return tell
 
 
 def steps(method, model, scalar, losses=losses_of, scaler=None):

@@ -25,7 +25,10 @@ class Layer(NamedTuple):
     bias: Tensor | None
     task: int
     """Whose layer it is; of one layer for all tasks, the first."""
-    outputs: slice
+    outputs: int
+    """How many rows."""
+    reached: bool = True
+    """Whether a gradient arrived."""
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Factors(AtRepresentation):
     @property
     def layout(self) -> Any:
         """Whose outputs are whose, and where gradients go."""
-        return self.sizes, tuple([(id(one.weight), id(one.bias), one.outputs.start) for one in self.layers])
+        return self.sizes, tuple([(id(one.weight), id(one.bias), one.outputs, one.reached) for one in self.layers])
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factors":
         """The same with other factors."""
@@ -128,11 +131,16 @@ class Factors(AtRepresentation):
         if self._counted is not None:  # it may be z that is not finite
             at_weights = torch.where(self._counted, at_weights, self._zero)
         at_biases = left.sum(0)
+        if self.layers and (dtype := self.layers[0].weight.dtype) != at_weights.dtype:  # one for all layers
+            at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
+        sizes = [layer.outputs for layer in self.layers]
         pairs: list[tuple[int, Tensor, Tensor]] = []
-        for weight, bias, task, outputs in self.layers:
-            pairs.append((task, weight, at_weights[outputs].to(weight.dtype)))
-            if bias is not None:
-                pairs.append((task, bias, at_biases[outputs].to(bias.dtype)))
+        parts = zip(self.layers, at_weights.split_with_sizes(sizes), at_biases.split_with_sizes(sizes), strict=True)
+        for layer, at_weight, at_bias in parts:
+            if layer.reached:
+                pairs.append((layer.task, layer.weight, at_weight))
+                if layer.bias is not None:
+                    pairs.append((layer.task, layer.bias, at_bias))
         return pairs
 
     def own_gradients(self) -> list[tuple[int, Tensor, Tensor]]:

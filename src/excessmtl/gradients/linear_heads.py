@@ -26,12 +26,15 @@ from excessmtl.torch_private import (
     is_transpose,
     leaf_of,
     linear_layer,
+    plain_linear,
     release_saved,
     view_of,
 )
 
 _DTYPES = {torch.float64, torch.float32, torch.bfloat16}
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
+_ORDINARY = (nn.Parameter, Tensor)
+"""Not types of their own, which may do something else with a gradient."""
 
 
 class Linear(NamedTuple):
@@ -66,27 +69,25 @@ class LinearHeads:
     def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
         """The gradients at z as factors, and those at leaves that the factors do not know."""
         present = [layer for layer in self.layers if layer is not None]
-        known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
-        leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
-        others = [leaf for own in leaves for leaf in own]
+        leaves: list[list[Tensor]] = [[] for _ in losses]
+        others: list[Tensor] = []
+        if sum([len(own) for own in self.heads.leaves]) > sum([1 + (layer.bias is not None) for layer in present]):
+            known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
+            leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
+            others = [leaf for own in leaves for leaf in own]
         with _only_to(others, self.heads.representation) if others else nullcontext():
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
             gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for layer in present], *others])
-        arrived = iter(gradients)
         z, dtype = self.heads.representation, present[0].dtype
-        columns, rows, start = [], [], 0
-        for task, layer in enumerate(self.layers):
-            if layer is None:
-                continue
-            gradient, end = next(arrived), start + len(layer.applied)
-            columns.append(z.stored.new_zeros(len(z.stored), end - start) if gradient is None else gradient)
-            if gradient is not None:
-                rows.append(Layer(layer.weight, layer.bias, task, slice(start, end)))
-            start = end
+        sizes = tuple([0 if layer is None else layer.applied.shape[0] for layer in self.layers])
+        tasks = [task for task, layer in enumerate(self.layers) if layer is not None]
+        rows, columns = [], []
+        for task, layer, gradient in zip(tasks, present, gradients, strict=False):
+            rows.append(Layer(layer.weight, layer.bias, task, sizes[task], gradient is not None))
+            columns.append(z.stored.new_zeros(len(z.stored), sizes[task]) if gradient is None else gradient)
         with torch.no_grad():
             left = torch.cat(columns, dim=1).to(dtype)
             right = torch.cat([layer.applied for layer in present]).to(dtype)
-        sizes = tuple([0 if layer is None else len(layer.applied) for layer in self.layers])
         return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :])
 
 
@@ -131,12 +132,15 @@ def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
 
 def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     """Whether these factors can be multiplied: matrices of one kind on one device."""
-    weights, applied = [layer.weight for layer in layers], [layer.applied for layer in layers]
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    kinds = [{tensor.dtype for tensor in weights}, {tensor.dtype for tensor in applied}]
-    devices = {tensor.device for tensor in (z, *weights, *applied, *biases)}
-    dtypes = {z.dtype}.union(*kinds, {bias.dtype for bias in biases})
-    return z.ndim == 2 and len(devices) == len(kinds[0]) == len(kinds[1]) == 1 and dtypes <= _DTYPES
+    device, dtypes = z.device, (layers[0].weight.dtype, layers[0].applied.dtype)
+    if z.ndim != 2 or not _DTYPES.issuperset((z.dtype, *dtypes)):
+        return False
+    for _, weight, bias, applied in layers:
+        if (weight.dtype, applied.dtype) != dtypes or weight.device != device or applied.device != device:
+            return False
+        if bias is not None and (bias.dtype not in _DTYPES or bias.device != device):
+            return False
+    return True
 
 
 def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
@@ -145,6 +149,8 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
         return None
     ((node, positions),) = above.items()
     repeated = heads.repeated
+    if not repeated and len(heads.representation.edges) == 1 and (plain := plain_linear(node)) is not None:
+        return _ordinary(node, *plain[1:]) if positions == [plain[0]] else None
     if node not in repeated and is_cast(node) and node in heads.users:
         node, position = heads.users[node]
         positions = [position]
@@ -173,9 +179,15 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     return Linear(node, weight, bias, applied) if same else None
 
 
+def _ordinary(node: Node, weight: Tensor, bias: Tensor | None) -> Linear | None:
+    """A layer whose parameters were applied as they are."""
+    same = bias is None or (type(bias) in _ORDINARY and bias.dtype == weight.dtype)
+    return Linear(node, weight, bias, weight) if same and type(weight) in _ORDINARY else None
+
+
 def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
     """The leaf at which the graph ends here, if it is an ordinary one that serves nothing else."""
     if node is not None and node not in repeated and is_cast(node):
         node = node.next_functions[0][0]
     leaf = None if node is None or node in repeated else leaf_of(node)
-    return leaf if leaf is not None and type(leaf) in (nn.Parameter, Tensor) else None
+    return leaf if leaf is not None and type(leaf) in _ORDINARY else None

@@ -48,7 +48,7 @@ class OneHead:
         (arrived,) = gradients_from(losses, [GradientEdge(self.layer.node, 0)])
         z, (_, weight, bias, applied) = self.heads.representation, self.layer
         left = z.stored.new_zeros(len(z.stored), len(applied)) if arrived is None else arrived
-        layers = [Layer(weight, bias, 0, slice(0, len(applied)))]
+        layers = [Layer(weight, bias, 0, len(applied))]
         factors = left.to(self.layer.dtype), applied.detach().to(self.layer.dtype)
         return Factors(z, *factors, (1,) * len(losses), layers), [[] for _ in losses]
 

@@ -104,6 +104,7 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
     leaves: list[list[Tensor]] = [[] for _ in losses]
     repeated: set[Node] = set()
     users: dict[Node, tuple[Node, int]] = {}
+    types: Set[str] | None = getattr(find, "types", None)  # of nodes that can be a representation; None: any
     for task, loss in enumerate(losses):
         if loss is None:
             continue
@@ -116,7 +117,7 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
             for position, (child, output) in enumerate(node.next_functions):
                 if child is None:
                     continue
-                if (found := find(child, output)) is not None:
+                if (types is None or type(child).__name__ in types) and (found := find(child, output)) is not None:
                     z = z or found
                     if found is not z:
                         return None

@@ -122,8 +122,8 @@ def has_node_hooks(nodes: Iterable[Node]) -> bool:
     for node in nodes:
         for register in (node.register_hook, node.register_prehook):
             handle = register(_no_change)
-            hooks = handle.hooks_dict_ref()
-            handle.remove()
+            hooks: Any = handle.hooks_dict_ref()
+            del hooks[handle.id]  # as `handle.remove()` does, in half the time
             if hooks:
                 return True
     return False
