@@ -38,12 +38,12 @@ def test_sum_is_the_default(method):
 def test_weights_that_sum_to_the_number_of_tasks_as_published(name):
     balancer, weights = last_step(Method(name))
     assert torch.equal(weights, balancer.weights)
-    assert balancer.weights.sum() == pytest.approx(3, rel=1e-5)
+    assert balancer.weights.sum().item() == pytest.approx(3, rel=1e-5)
 
 
 def test_alphas_of_the_paper_stay_on_the_simplex_inside():
     balancer, weights = last_step(Method("excess", {"estimator": "paper", "step_size": 1.0}))
-    assert balancer.weights.sum() == pytest.approx(1)
+    assert balancer.weights.sum().item() == pytest.approx(1)
     torch.testing.assert_close(balancer.state["scores"].softmax(0), balancer.weights)
     torch.testing.assert_close(weights, 3 * balancer.weights)
 

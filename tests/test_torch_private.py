@@ -512,7 +512,8 @@ def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
     targets = targets["a"].masked_fill(torch.eye(len(x), len(TASKS), dtype=torch.bool, device=DEVICE), torch.nan)
     outputs = model.head(model.trunk(x))
     matrix = mse_loss(outputs.T, targets.T, reduction="none").T
-    with pytest.warns(UserWarning, match=r"every task.*by_task") if lost else nullcontext():
+    told_at_once = lost and DEVICE.type == "cpu"  # on a GPU in a later step, when the numbers have arrived
+    with pytest.warns(UserWarning, match=r"every task.*by_task") if told_at_once else nullcontext():
         step = balancer.backward(matrix)
     assert step.skipped == (tuple(TASKS) if lost else ())
 
