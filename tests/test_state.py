@@ -215,6 +215,7 @@ MISTAKES = {
     "random is empty": lambda s: _with(s, random=""),
     "steps is no number": lambda s: _with(s, steps="7"),
     "steps before the first": lambda s: _with(s, steps=-1),
+    "more steps than can be counted": lambda s: _with(s, steps=10**30),
     "a key is missing": lambda s: {k: v for k, v in s.items() if k != "memory.weights"},
     "a key too many": lambda s: {**s, "memory.state_more": torch.zeros(3)},
     "another shape": lambda s: {**s, "memory.weights": torch.zeros(4)},

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_MOST_STEPS = 2**63 - 1
+MOST_STEPS = 2**63 - 1
 
 
 def encoded(plain: Mapping[str, Any], steps: int, random: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def encoded(plain: Mapping[str, Any], steps: int, random: Tensor) -> Tensor:
     The length does not depend on `steps`: some checkpoint formats load into the tensors of a fresh state.
     """
     stream = base64.b64encode(bytes(random.tolist())).decode()
-    text, longest = (json.dumps({**plain, "steps": number, "random": stream}) for number in (steps, _MOST_STEPS))
+    text, longest = (json.dumps({**plain, "steps": number, "random": stream}) for number in (steps, MOST_STEPS))
     return torch.frombuffer(bytearray(text.ljust(len(longest)).encode()), dtype=torch.uint8)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.methods.base import Rule, State
-from excessmtl.step.host_state import decoded, encoded
+from excessmtl.step.host_state import MOST_STEPS, decoded, encoded
 from excessmtl.torch_private import buffers_of, copy_all
 
 _VERSION = 3
@@ -186,8 +186,8 @@ class Memory(nn.Module):
                 raise ValueError(f"state is for {key} {extra[key]!r}, this balancer has {mine!r}; make one like it")
         self._check_options(extra["options"], apart)
         self._check_random(extra["random"])
-        if extra["steps"] < 0:
-            raise ValueError(f"state has steps={extra['steps']}, expected 0 or more; it is damaged")
+        if not 0 <= extra["steps"] <= MOST_STEPS:
+            raise ValueError(f"state has steps={extra['steps']}, expected 0 to {MOST_STEPS}; it is damaged")
         return extra
 
     def _check_options(self, options: Mapping[str, Any], apart: Iterable[str]) -> None:
