@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from excessmtl.benchmarks.digits import load_digits
+from excessmtl.lab.data.digits import load_digits
 
 CLASSES = {"digit": 10, "odd": 2, "loop": 2}
 """Which digit is it? Is it odd? Does it have a closed loop, as 0, 6, 8 and 9 do?"""

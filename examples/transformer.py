@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import excessmtl
-from excessmtl.benchmarks.multimnist import load
+from excessmtl.lab.data.multimnist import load
 
 TASKS = ["top_left", "bottom_right"]
 PATCH = 6

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 import excessmtl
-from excessmtl.bench.clock import Clock
-from excessmtl.bench.machine import machine
-from excessmtl.bench.measure import _ratios
-from excessmtl.bench.networks import NETWORKS, USUAL, Problem
 from excessmtl.files import atomic_write
 from excessmtl.gradients.ways import WAYS, Fastest
+from excessmtl.lab.speed.clock import Clock
+from excessmtl.lab.speed.machine import machine
+from excessmtl.lab.speed.measure import _ratios
+from excessmtl.lab.speed.networks import NETWORKS, USUAL, Problem
 from excessmtl.recording.recorded import Recorded
 
 Step = Callable[[], object]

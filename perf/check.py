@@ -4,9 +4,9 @@ import sys
 
 import torch
 
-from excessmtl.bench.measure import measure
-from excessmtl.bench.networks import NETWORKS
-from excessmtl.bench.variants import chosen
+from excessmtl.lab.speed.measure import measure
+from excessmtl.lab.speed.networks import NETWORKS
+from excessmtl.lab.speed.variants import chosen
 
 LIMITS = {
     ("mlp512-40", "uniform"): 1.6,

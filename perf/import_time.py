@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from excessmtl.bench.machine import machine
+from excessmtl.lab.speed.machine import machine
 
 SCRIPT = """
 import time, numpy, torch

@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 import excessmtl
-from excessmtl.bench.machine import machine
-from excessmtl.benchmarks.base import Targets
-from excessmtl.training.batches import Inputs, prepared
-from excessmtl.training.config import RunConfig
-from excessmtl.training.loop import Run
-from excessmtl.training.model import MultiTaskModel
-from excessmtl.training.progress import ProgressBar, Watcher
+from excessmtl.lab.data.base import Targets
+from excessmtl.lab.speed.machine import machine
+from excessmtl.lab.training.batches import Inputs, prepared
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.loop import Run
+from excessmtl.lab.training.model import MultiTaskModel
+from excessmtl.lab.training.progress import ProgressBar, Watcher
 
 WARM_UP = 2
 METHODS = ("uniform", "excess")

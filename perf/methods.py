@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 import excessmtl
-from excessmtl.bench.clock import Clock
-from excessmtl.bench.machine import machine
-from excessmtl.bench.networks import NETWORKS, Problem
 from excessmtl.files import atomic_write
+from excessmtl.lab.speed.clock import Clock
+from excessmtl.lab.speed.machine import machine
+from excessmtl.lab.speed.networks import NETWORKS, Problem
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "perf" / "results" / "methods_cpu.json"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from excessmtl.bench.tables import TO_REPLAYED, as_markdown, cells, title, to_replayed
 from excessmtl.files import atomic_write
+from excessmtl.lab.speed.tables import TO_REPLAYED, as_markdown, cells, title, to_replayed
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "performance.md", ROOT / "perf" / "results"

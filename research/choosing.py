@@ -21,9 +21,9 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.analysis.collect import collect
-from excessmtl.analysis.settings import all_runs, settings
 from excessmtl.files import atomic_write
+from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.compare.settings import all_runs, settings
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
 

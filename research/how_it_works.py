@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as loss
 
 import excessmtl
-from excessmtl.benchmarks.digits import load_digits
+from excessmtl.lab.data.digits import load_digits
 
 TASKS = ["odd", "large", "loop"]
 """Is the digit odd? Is it 5 or more? Does it have a closed loop?"""

@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 
-from excessmtl.analysis.robustness import LAST, scores_by_run
-from excessmtl.analysis.table import Table
+from excessmtl.lab.compare.robustness import LAST, scores_by_run
+from excessmtl.lab.compare.table import Table
 
 _TITLES = {"clean": "clean tasks", "noisy": "noisy tasks"}
 _LEFT_OUT = "noisy tasks left out"

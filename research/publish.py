@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from excessmtl.analysis.collect import write_table
-from excessmtl.analysis.courses import QUANTITIES, read_epochs, read_steps, stretches
 from excessmtl.files import atomic_write
-from excessmtl.paper.collected import Runs
-from excessmtl.paper.figures import dynamics, excess_risk
-from excessmtl.paper.methods import COMPARED, SINGLE_TASK
+from excessmtl.lab.compare.collect import write_table
+from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, stretches
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.figures import dynamics, excess_risk
+from excessmtl.lab.paper.methods import COMPARED, SINGLE_TASK
 from research.results import PUBLISHED
 
 _PER_EPOCH = 20

@@ -6,8 +6,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.analysis.palette import COLOURS
-from excessmtl.analysis.ranks import Ranks
+from excessmtl.lab.compare.palette import COLOURS
+from excessmtl.lab.compare.ranks import Ranks
 
 _OURS, _OTHER = COLOURS[0][0], COLOURS[2][0]
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import yaml
 
-from excessmtl.analysis.measures import CLEAN_WEIGHT, score_measures
-from excessmtl.analysis.regret import Regrets, regrets_of
-from excessmtl.analysis.regret_tables import verdict as regret_verdict
-from excessmtl.analysis.regret_tables import worst_regrets, write_regrets
-from excessmtl.analysis.summary import noise_table
 from excessmtl.files import atomic_write
-from excessmtl.paper.claims.verdicts import Verdict, judge_all
-from excessmtl.paper.collected import Runs
-from excessmtl.paper.methods import METHODS
-from excessmtl.paper.registry import RunsFigure, registry
-from excessmtl.paper.subjects import TITLES, Subject
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
+from excessmtl.lab.compare.regret import Regrets, regrets_of
+from excessmtl.lab.compare.regret_tables import verdict as regret_verdict
+from excessmtl.lab.compare.regret_tables import worst_regrets, write_regrets
+from excessmtl.lab.compare.summary import noise_table
+from excessmtl.lab.paper.claims.verdicts import Verdict, judge_all
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.methods import METHODS
+from excessmtl.lab.paper.registry import RunsFigure, registry
+from excessmtl.lab.paper.subjects import TITLES, Subject
 
 Commands = Mapping[str, str]
 """Benchmark (or `page`) -> the command that made its runs."""

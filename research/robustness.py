@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from excessmtl.analysis.collect import collect, write_table
-from excessmtl.analysis.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
-from excessmtl.analysis.ranks import Ranks, mean_ranks
-from excessmtl.analysis.regret import default_method
-from excessmtl.analysis.regret_tables import write_regrets
-from excessmtl.analysis.robustness import (
+from excessmtl.files import atomic_write, write_whole
+from excessmtl.lab.compare.collect import collect, write_table
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
+from excessmtl.lab.compare.ranks import Ranks, mean_ranks
+from excessmtl.lab.compare.regret import default_method
+from excessmtl.lab.compare.regret_tables import write_regrets
+from excessmtl.lab.compare.robustness import (
     CHOSEN,
     EPOCHS,
     LAST,
@@ -30,9 +31,8 @@ from excessmtl.analysis.robustness import (
     scores_by_run,
     standings,
 )
-from excessmtl.analysis.statistics import CONFIDENCE
-from excessmtl.analysis.table import Table
-from excessmtl.files import atomic_write, write_whole
+from excessmtl.lab.compare.statistics import CONFIDENCE
+from excessmtl.lab.compare.table import Table
 from research.oracle_table import oracle_table
 from research.rank_picture import draw_ranks
 

@@ -21,16 +21,16 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.base import Benchmark
-from excessmtl.benchmarks.kinds import classification, normals, regression, segmentation
-from excessmtl.benchmarks.losses import IGNORED
-from excessmtl.benchmarks.tasks import Task
 from excessmtl.files import atomic_write
-from excessmtl.training.batches import Inputs, make_batches
-from excessmtl.training.config import RunConfig
-from excessmtl.training.evaluate import scores
-from excessmtl.training.loop import train
-from excessmtl.training.resolve import load_benchmark
+from excessmtl.lab.data.base import Benchmark
+from excessmtl.lab.data.kinds import classification, normals, regression, segmentation
+from excessmtl.lab.data.losses import IGNORED
+from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.training.batches import Inputs, make_batches
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.evaluate import scores
+from excessmtl.lab.training.loop import train
+from excessmtl.lab.training.resolve import load_benchmark
 
 BENCHMARKS = ("multimnist", "digit-domains", "simulated-arm", "synthetic-rooms")
 SEEDS = (0, 1)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.analysis.collect import collect
-from excessmtl.analysis.palette import COLOURS
-from excessmtl.analysis.settings import all_runs
 from excessmtl.files import atomic_write, write_whole
+from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.compare.palette import COLOURS
+from excessmtl.lab.compare.settings import all_runs
 
 _STYLES = {"plain": (COLOURS[0][0], "o"), "robust": (COLOURS[1][0], "s")}
 

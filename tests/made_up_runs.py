@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from excessmtl.analysis.collect import NESTED, PLAIN
-from excessmtl.paper.methods import METHODS
+from excessmtl.lab.compare.collect import NESTED, PLAIN
+from excessmtl.lab.paper.methods import METHODS
 
 SOURCES = {
     "multimnist": "MNIST, 60,000 + 10,000 digits, 60,000 pairs, canvas 36",

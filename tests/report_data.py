@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 
-from excessmtl.analysis.collect import NESTED, PLAIN
+from excessmtl.lab.compare.collect import NESTED, PLAIN
 
 SHARES = ("accuracy", "pixel_accuracy")
 ACCURACY, ERROR = ("accuracy", True), ("nmse", False)

@@ -75,30 +75,30 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
 
 
 def test_the_figure_of_the_contributing_guide_is_found_and_drawn(monkeypatch, tmp_path):
-    from excessmtl.analysis.collect import write_table
-    from excessmtl.paper import figures, registry
-    from excessmtl.paper.reproduction import draw_from
+    from excessmtl.lab.compare.collect import write_table
+    from excessmtl.lab.paper import figures, registry
+    from excessmtl.lab.paper.reproduction import draw_from
     from made_up_runs import as_frame
     from worlds import RIGHT, sarcos
 
     registry.registry()
     monkeypatch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
-    (tmp_path / "noise_cost.py").write_text(file_in("CONTRIBUTING.md", "src/excessmtl/paper/figures/noise_cost.py"))
+    (tmp_path / "noise_cost.py").write_text(file_in("CONTRIBUTING.md", "src/excessmtl/lab/paper/figures/noise_cost.py"))
     monkeypatch.setattr(figures, "__path__", [*figures.__path__, str(tmp_path)])
     entry = registry.registry()["noise-cost"]
-    monkeypatch.delitem(sys.modules, "excessmtl.paper.figures.noise_cost")
+    monkeypatch.delitem(sys.modules, "excessmtl.lab.paper.figures.noise_cost")
     write_table(as_frame(sarcos(RIGHT)), tmp_path / "runs" / "runs.csv")
     ((_, written),) = draw_from([entry], tmp_path / "runs", tmp_path / "out")
     assert {path.name for path in written} == {"noise-cost.csv", "noise-cost.png", "noise-cost.svg"}
 
 
 def test_the_measure_of_the_contributing_guide_is_in_the_table(monkeypatch):
-    from excessmtl.analysis import measures
-    from excessmtl.analysis.settings import settings
-    from excessmtl.analysis.summary import summary_table
+    from excessmtl.lab.compare import measures
+    from excessmtl.lab.compare.settings import settings
+    from excessmtl.lab.compare.summary import summary_table
     from report_data import made_up, table
 
-    example = file_in("CONTRIBUTING.md", "src/excessmtl/analysis/measures.py")
+    example = file_in("CONTRIBUTING.md", "src/excessmtl/lab/compare/measures.py")
     names = dict(vars(measures))
     exec(compile(example, "CONTRIBUTING.md", "exec"), names)
     monkeypatch.setattr(measures, "OTHERS", names["OTHERS"])
@@ -145,7 +145,7 @@ def test_links_to_headings_hold(name):
 
 
 def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
-    from excessmtl.paper.figures.theory import rates
+    from excessmtl.lab.paper.figures.theory import rates
 
     (example,) = blocks("docs/theory.md")
     exec(compile(example, "docs/theory.md", "exec"), {})
@@ -161,10 +161,10 @@ def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
 
 
 def test_the_theory_study_gives_its_published_numbers_again():
-    from excessmtl.paper.theory.convergence import measure
-    from excessmtl.paper.theory.descent import ALGORITHM, PROOF
-    from excessmtl.paper.theory.optimum import solve
-    from excessmtl.paper.theory.problems import make
+    from excessmtl.lab.paper.theory.convergence import measure
+    from excessmtl.lab.paper.theory.descent import ALGORITHM, PROOF
+    from excessmtl.lab.paper.theory.optimum import solve
+    from excessmtl.lab.paper.theory.problems import make
 
     published = pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv")
     cheap = published[(published.horizon <= 1024) & (published.tasks <= 8)]
@@ -205,7 +205,7 @@ def test_the_diagnosis_page_runs_and_prints_what_it_shows(capsys):
 def test_the_studies_page_shows_a_study_that_works(capsys):
     import yaml
 
-    from excessmtl.sweeps.study import expand
+    from excessmtl.lab.studies.study import expand
 
     (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/studies.md").read_text(), flags=re.DOTALL)
     # Two benchmarks; two methods, one with a label and a grid of two; three levels; five seeds.

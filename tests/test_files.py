@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from excessmtl import lab
-from excessmtl.cli.app import app
 from excessmtl.files import write_whole
-from excessmtl.paper.methods import UNIFORM
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.paper.methods import UNIFORM
 from made_up_runs import as_frame, made_up_run
 
 
@@ -79,7 +79,7 @@ def test_it_stays_as_it_is(odd):
 @pytest.fixture
 def runs(tmp_path):
     """A table of made-up runs."""
-    from excessmtl.analysis.collect import write_table
+    from excessmtl.lab.compare.collect import write_table
 
     place = tmp_path / "runs"
     made = [made_up_run("multimnist", UNIFORM, 0.4, seed, clean=0.9, noisy=0.5, weight=0.6) for seed in (0, 1)]

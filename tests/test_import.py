@@ -34,7 +34,7 @@ def test_only_torch_and_numpy():
 
 def test_the_command_line_starts_without_what_only_training_needs():
     slow = {"lightning", "torchmetrics", "transformers", "scipy", "matplotlib", "plotly"}
-    assert not slow & modules(", excessmtl.cli.app")
+    assert not slow & modules(", excessmtl.lab.cli.app")
 
 
 def test_every_public_name_is_there_and_no_other():
@@ -97,10 +97,10 @@ def without_extras(code):
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("from excessmtl import lab", "excessmtl.lab"),
-        ("import excessmtl.lab", "excessmtl.lab"),
+        ("from excessmtl import lab; lab.train", "excessmtl.lab"),
+        ("from excessmtl.lab import train", "excessmtl.lab"),
         ("import excessmtl; excessmtl.Recorder", "excessmtl.Recorder"),
-        ("from excessmtl.cli import main; main()", "the command line"),
+        ("from excessmtl.lab.cli import main; main()", "the command line"),
     ],
 )
 def test_without_its_packages_the_laboratory_says_how_to_get_them(code, what):

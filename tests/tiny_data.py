@@ -99,7 +99,7 @@ def write_celeba(folder: Path, faces: int = 30) -> Path:
 
 def write_qm9(folder: Path, molecules: int = 60) -> Path:
     """The three tables of qm9pack, with chains of atoms; the energies follow from their number."""
-    from excessmtl.benchmarks.qm9 import PROPERTIES
+    from excessmtl.lab.data.qm9 import PROPERTIES
 
     rng = np.random.default_rng(0)
     root = folder / "qm9"

@@ -3,7 +3,7 @@
 How each kind of method behaves is a function of the noise level n.
 """
 
-from excessmtl.paper.methods import (
+from excessmtl.lab.paper.methods import (
     ADAPTIVE_RIVALS,
     COMPARED,
     GROUPDRO,

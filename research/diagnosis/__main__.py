@@ -12,8 +12,8 @@ import typer
 from joblib import Parallel, delayed
 from rich.console import Console
 
-from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.errors import plain_errors
 from research.diagnosis import page, raters, raters_page
 from research.diagnosis.cells import Cell, record
 from research.diagnosis.corrected import corrected

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from excessmtl import lab
-from excessmtl.benchmarks.base import Benchmark, Split
-from excessmtl.benchmarks.find import load_benchmark
-from excessmtl.benchmarks.kinds import BY_NAME
 from excessmtl.files import atomic_write
-from excessmtl.training.batches import make_batches, prepared
+from excessmtl.lab.data.base import Benchmark, Split
+from excessmtl.lab.data.find import load_benchmark
+from excessmtl.lab.data.kinds import BY_NAME
+from excessmtl.lab.training.batches import make_batches, prepared
 from research.diagnosis.noises import disturbed
 
 _SPLITS = ("train", "validation", "test")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from excessmtl import lab
-from excessmtl.benchmarks.base import Benchmark, Split
-from excessmtl.benchmarks.find import load_benchmark
 from excessmtl.diagnosis import Report
 from excessmtl.files import atomic_write
+from excessmtl.lab.data.base import Benchmark, Split
+from excessmtl.lab.data.find import load_benchmark
 from research.diagnosis.cells import Cell, World, noisy_split
 from research.diagnosis.study import REPORTED
 

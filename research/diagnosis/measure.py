@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 import excessmtl
-from excessmtl.benchmarks.kinds import classification, regression
-from excessmtl.benchmarks.tasks import Task
 from excessmtl.diagnosis import Report
 from excessmtl.diagnosis.inputs import Array
+from excessmtl.lab.data.kinds import classification, regression
+from excessmtl.lab.data.tasks import Task
 from research.diagnosis.cells import Cell, HeldOut, read
 from research.diagnosis.noises import disturbed
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Generator, Tensor
 
-from excessmtl.benchmarks.disturbances import gaussian, wrong_classes
-from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.tasks import Draw, Task
+from excessmtl.lab.data.disturbances import gaussian, wrong_classes
+from excessmtl.lab.data.kinds import classification
+from excessmtl.lab.data.tasks import Draw, Task
 
 KINDS = ("symmetric", "pair", "instance")
 

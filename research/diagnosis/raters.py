@@ -11,10 +11,10 @@ import torch
 
 import excessmtl
 from excessmtl import lab
-from excessmtl.benchmarks import sources, vader
-from excessmtl.benchmarks.base import Split
-from excessmtl.benchmarks.find import load_benchmark
-from excessmtl.training.held_out import HeldOutData, predicted
+from excessmtl.lab.data import sources, vader
+from excessmtl.lab.data.base import Split
+from excessmtl.lab.data.find import load_benchmark
+from excessmtl.lab.training.held_out import HeldOutData, predicted
 
 _FOLDS = 5
 """One of so many parts is held out."""

@@ -13,8 +13,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.errors import plain_errors
 from research.kit.problems import Array
 
 _PER_CLASS, _DIAMONDS = 3000, 16000

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from excessmtl.benchmarks import registry
+from excessmtl.lab.data import registry
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -82,7 +82,7 @@ def _diamonds(arrays: Arrays, seed: int, training: int, columns: Sequence[int]) 
 
 
 def _teacher(_: Arrays, seed: int, name: str) -> Data:
-    """A world of `excessmtl.benchmarks`, at seeds that no study uses."""
+    """A world of `excessmtl.lab.data`, at seeds that no study uses."""
     made = registry()[name].load(None, 500 + seed)
     parts = (made.train, made.validation, made.test)
     rows = (slice(None), slice(VALIDATION), slice(None))

@@ -11,9 +11,9 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from excessmtl.analysis.table import Table
-from excessmtl.cli.errors import plain_errors
 from excessmtl.files import write_whole
+from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.compare.table import Table
 
 FOLDER = Path(__file__).parent
 SCORES = ("clean", "noisy", "overall")

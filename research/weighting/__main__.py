@@ -9,8 +9,8 @@ import torch
 import typer
 from rich.console import Console
 
-from excessmtl.benchmarks.base import DataNotFoundError
-from excessmtl.cli.errors import plain_errors
+from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.data.base import DataNotFoundError
 from research.weighting.records import table, write
 from research.weighting.regrets import by_noise
 from research.weighting.stacked import StackedTraining

@@ -19,9 +19,9 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from excessmtl.analysis.table import Table
-from excessmtl.cli.errors import plain_errors
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.compare.table import Table
 from research.weighting import regrets
 
 _VIEWS: dict[str, Callable[[pd.DataFrame, list[str]], Table]] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.analysis.regret import GROUPS, difference, unit
-from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.tasks import SHARE
 from excessmtl.files import atomic_write
+from excessmtl.lab.compare.regret import GROUPS, difference, unit
+from excessmtl.lab.data.kinds import classification
+from excessmtl.lab.data.tasks import SHARE
 from research.weighting.candidates import Candidate
 from research.weighting.stacked import Outcome
 from research.weighting.tried import RIVALS
@@ -37,7 +37,7 @@ def table(cases: Cases, candidates: Sequence[Candidate], outcome: Outcome) -> pd
     kinds. `..._against_...` is in `unit`, points of accuracy or percent, and positive where the candidate is worse.
     """
     accuracy = {task.name: task.kind == classification for task in cases.tasks}
-    # The columns of a run that `excessmtl.analysis.regret` reads.
+    # The columns of a run that `excessmtl.lab.compare.regret` reads.
     known = {
         "primary_metric": {task: "accuracy" if higher else "error" for task, higher in accuracy.items()},
         "higher_is_better": accuracy,

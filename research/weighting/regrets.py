@@ -1,14 +1,14 @@
 """How much worse a candidate is than the better of uniform weighting and IMTL, in units of what is tolerated.
 
-The tolerances are those of `excessmtl.analysis.regret`. A value of 1 is just tolerated, a negative one a gain.
+The tolerances are those of `excessmtl.lab.compare.regret`. A value of 1 is just tolerated, a negative one a gain.
 """
 
 from collections.abc import Sequence
 
 import pandas as pd
 
-from excessmtl.analysis.regret import GROUPS
-from excessmtl.analysis.table import Table
+from excessmtl.lab.compare.regret import GROUPS
+from excessmtl.lab.compare.table import Table
 from research.weighting.records import RIVAL_NAMES
 
 _CELL = ["candidate", "world", "noise"]

@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from excessmtl.benchmarks.kinds import classification
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.lab.data.kinds import classification
+from excessmtl.lab.data.tasks import Task
 from research.weighting.candidates import Candidate, Weighing
 from research.weighting.networks import Perceptrons, apply_head
 from research.weighting.statistics import Statistics, look

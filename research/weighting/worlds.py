@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excessmtl.benchmarks import registry
-from excessmtl.benchmarks.base import Benchmark, Recipe, Targets
-from excessmtl.benchmarks.noise import Noise, apply
-from excessmtl.benchmarks.tasks import Task
-from excessmtl.benchmarks.teacher import REGIMES
+from excessmtl.lab.data import registry
+from excessmtl.lab.data.base import Benchmark, Recipe, Targets
+from excessmtl.lab.data.noise import Noise, apply
+from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.data.teacher import REGIMES
 
 _TEST = 3_000
 """At most so many test samples are scored."""

@@ -1,6 +1,6 @@
 """`python -m excessmtl`."""
 
-from excessmtl.cli import main
+from excessmtl.lab.cli import main
 
 if __name__ == "__main__":
     main()

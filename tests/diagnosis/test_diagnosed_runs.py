@@ -11,11 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 from excessmtl import lab
-from excessmtl.cli.app import app
-from excessmtl.training.config import RunConfig
-from excessmtl.training.cost_to_others import without
-from excessmtl.training.held_out import held_out_data
-from excessmtl.training.resolve import load_benchmark
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.cost_to_others import without
+from excessmtl.lab.training.held_out import held_out_data
+from excessmtl.lab.training.resolve import load_benchmark
 
 TARGETS = ["price", "churn", "group"]
 runner = CliRunner()
@@ -89,7 +89,7 @@ def test_held_out_labels_are_as_bad_as_the_training_labels_and_drawn_anew(finish
 
 
 def lab_config(run):
-    from excessmtl.training.config import read_config
+    from excessmtl.lab.training.config import read_config
 
     return read_config(run / "config.yaml")
 
@@ -129,7 +129,7 @@ def test_the_price_of_a_task_and_a_watcher_that_changes_nothing(tmp_path):
 
 
 def test_parquet_needs_pyarrow(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("excessmtl.cli.diagnose.find_spec", lambda name: None)
+    monkeypatch.setattr("excessmtl.lab.cli.diagnose.find_spec", lambda name: None)
     result = invoke(finished, "--suspects", tmp_path / "suspects.parquet")
     assert result.exit_code == 2
     assert "needs pyarrow; run pip install pyarrow, or name a .csv file" in " ".join(result.stderr.split())

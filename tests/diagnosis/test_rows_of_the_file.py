@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from excessmtl import lab
-from excessmtl.cli.app import app
+from excessmtl.lab.cli.app import app
 
 CLASSES = ["high", "low", "mid"]
 """Sorted: class 0 is "high"."""

@@ -2,8 +2,8 @@
 
 import csv
 
-from excessmtl.training.config import RunConfig
-from excessmtl.training.loop import train
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.loop import train
 from tiny_data import write_nyuv2
 
 

@@ -10,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 import excessmtl
-from excessmtl.benchmarks import registry
-from excessmtl.cli.app import app
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.data import registry
 from models import IN_FULL
 from tiny_data import WRITERS
 

@@ -139,7 +139,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
 def test_mistakes_are_one_line(package, arguments, message):
     from typer.testing import CliRunner
 
-    from excessmtl.cli.app import app
+    from excessmtl.lab.cli.app import app
 
     result = CliRunner().invoke(app, ["train", *arguments, "--device", "cpu", "--out", "run"])
     assert result.exit_code == 2, (result.stderr, result.exception)

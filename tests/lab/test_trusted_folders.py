@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from excessmtl import lab
-from excessmtl.cli.app import app
+from excessmtl.lab.cli.app import app
 from tests.lab.test_own_data import PACKAGE
 
 MARK = "\nfrom pathlib import Path\n\nPath('imported').touch()\n"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 from typer.testing import CliRunner
 
 from cases import each
-from excessmtl.cli.app import app
-from excessmtl.cli.terminal import console
 from excessmtl.excess.method import rules
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.cli.terminal import console
 from excessmtl.methods import registry
 from excessmtl.methods.base import Rule
 from excessmtl.methods.documentation import options_of

@@ -10,7 +10,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import excessmtl
-from excessmtl.cli.app import app
+from excessmtl.lab.cli.app import app
 from excessmtl.methods.names import LIBMTL, TORCHJD, our_name, rows
 
 DOCS = Path(__file__).parents[2] / "docs"

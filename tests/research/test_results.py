@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from excessmtl.analysis.collect import read_table, write_table
-from excessmtl.analysis.courses import read_epochs, read_steps
-from excessmtl.paper.claims.verdicts import verdicts
-from excessmtl.paper.collected import Runs
-from excessmtl.paper.methods import COMPARED
-from excessmtl.sweeps.study import read_study
+from excessmtl.lab.compare.collect import read_table, write_table
+from excessmtl.lab.compare.courses import read_epochs, read_steps
+from excessmtl.lab.paper.claims.verdicts import verdicts
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.methods import COMPARED
+from excessmtl.lab.studies.study import read_study
 from made_up_runs import as_frame, write_course
 from research import publish
 from research.results import PUBLISHED, main, read_commands

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from excessmtl.analysis.robustness import standings
+from excessmtl.lab.compare.robustness import standings
 from report_data import run
 from research.robustness import main
 

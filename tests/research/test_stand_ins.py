@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from excessmtl.benchmarks import kinds, registry
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.lab.data import kinds, registry
+from excessmtl.lab.data.tasks import Task
 from research.stand_ins import BENCHMARKS, SEEDS, constant_output, markdown, trivial_scores
 
 DOCS = Path(__file__).parents[2] / "docs"

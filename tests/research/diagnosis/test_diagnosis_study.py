@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import excessmtl
-from excessmtl.benchmarks.base import Split
-from excessmtl.benchmarks.kinds import classification, regression
-from excessmtl.benchmarks.tasks import Task
+from excessmtl.lab.data.base import Split
+from excessmtl.lab.data.kinds import classification, regression
+from excessmtl.lab.data.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
 from research.diagnosis.corrected import without_suspects

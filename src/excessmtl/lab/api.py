@@ -1,0 +1,199 @@
+"""The functions of `excessmtl.lab`: benchmarks of your own, training runs, sweeps, tables and reports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from excessmtl.extras import needed_by
+
+with needed_by("excessmtl.lab", "lab"):
+    import pandas as pd
+    from torch import nn
+
+    from excessmtl.diagnosis import Report
+    from excessmtl.lab.compare.collect import collect as _collect
+    from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
+    from excessmtl.lab.data.check import check_benchmark
+    from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
+    from excessmtl.lab.data.metrics import average
+    from excessmtl.lab.data.reading import split_of
+    from excessmtl.lab.data.tasks import SHARE, Draw, Kind, Metric, Task
+    from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
+    from excessmtl.lab.studies.phases import run_study
+    from excessmtl.lab.studies.study import expand
+    from excessmtl.lab.training.config import RunConfig
+    from excessmtl.lab.training.crossval import cross_validate
+    from excessmtl.lab.training.held_out import diagnose_run, trained
+    from excessmtl.lab.training.loop import Run
+    from excessmtl.lab.training.noise_watcher import NoiseWatcher
+    from excessmtl.lab.training.progress import Watcher
+    from excessmtl.lab.training.recorder import Recorder
+
+__all__ = [
+    "SHARE",
+    "Benchmark",
+    "DataNotFoundError",
+    "Draw",
+    "Failure",
+    "Kind",
+    "Metric",
+    "NoiseWatcher",
+    "Outcome",
+    "Recipe",
+    "Recorder",
+    "Result",
+    "Split",
+    "SweepWatcher",
+    "Task",
+    "Watcher",
+    "average",
+    "binary",
+    "classification",
+    "collect",
+    "crossval",
+    "depth",
+    "diagnose",
+    "load",
+    "normals",
+    "regression",
+    "report",
+    "segmentation",
+    "split_of",
+    "sweep",
+    "train",
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    folder: Path
+    summary: dict[str, Any]
+    """What summary.json says."""
+    network: nn.Module
+    """The trained network, in evaluation mode."""
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Task -> its score on the test split; None where training has diverged."""
+        return dict(self.summary["scores"])
+
+
+def train(
+    benchmark: Benchmark | str,
+    method: str = "excess",
+    *,
+    out: Path | str,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    **settings: Any,
+) -> Result:
+    """Train a network on a benchmark with one method.
+
+    Args:
+        benchmark: an object, or what `excessmtl train` takes: a name, `package.module:function`, a CSV file.
+        method: a name, `package.module:Rule`, or "single" for a network per task.
+        out: folder of the run.
+        resume: go on with the run in `out`, if there is one.
+        watcher: told about every step and epoch.
+        settings: further fields of `excessmtl.lab.training.config.RunConfig`: noise, seed, epochs, ...
+    """
+    made = benchmark if isinstance(benchmark, Benchmark) else None
+    if made is not None:
+        check_benchmark(made)
+    name = benchmark if isinstance(benchmark, str) else benchmark.name
+    run = Run(RunConfig(name, method, **settings), Path(out), resume, watcher, made)
+    return Result(Path(out), run.execute(), load(out, run.benchmark))
+
+
+def sweep(
+    benchmarks: Sequence[str | Mapping[str, Any]],
+    methods: Sequence[str | Mapping[str, Any]],
+    *,
+    out: Path | str,
+    noise: Sequence[float] = (0.0,),
+    seeds: int | Sequence[int] = 1,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int | Sequence[int] = 1,
+    jobs: int | None = None,
+    backend: str = "loky",
+    watcher: SweepWatcher | None = None,
+    **settings: Any,
+) -> Outcome:
+    """Run every combination that is not finished in `out`; what a study in YAML says, as arguments.
+
+    `tune` names values to try first for each method, such as {"learning_rate": [0.001, 0.003]}.
+    Every worker loads its benchmark itself, so benchmarks are names, import paths or CSV files, not objects.
+    """
+    if any(isinstance(entry, Benchmark) for entry in benchmarks):
+        raise ValueError(
+            "benchmarks must be names or import paths (package.module:function): every worker loads its own"
+        )
+    plain = {
+        "benchmarks": list(benchmarks),
+        "methods": list(methods),
+        "noise": list(noise),
+        "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "settings": settings,
+    }
+    if tune is not None:
+        plain["tune"] = {name: list(values) for name, values in tune.items()}
+        plain["tune_seeds"] = tune_seeds if isinstance(tune_seeds, int) else list(tune_seeds)
+    _, outcome = run_study(expand(plain, Path(out).name), Path(out), jobs=jobs, backend=backend, watcher=watcher)
+    return outcome
+
+
+def collect(folder: Path | str) -> pd.DataFrame:
+    """All finished runs under a folder, one row for each."""
+    return _collect(Path(folder))
+
+
+def report(folder: Path | str, file: Path | str) -> Path:
+    """Write the HTML report on the runs under a folder; its path."""
+    from excessmtl.lab.reports.page import write_report
+
+    write_report(Path(folder), Path(file))
+    return Path(file)
+
+
+def load(run: Path | str, benchmark: Benchmark | None = None, *, trust: bool = False) -> nn.Module:
+    """The network of a run after its last finished epoch, on the CPU, in evaluation mode.
+
+    It takes what `benchmark.prepare` gives and returns task -> output. A run that was trained on an object, not by a
+    name, needs the object again. A run whose benchmark is an import path (`package.module:function`) is refused unless
+    you pass `trust=True` or the benchmark itself: loading it would run that code, and the folder may be anybody's.
+    """
+    return trained(Path(run), benchmark, trust)[0]
+
+
+def crossval(
+    benchmark: Benchmark | str,
+    method: str = "excess",
+    *,
+    out: Path | str,
+    folds: int = 5,
+    watcher: Watcher | None = None,
+    **settings: Any,
+) -> Report:
+    """Which labels of the *training* data are bad: every sample is predicted by a network that has not seen it.
+
+    Trains `folds` networks, each on all tasks, and keeps their runs and `predictions.npz` in `out`; what is finished is
+    not trained again. Samples in the report are numbered as in `benchmark.train`; labels of a CSV file also
+    have the `row` of the file. `settings` are those of `train`.
+    """
+    made = benchmark if isinstance(benchmark, Benchmark) else None
+    if made is not None:
+        check_benchmark(made)
+    name = benchmark if isinstance(benchmark, str) else benchmark.name
+    return cross_validate(RunConfig(name, method, **settings), Path(out), folds, made, watcher)
+
+
+def diagnose(run: Path | str, benchmark: Benchmark | None = None, *, trust: bool = False) -> Report:
+    """Which tasks of a run have bad labels, and how bad: from its predictions for the validation split.
+
+    The validation labels are disturbed like the training labels, with draws of their own. A run that was trained on an
+    object, not by a name, needs the object again. `trust`: as in `load`.
+    """
+    return diagnose_run(Path(run), benchmark, trust)

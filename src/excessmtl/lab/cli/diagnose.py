@@ -1,0 +1,102 @@
+"""`excessmtl diagnose`: which tasks of a run have bad labels, and which labels."""
+
+import io
+import json as json_format
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excessmtl.lab.cli.terminal import console
+
+if TYPE_CHECKING:
+    from excessmtl.diagnosis import Report
+
+
+def diagnose(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
+    suspects: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task; by the row "
+            "of your CSV file (0: the first below the header), else by the sample of the validation split."
+        ),
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
+    without: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Follow import paths that stand in the folder: this runs their code.")
+    ] = False,
+) -> None:
+    """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
+
+    The validation labels are disturbed like the training labels, with draws of their own.
+    """
+    from excessmtl.lab.training.held_out import diagnose_run, trained
+
+    check_file(suspects)
+    if json and without is not None:
+        raise ValueError("--without prints a line per task; leave --json out")
+    _, benchmark, _ = trained(run, trust=trust)
+    report = diagnose_run(run, benchmark)
+    cost = None
+    if without is not None:
+        from excessmtl.lab.training.cost_to_others import without as trained_without
+
+        cost = trained_without(run, without, benchmark, trust)
+    if save:
+        from excessmtl.lab.reports.diagnoses import save as keep
+        from excessmtl.lab.training.cost_to_others import conflict_of
+
+        keep(report, run, benchmark.validation, conflict_of(run, benchmark))
+    show(report, json, suspects)
+    if cost is not None:
+        for task, (score, other) in cost.items():
+            console.print(f"{task}: {score:.4g} with {without}, {other:.4g} without it", soft_wrap=True)
+
+
+def check_file(suspects: Path | None) -> None:
+    """Before anything takes its time."""
+    from excessmtl.files import check_replaceable
+
+    if suspects is not None and suspects.is_dir():
+        raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
+    if suspects is not None:
+        check_replaceable(suspects)
+    if suspects is not None and suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
+
+
+def show(report: "Report", json: bool, suspects: Path | None) -> None:
+    """Print a report as a table or as JSON, and write the ranked labels."""
+    from excessmtl.files import write_whole
+
+    if suspects is not None:
+        write_whole(suspects, _ranked(report, suspects.suffix == ".parquet"))
+    if json:
+        print(json_format.dumps(report.to_dict()["tasks"], indent=2, allow_nan=False))
+        return
+    console.print(str(report), soft_wrap=True)
+    if suspects is not None:
+        console.print(f"written: {suspects}", soft_wrap=True)
+
+
+def _ranked(report: "Report", parquet: bool) -> bytes:
+    """Every label of every task as a table; those of a CSV file by its rows, so that nobody relabels others."""
+    import pandas as pd
+
+    from excessmtl.lab.compare.csv_text import csv_text
+
+    rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
+    number = "sample" if report.file_rows is None else "row"
+    columns = ["task", number, "label", "predicted", "margin", "noise_probability"]
+    frame = pd.DataFrame(rows, columns=columns)
+    if not parquet:
+        return csv_text(frame).encode()
+    file = io.BytesIO()
+    frame.to_parquet(file, index=False)
+    return file.getvalue()

@@ -1,0 +1,53 @@
+"""`excessmtl reproduce`: figures of the paper by name."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from excessmtl.lab.cli.terminal import console
+
+if TYPE_CHECKING:
+    from excessmtl.lab.paper.reproduction import Made
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Which figure, or 'all'.")] = None,
+    scale: Annotated[str, typer.Option(help="quick (minutes) or paper.")] = "quick",
+    out: Annotated[Path, typer.Option(help="Folder for pictures (PNG, SVG) and numbers (CSV).")] = Path("figures"),
+    jobs: Annotated[int | None, typer.Option(help="Training runs at a time. Default: one per core.")] = None,
+    data: Annotated[list[str], typer.Option(help="Data of a benchmark, name=path; repeat.")] = [],  # noqa: B006
+    runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+) -> None:
+    """Draw a figure of the paper again, with all its numbers. Stopped? The same command goes on."""
+    from excessmtl.lab.paper import registry
+
+    if show:
+        table = Table("name", "what it shows")
+        for entry in registry.registry().values():
+            table.add_row(entry.name, entry.summary)
+        console.print(table)
+        return
+    if name is None:
+        raise ValueError(f"name a figure: {', '.join(registry.registry())} or all (--list says what they show)")
+    chosen, checked = registry.chosen(name, scale)
+    paths = registry.data_paths(data)
+    from excessmtl.lab.paper import reproduction
+    from excessmtl.lab.studies.progress import SweepProgress
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    if runs is not None:
+        _print(reproduction.draw_from(chosen, runs, out), f"from {runs}")
+        return
+    with SweepProgress(console) as watcher:
+        _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)
+
+
+def _print(made: "Made", origin: str) -> None:
+    for entry, written in made:
+        console.print(f"{entry.name}: {entry.summary} ({origin})", soft_wrap=True)
+        for line in map(str, written) if written else ["nothing to draw: these runs do not show it"]:
+            console.print(f"  {line}", soft_wrap=True)

@@ -1,0 +1,72 @@
+"""`excessmtl sweep`: all runs of a study, and what they say."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excessmtl.lab.cli.terminal import console
+
+if TYPE_CHECKING:
+    from excessmtl.lab.studies.study import Study
+
+FAILED = 1
+
+
+def sweep(
+    study: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STUDY.yaml",
+            help="The study, a file (docs/studies.md says how it looks), or one that comes with the package: demo, ...",
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ and the study's name.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time. Default: one per core.")] = None,
+    backend: Annotated[str, typer.Option(help="loky (this machine), ray or dask (a cluster).")] = "loky",
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps. Default: the study's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+) -> None:
+    """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
+    # Imported here: the training half takes seconds to import, and `--help` should not.
+    from excessmtl.lab.studies.bundled import study_file
+    from excessmtl.lab.studies.phases import next_runs, run_study
+    from excessmtl.lab.studies.preflight import check_runs
+    from excessmtl.lab.studies.progress import SweepProgress, described
+    from excessmtl.lab.studies.study import read_study
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    found = read_study(study_file(study))
+    if device is not None:
+        found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
+    place = Path("runs", found.name) if out is None else out
+    left, count, where = next_runs(found, place)
+    if dry_run:
+        for config in left:
+            console.print(described(config), soft_wrap=True)
+        then = f"; then {len(found.runs)} at what they choose, in {place}" if where != place else ""
+        console.print(f"{len(left)} of {count} runs would run, in {where}{then}", soft_wrap=True)
+        return
+    check_runs(left)
+    with SweepProgress(console) as watcher:
+        found, outcome = run_study(found, place, jobs=jobs, backend=backend, watcher=watcher)
+    if outcome.finished or outcome.before:
+        _print_tables(found, place)
+    if outcome.failed:
+        console.print(f"{len(outcome.failed)} runs failed (failed.txt in {place} has more):", soft_wrap=True)
+        for failure in outcome.failed:
+            console.print(f"  {described(failure.config)}: {failure.reason}", soft_wrap=True)
+        raise typer.Exit(FAILED)
+
+
+def _print_tables(study: "Study", place: Path) -> None:
+    from excessmtl.lab.studies.tables import write_tables
+
+    written = write_tables(study, place)
+    for table in written.tables:
+        console.print(table.as_rich())
+    for note in written.notes:
+        console.print(note)
+    console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)

@@ -1,0 +1,211 @@
+"""What is measured of every run: scores, weights, speed, and how it compares with runs at the same noise and seed.
+
+To add a measure, write a function from a setting to one number per run and list it in `OTHERS`: it then has a column in
+the tables of reports and in the `scores.md` of sweeps.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from excessmtl.lab.compare.settings import PLAIN_UNITS, Metric, Setting
+from excessmtl.lab.data.comparison import delta_m, mean_rank
+from excessmtl.lab.training.config import SINGLE
+
+Direction = Literal["higher", "lower", ""]
+Values = Callable[[Setting], Sequence[float]]
+"""One number per run of the setting, NaN where a run has none."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number per run, and how it is shown."""
+
+    key: str
+    short: str
+    """In the heading of a column."""
+    title: str
+    """Over a figure."""
+    values: Values
+    better: Direction
+    factor: float = 1.0
+    """From the number of the run to the number shown."""
+    digits: int = 3
+    unit: str = ""
+    applies: Callable[[Setting], bool] = lambda setting: True
+    needs_scores: bool = True
+    """Whether a run that has diverged has no such number."""
+
+    @property
+    def heading(self) -> str:
+        """For a column."""
+        return f"{self.short}{self._suffix}"
+
+    @property
+    def caption(self) -> str:
+        """For a figure."""
+        return f"{self.title}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        arrow = {"higher": " ↑", "lower": " ↓", "": ""}[self.better]
+        return f"{f', {self.unit}' if self.unit else ''}{arrow}"
+
+    def column(self, setting: Setting) -> pd.Series:
+        """The numbers of the setting's runs as they are shown."""
+        numbers = pd.Series(list(self.values(setting)), index=setting.runs.index, dtype=float)
+        return numbers * self.factor
+
+
+def measures_of(setting: Setting) -> list[Measure]:
+    """The columns of the table of a setting; scores are averaged only where all tasks have the same metric."""
+    return [*score_measures(setting), *(measure for measure in OTHERS if measure.applies(setting))]
+
+
+def score_measures(setting: Setting) -> list[Measure]:
+    """Means over clean, noisy and all tasks, or each task on its own where metrics differ.
+
+    Clean: no noise was added. Where none was added to any task there is no such group: nobody knows the labels.
+    """
+    metric = setting.common_metric
+    if metric is None:
+        return [task_score(setting, task) for task in setting.tasks]
+    groups = {
+        "clean": ("clean tasks", setting.clean_tasks if setting.noisy_tasks else []),
+        "noisy": ("noisy tasks", setting.noisy_tasks),
+        "overall": ("all tasks", setting.tasks),
+    }
+    return [
+        _score(f"{short}_score", short, f"{named}: {metric.name}", metric, _column(f"{short}_score"))
+        for short, (named, tasks) in groups.items()
+        if tasks
+    ]
+
+
+def task_score(setting: Setting, task: str) -> Measure:
+    """The score of one task."""
+    metric = setting.metrics[task]
+    return _score(task_key(task), f"{task}\n{metric.name}", f"{task}: {metric.name}", metric, _by_task("scores", task))
+
+
+def task_loss(task: str) -> Measure:
+    """The loss of one task on the test split."""
+    title = f"loss of {task}"
+    return Measure(f"loss/{task}", title, title, _by_task("metrics", f"{task}/loss"), "lower")
+
+
+def task_key(task: str) -> str:
+    """The key of the score of one task; a task may be called like a column of the table."""
+    return f"score/{task}"
+
+
+def number(value: Any) -> float:
+    """NaN where there is none."""
+    return math.nan if value is None else float(value)
+
+
+def scores_of(setting: Setting) -> list[dict[str, float]]:
+    """Task -> score for every run, NaN where it has diverged."""
+    return [{task: number(value) for task, value in own.items()} for own in setting.runs["scores"]]
+
+
+def _score(key: str, short: str, title: str, metric: Metric, values: Values) -> Measure:
+    better: Direction = "higher" if metric.higher_is_better else "lower"
+    if metric.is_share:
+        return Measure(key, short, title, values, better, factor=100, digits=1, unit="%")
+    unit = "" if metric.unit in PLAIN_UNITS else metric.unit
+    return Measure(key, short, title, values, better, digits=4 if not unit else 2, unit=unit)
+
+
+def _column(name: str) -> Values:
+    return lambda setting: [number(value) for value in setting.runs[name]]
+
+
+def _by_task(column: str, key: str) -> Values:
+    return lambda setting: [number(own.get(key)) for own in setting.runs[column]]
+
+
+def _directions(setting: Setting) -> dict[str, bool]:
+    return {task: metric.higher_is_better for task, metric in setting.metrics.items()}
+
+
+def _changes(setting: Setting) -> list[float]:
+    """Delta_m of every run against the single-task run at the same noise and seed; none for that run itself."""
+    identity = setting.runs[["method", "noise", "seed"]].itertuples(index=False)
+    pairs = list(zip(identity, scores_of(setting), strict=True))
+    alone = {(noise, seed): own for (method, noise, seed), own in pairs if method == SINGLE}
+    changes = []
+    for (method, noise, seed), own in pairs:
+        baseline = alone.get((noise, seed))
+        # A baseline of 0 in a metric leaves no relative change.
+        defined = method != SINGLE and baseline is not None and all(baseline.values())
+        changes.append(delta_m(own, baseline, _directions(setting)) if baseline and defined else math.nan)
+    return changes
+
+
+def _ranks(setting: Setting) -> list[float]:
+    """Mean rank over the tasks among the methods that share the noise and the seed; the baseline takes no part.
+
+    Seeds that some method of this noise level has not run are left out: a rank among fewer is a better one for free.
+    """
+    scores, ranks = scores_of(setting), [math.nan] * len(setting.runs)
+    for _, level in _rivals(setting).groupby("noise"):
+        labels = level["label"].nunique()
+        for _, same_seed in level.groupby("seed"):
+            if same_seed["label"].nunique() < labels:
+                continue
+            by_label: Mapping[str, Mapping[str, float]] = {own: scores[row] for row, own in same_seed["label"].items()}
+            found = mean_rank(by_label, _directions(setting))
+            for row, label in same_seed["label"].items():
+                ranks[row] = found[label]
+    return ranks
+
+
+def _rivals(setting: Setting) -> pd.DataFrame:
+    return setting.runs[setting.runs["method"] != SINGLE]
+
+
+DELTA_M = Measure(
+    "delta_m",
+    "Δm",
+    "Δm against single-task networks",
+    _changes,
+    "lower",
+    digits=1,
+    unit="%",
+    applies=lambda setting: bool((setting.runs["method"] == SINGLE).any()),
+)
+MEAN_RANK = Measure(
+    "mean_rank",
+    "rank",
+    "mean rank",
+    _ranks,
+    "lower",
+    digits=2,
+    applies=lambda setting: _rivals(setting)["label"].nunique() > 1,
+)
+CLEAN_WEIGHT = Measure(
+    "clean_weight",
+    "clean\nweight",
+    "share of the weight on clean tasks",
+    _column("clean_weight"),
+    "",
+    digits=2,
+    applies=lambda setting: bool(setting.noisy_tasks),
+    needs_scores=False,
+)
+SECONDS = Measure(
+    "seconds_per_step",
+    "ms/step",
+    "milliseconds per step",
+    _column("seconds_per_step"),
+    "lower",
+    factor=1000,
+    digits=1,
+    needs_scores=False,
+)
+OTHERS: tuple[Measure, ...] = (DELTA_M, MEAN_RANK, CLEAN_WEIGHT, SECONDS)
+"""Besides the scores, in the order of the columns."""

@@ -1,0 +1,124 @@
+"""How robust methods are: scores of clean, noisy and all tasks, and of the worst clean one, at either choice of epoch.
+
+Every function takes runs as `collect` gives them. Scores are signed so that higher is better: accuracies in percent,
+errors times -1.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy.integrate import trapezoid
+
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from excessmtl.lab.compare.measures import number
+from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, clean_tasks, regrets_of
+from excessmtl.lab.compare.settings import settings
+from excessmtl.lab.training.config import SINGLE
+
+MEASURES = ("clean", "noisy", "overall", "worst_clean")
+LAST, CHOSEN = "last", "chosen"
+EPOCHS = (LAST, CHOSEN)
+_ALL = Group("overall", lambda run: list(run["scores"]), 0.5, 3.0)
+_CLEAN = Group("clean", clean_tasks, 0.3, 3.0)
+TOLERANCES = (_CLEAN, _ALL)
+"""Up to which difference two methods count as equivalent."""
+_BLOCK = ["setting", "noise"]
+_ROW = ["benchmark", *_BLOCK]
+
+
+def at_epoch(frame: pd.DataFrame, epoch: str) -> pd.DataFrame:
+    """The runs with the test scores of the last epoch, or of the one that the validation split chooses.
+
+    Runs that recorded no choice are left out of the latter.
+    """
+    if epoch == LAST:
+        return frame
+    known = frame[[isinstance(scores, dict) for scores in frame["chosen_scores"]]]
+    return known.assign(scores=known["chosen_scores"]).reset_index(drop=True)
+
+
+def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per run and choice of the epoch: benchmark, setting, noise, label, seed, epoch and `MEASURES`.
+
+    Settings whose tasks have different metrics have no means over tasks and are left out.
+    """
+    rows = []
+    for epoch in EPOCHS:
+        for setting in settings(at_epoch(frame, epoch)):
+            metric = setting.common_metric
+            if metric is None:
+                continue
+            sign = (100 if metric.is_share else 1) * (1 if metric.higher_is_better else -1)
+            for run in setting.runs.to_dict("records"):
+                own = {task: sign * number(score) for task, score in run["scores"].items()}
+                groups = {"clean": setting.clean_tasks, "noisy": setting.noisy_tasks, "overall": setting.tasks}
+                means = {
+                    name: float(np.mean([own[task] for task in tasks] or [math.nan])) for name, tasks in groups.items()
+                }
+                worst = float(np.min([own[task] for task in setting.clean_tasks] or [math.nan]))
+                about = {"benchmark": setting.benchmark, "setting": setting.name}
+                about |= {"noise": run["noise"], "label": run["label"], "method": run["method"]}
+                rows.append({**about, "seed": run["seed"], "epoch": epoch, **means, "worst_clean": worst})
+    columns = ["benchmark", "setting", "noise", "label", "method", "seed", "epoch", *MEASURES]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def comparisons(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.DataFrame:
+    """A row per benchmark, setting and noise level, a column per method: the mean score over the seeds.
+
+    Single-task networks take no part. NaN: a run has diverged. Methods that some comparison lacks, and comparisons in
+    which nobody has such a score, are left out.
+    """
+    own = scores[(scores["epoch"] == epoch) & (scores["method"] != SINGLE)]
+    run_at_all = own.groupby([*_ROW, "label"]).size().unstack("label")
+    everywhere = [label for label in run_at_all if run_at_all[label].notna().all()]
+    means = own.groupby([*_ROW, "label"])[measure].agg(lambda values: values.mean(skipna=False)).unstack("label")
+    found: pd.DataFrame = means[everywhere].dropna(how="all")
+    return found
+
+
+def noise_areas(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.DataFrame:
+    """A row per setting, a column per method: the area under the curve of the score over the noise, per unit of noise.
+
+    Only settings with at least two levels; the mean over the seeds.
+    """
+    table = comparisons(scores, measure, epoch)
+    rows = {}
+    for setting, own in table.groupby(level="setting"):
+        levels = own.index.get_level_values("noise").to_numpy()
+        if len(levels) > 1:
+            width = levels[-1] - levels[0]
+            rows[setting] = {label: float(trapezoid(own[label], levels)) / width for label in own}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def judged(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
+    """The regret table of a method (None: the default) by `TOLERANCES`, against other methods only."""
+    regrets = regrets_of(frame, method, TOLERANCES)
+    if regrets is None:
+        return pd.DataFrame(columns=list(COLUMNS))
+    return regrets.table[regrets.table["rival"] != ITSELF].reset_index(drop=True)
+
+
+def standings(judged: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting, noise level and group of tasks: how the method stands among *all* its rivals there.
+
+    `verdict`: "worse" than at least one rival, else "undecided" against at least one, else "equivalent" or better to
+    every one, else "better" than every one. `by_means`: whether its mean is behind that of no rival by more than the
+    tolerance, which proves nothing.
+    """
+    rows = []
+    for place, own in judged.groupby([*_BLOCK, "measure"], sort=False):
+        words = set(own["verdict"])
+        verdict = next(word for word in (WORSE, UNDECIDED, EQUIVALENT, BETTER) if word in words)
+        by_means = bool((own["regret"] <= own["tolerance"]).all())
+        rows.append({**dict(zip([*_BLOCK, "measure"], place, strict=True)), "verdict": verdict, "by_means": by_means})
+    return pd.DataFrame(rows, columns=[*_BLOCK, "measure", "verdict", "by_means"])
+
+
+def dominating(judged: pd.DataFrame) -> pd.DataFrame:
+    """Setting, noise and rival where the method is worse than the rival on clean tasks *and* overall."""
+    worse = judged[judged["verdict"] == WORSE].groupby([*_BLOCK, "rival"]).size()
+    found: pd.DataFrame = worse[worse == len(TOLERANCES)].reset_index()[[*_BLOCK, "rival"]]
+    return found

@@ -1,0 +1,147 @@
+"""Which runs of a table may be compared: the same tasks, data, kind of noise, optimiser and number of epochs."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.lab.compare.rows import told_apart
+from excessmtl.lab.data.noise_kinds import UNIFORM
+from excessmtl.lab.data.tasks import SHARE
+from excessmtl.lab.training.config import SINGLE
+
+PLAIN_UNITS = ("", "ratio")
+"""Units that are not worth a word."""
+Run = Mapping[str, Any]
+"""A row of `collect`'s table."""
+
+
+@dataclass(frozen=True, order=True)
+class Metric:
+    """How a task is scored: the name of the metric, its direction and its unit."""
+
+    name: str
+    higher_is_better: bool
+    unit: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies between 0 and 1; it is then shown in percent, and differences are in points."""
+        return self.unit == SHARE
+
+    @property
+    def heading(self) -> str:
+        """With its unit and direction."""
+        unit = "%" if self.is_share else "" if self.unit in PLAIN_UNITS else self.unit
+        return f"{self.name}{f', {unit}' if unit else ''} {'↑' if self.higher_is_better else '↓'}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One benchmark on one data set with the same noise, optimiser and number of epochs, and its runs."""
+
+    benchmark: str
+    source: str
+    epochs: int
+    noisy_tasks: tuple[str, ...]
+    metrics: dict[str, Metric]
+    """By task, in task order."""
+    runs: pd.DataFrame
+    noise_kind: str = UNIFORM
+    optimiser: str = ""
+    name: str = ""
+    """The benchmark, and what tells it from other settings of the same benchmark."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Task names in order."""
+        return list(self.metrics)
+
+    @property
+    def clean_tasks(self) -> list[str]:
+        """The tasks whose labels no level of noise touches."""
+        return [task for task in self.metrics if task not in self.noisy_tasks]
+
+    @property
+    def common_metric(self) -> Metric | None:
+        """The metric of all tasks, or None where they are scored in different units: a mean has no meaning there."""
+        kinds = set(self.metrics.values())
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def noise_levels(self) -> list[float]:
+        """The noise levels of the runs, ascending."""
+        return sorted(self.runs["noise"].unique().tolist())
+
+    @property
+    def labels(self) -> list[str]:
+        """The methods of the runs."""
+        return method_order(self.runs)
+
+
+def settings(frame: pd.DataFrame) -> list[Setting]:
+    """The settings of collected runs, in the order of the benchmarks' names.
+
+    In each, runs of one label (and one name of the paper, `shown`, where there is that column) at one noise level
+    differ in their seed alone: `told_apart` completes the labels of others, and refuses the same run twice.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, run in enumerate(frame.to_dict("records")):
+        names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
+        how = str(run["noise_kind"]), str(run["optimiser"])
+        groups.setdefault((*names, tuple(metrics_of(run).items()), *how), []).append(place)
+    return _named(
+        [
+            Setting(benchmark, source, epochs, noisy, dict(metrics), _rows(frame.iloc[places]), *how)
+            for (benchmark, source, epochs, noisy, metrics, *how), places in sorted(groups.items())
+        ]
+    )
+
+
+def _rows(runs: pd.DataFrame) -> pd.DataFrame:
+    columns = ["shown"] if "shown" in runs else []  # before the labels, which it does not follow
+    for column in (*columns, "label"):
+        runs = told_apart(runs, column)
+    return runs.reset_index(drop=True)
+
+
+def all_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Collected runs of any settings, told apart within each."""
+    found = [setting.runs for setting in settings(frame)]
+    return pd.concat(found, ignore_index=True) if found else frame
+
+
+def method_order(runs: pd.DataFrame) -> list[str]:
+    """Labels in the order of all tables: ExcessMTL first, the single-task baseline last."""
+    methods = dict(zip(runs["label"], runs["method"], strict=True))
+    return sorted(methods, key=lambda label: (methods[label] == SINGLE, methods[label] != "excess", label))
+
+
+def metrics_of(run: Run) -> dict[str, Metric]:
+    """Task -> how it is scored."""
+    return {
+        task: Metric(name, bool(run["higher_is_better"][task]), run["units"][task])
+        for task, name in run["primary_metric"].items()
+    }
+
+
+def _named(found: list[Setting]) -> list[Setting]:
+    """Every setting with the shortest name that no other has."""
+    names = [_names(setting) for setting in found]
+    counts = Counter(name for own in names for name in own)
+    return [
+        replace(setting, name=next((name for name in own if counts[name] == 1), own[-1]))
+        for setting, own in zip(found, names, strict=True)
+    ]
+
+
+def _names(setting: Setting) -> list[str]:
+    """From the shortest to the longest."""
+    noisy = f"noise in {', '.join(setting.noisy_tasks) or 'no task'}"
+    kind, optimiser = f"{setting.noise_kind} noise", setting.optimiser
+    parts = [setting.source, f"{setting.epochs} epochs", noisy, kind, optimiser]
+    short = [[setting.source], [kind], [noisy], [optimiser], [kind, noisy], [kind, noisy, optimiser]]
+    longer = [parts[:count] for count in range(2, len(parts) + 1)]
+    return [setting.benchmark, *(f"{setting.benchmark} ({'; '.join(own)})" for own in [*short, *longer])]

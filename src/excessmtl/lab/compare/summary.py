@@ -1,0 +1,145 @@
+"""The summary of a setting: every measure by method and noise level, over the seeds."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from excessmtl.lab.compare import table
+from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
+from excessmtl.lab.compare.settings import Setting
+from excessmtl.lab.compare.statistics import Spread
+from excessmtl.lab.compare.table import Table
+from excessmtl.lab.training.config import SINGLE
+
+DIVERGED, NOTHING = "diverged", "–"
+_NAMED = 4
+"""As many noisy tasks are named in a title."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measure over the seeds of one method at one noise level."""
+
+    spread: Spread
+    diverged: int
+    """How many runs have no value because they diverged."""
+    measure: Measure
+    best: bool = False
+
+    @property
+    def text(self) -> str:
+        """Mean ± standard deviation; the latter from two runs on."""
+        if not self.spread.count:
+            return DIVERGED if self.diverged else NOTHING
+        return self.spread.text(self.measure.digits).replace("-", "−")
+
+    @property
+    def note(self) -> str:
+        """What the mean leaves out."""
+        runs = self.spread.count
+        return f"{self.diverged} of {runs + self.diverged} diverged" if runs and self.diverged else ""
+
+    @property
+    def shown(self) -> table.Cell:
+        """As a cell of a table."""
+        order = f"{self.spread.mean:.8g}" if self.spread.count else ""
+        return table.Cell(self.text, order, self.note, self.best)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one noise level."""
+
+    label: str
+    noise: float
+    seeds: int
+    cells: dict[str, Cell]
+
+
+def rows_of(setting: Setting) -> list[Row]:
+    """By noise and then in the order of the methods."""
+    measures = measures_of(setting)
+    columns = {measure.key: measure.column(setting) for measure in measures}
+    diverged = pd.Series([any(map(math.isnan, own.values())) for own in scores_of(setting)], setting.runs.index)
+    rows = []
+    for noise in setting.noise_levels:
+        level = setting.runs[setting.runs["noise"] == noise]
+        groups = {label: level[level["label"] == label] for label in setting.labels}
+        groups = {label: group for label, group in groups.items() if len(group)}
+        cells = {
+            label: {m.key: _cell(columns[m.key][group.index], diverged[group.index], m) for m in measures}
+            for label, group in groups.items()
+        }
+        rivals = [label for label, group in groups.items() if group["method"].iloc[0] != SINGLE]
+        for measure in measures:
+            _mark_best({label: cells[label] for label in rivals}, measure)
+        rows += [Row(label, noise, len(group), cells[label]) for label, group in groups.items()]
+    return rows
+
+
+def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table:
+    """A row per noise level and method. `order`: the labels in the order of the rows; None: the setting's."""
+    measures, rows = measures_of(setting), rows_of(setting)
+    if order is not None:
+        rows = sorted(rows, key=lambda row: (row.noise, _place(row.label, order)))
+    shown = [
+        table.Row(
+            [
+                table.Cell(row.label, method=row.label),
+                table.Cell(f"{row.noise:g}", str(row.noise)),
+                *(row.cells[measure.key].shown for measure in measures),
+                table.Cell(str(row.seeds)),
+            ],
+            group=str(row.noise),
+        )
+        for row in rows
+    ]
+    columns = ["method", "noise", *(measure.heading for measure in measures), "seeds"]
+    return Table(f"{setting.name or setting.benchmark}: {_described(setting)}", columns, shown)
+
+
+def _place(label: str, order: Sequence[str]) -> int:
+    """Of a label that may have been completed by what tells its runs apart."""
+    return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
+
+
+def noise_table(setting: Setting, measure: Measure, order: Sequence[str]) -> Table:
+    """A row per method, a column per noise level; methods that have no value at any level are left out."""
+    cells = {(row.label, row.noise): row.cells[measure.key].shown for row in rows_of(setting)}
+    empty, levels = table.Cell(""), setting.noise_levels
+    rows = []
+    for label in order:
+        own = [cells.get((label, level), empty) for level in levels]
+        if any(cell.text not in ("", NOTHING) for cell in own):
+            rows.append(table.Row([table.Cell(label, method=label), *own]))
+    return Table(measure.caption, ["method", *(f"noise {level:g}" for level in levels)], rows)
+
+
+def _described(setting: Setting) -> str:
+    noisy = ", ".join(setting.noisy_tasks[:_NAMED]) + (", ..." if len(setting.noisy_tasks) > _NAMED else "")
+    metric = setting.common_metric
+    scores = "test scores" if metric is None else metric.name
+    source = "" if setting.source in setting.name else f"{setting.source}; "
+    return f"{source}{scores}; noise in {noisy or 'no task'}"
+
+
+def _cell(values: pd.Series, diverged: pd.Series, measure: Measure) -> Cell:
+    spread = Spread.of(values)
+    lost = int((diverged & ~np.isfinite(values)).sum()) if measure.needs_scores else 0
+    return Cell(spread, lost, measure)
+
+
+def _mark_best(cells: Mapping[str, dict[str, Cell]], measure: Measure) -> None:
+    """The best mean among methods none of whose runs diverged, where it tells one method from another."""
+    own = {label: cells[label][measure.key] for label in cells}
+    sound = {label: cell for label, cell in own.items() if cell.spread.count and not cell.diverged}
+    shown = {label: round(cell.spread.mean, measure.digits) for label, cell in sound.items()}
+    if not measure.better or len(set(shown.values())) < 2:
+        return
+    best = max(shown.values()) if measure.better == "higher" else min(shown.values())
+    for label, mean in shown.items():
+        if mean == best:
+            cells[label][measure.key] = replace(sound[label], best=True)

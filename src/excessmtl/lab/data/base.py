@@ -1,0 +1,125 @@
+"""What a benchmark is: tasks, three splits, a network and the recipe it is trained with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Generator, Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from excessmtl.lab.data.tasks import Task
+
+Targets = dict[str, Tensor]
+Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
+
+
+class DataNotFoundError(Exception):
+    """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of one split.
+
+    Args:
+        inputs: one tensor when all tasks look at the same inputs (then every target has its length), or a dict
+            task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset` or
+            `DataLoader` is read while training: `split_of` makes such a split.
+        targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
+        file_rows: of a table, the row of its file that each example stands in: 0 is the first below the header.
+    """
+
+    inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
+    targets: Targets
+    file_rows: Tensor | None = field(default=None, kw_only=True)
+
+    def length(self, task: str) -> int:
+        """How many examples `task` has in this split."""
+        return len(self.targets[task])
+
+    def rows(self, chosen: Mapping[str, Tensor]) -> "Split":
+        """The rows that are named for each task, by numbers or a mask; the same ones where tasks share their inputs."""
+        targets = {task: target[chosen[task]] for task, target in self.targets.items()}
+        if isinstance(self.inputs, Mapping):
+            return Split({task: own[chosen[task]] for task, own in self.inputs.items()}, targets)
+        inputs: Any = self.inputs
+        first = next(iter(chosen.values()))
+        return Split(
+            inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()),
+            targets,
+            file_rows=None if self.file_rows is None else self.file_rows[first],
+        )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the network is trained unless a run says otherwise."""
+
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    epochs: int
+    optimiser: str = "adam"
+    optimiser_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the optimiser, by torch's names: `momentum`, `betas`."""
+    schedule: str = "constant"
+    warmup_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Everything a training run needs to know about one benchmark."""
+
+    name: str
+    source: str
+    """What the data really is, for tables and titles: "MNIST, 60,000 pairs", "bundled digits, 5,000"..."""
+    tasks: tuple[Task, ...]
+    train: Split
+    validation: Split
+    test: Split
+    recipe: Recipe
+    noisy_tasks: tuple[str, ...]
+    """The tasks that receive label noise unless told otherwise (the paper's)."""
+    build_trunk: Callable[[], nn.Module]
+    build_head: Callable[[Task], nn.Module]
+    prepare: Callable[[Tensor], Tensor] = field(default=lambda inputs: inputs.float())
+    """Stored inputs (often uint8) of one batch, already on the device -> what the network takes."""
+    augment: Augment | None = None
+    """Training only: (prepared inputs, targets, CPU generator) -> the same, augmented."""
+    workers: int = 0
+    """Processes that read a `Dataset`; 0: the training process itself."""
+
+
+Loader = Callable[..., Benchmark]
+"""`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the registry."""
+
+    name: str
+    load: Loader
+    summary: str
+    stand_in: str | None = None
+    data: Path | None = None
+    """Where the data is unless a run says otherwise."""
+
+
+_REGISTRY: dict[str, Entry] = {}
+
+
+def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
+    """Register `load` under `name`; `stand_in` names the benchmark to use where the data is missing."""
+
+    def register(load: Loader) -> Loader:
+        _REGISTRY[name] = Entry(name, load, summary, stand_in)
+        return load
+
+    return register
+
+
+def registry() -> Mapping[str, Entry]:
+    """All registered benchmarks by name."""
+    return dict(_REGISTRY)

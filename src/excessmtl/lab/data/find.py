@@ -1,0 +1,122 @@
+"""Benchmarks by name: registered ones, functions of your own by import path, and tables (CSV files)."""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from excessmtl.lab.data import registry, table
+from excessmtl.lab.data.base import Benchmark, Entry
+from excessmtl.lab.data.check import check_benchmark
+
+_GIVEN = ("data", "seed")
+"""What every loader may ask for; its other arguments are options."""
+
+
+def find_benchmark(name: str) -> Entry:
+    """The entry of a registered benchmark, of `package.module:function`, or of a CSV file."""
+    if name in registry():
+        return registry()[name]
+    if name.lower().endswith(".csv"):
+        return Entry(name, table.load, "a table", data=Path(name))
+    if is_import_path(name):
+        found = import_path(name, "benchmark")
+        if isinstance(found, Benchmark):
+            return Entry(name, lambda: found, found.source)
+        if callable(found):
+            return Entry(name, found, (inspect.getdoc(found) or "").split("\n")[0])
+        raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {found!r}")
+    raise ValueError(
+        f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, or package.module:function"
+    )
+
+
+def is_import_path(name: str) -> bool:
+    """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
+    return ":" in name and name not in registry() and not name.lower().endswith(".csv")
+
+
+def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:
+    """The benchmark with clean labels, checked."""
+    entry = find_benchmark(name)
+    place = entry.data if data is None else Path(data)
+    if data is not None and entry.data is not None:
+        raise ValueError(f"data is {data!r}, but {name!r} is the data itself; leave one of them out")
+    values = {"data": place, "seed": seed}
+    wanted = inspect.signature(entry.load).parameters
+    if place is not None and "data" not in wanted:
+        raise ValueError(f"data is {data!r}, but {name!r} takes no data; leave it out")
+    given = {key: values[key] for key in _GIVEN if key in wanted}
+    made = entry.load(**given, **complete_options(name, options))
+    if not isinstance(made, Benchmark):
+        raise ValueError(f"benchmark {name!r} must return a Benchmark, found {type(made).__name__}")
+    check_benchmark(made)
+    return made
+
+
+def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a benchmark, completed by its defaults; what does not fit is refused."""
+    load = find_benchmark(name).load
+    hints = _hints(load)
+    defaults = {
+        key: parameter.default
+        for key, parameter in inspect.signature(load).parameters.items()
+        if key not in _GIVEN and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    }
+    for key, value in options.items():
+        if key not in defaults:
+            raise ValueError(f"{key} is not an option of {name!r}; its options are {[*defaults]}")
+        if key in hints and not _fits(value, hints[key]):
+            raise ValueError(f"{key} of {name!r} must be of type {_in_words(hints[key])}, found {value!r}")
+    complete = {**defaults, **options}
+    missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
+    if missing is not None:
+        raise ValueError(f"{name!r} needs its option {missing}; pass it")
+    return complete
+
+
+def import_path(path: str, what: str) -> Any:
+    """What `package.module:name` names; modules of the current folder are found too."""
+    module, _, attribute = path.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module) if module else None
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{what} {path!r} cannot be imported: there is no module {error.name}") from error
+    if imported is None or not hasattr(imported, attribute):
+        raise ValueError(
+            f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name"
+        )
+    return getattr(imported, attribute)
+
+
+def _hints(load: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(load)
+    except (NameError, TypeError):  # names that only type checkers see, or an object that is not a plain function
+        return {}
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether the value is of the type, looked at from outside: of a list[str] only that it is a list."""
+    kinds = [get_origin(kind) or kind for kind in _alternatives(hint)]
+    if any(kind is Any or not isinstance(kind, type) for kind in kinds):
+        return True
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, tuple(kinds)) or (isinstance(value, int) and float in kinds)
+
+
+def _in_words(hint: Any) -> str:
+    kinds = [kind for kind in _alternatives(hint) if kind is not NoneType]
+    return " or ".join(kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind) for kind in kinds)

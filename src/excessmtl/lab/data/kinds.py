@@ -1,0 +1,66 @@
+"""The kinds of task that come with the package: a loss, metrics with unit and direction, and label noise each."""
+
+from excessmtl.lab.data import disturbances, losses, metrics, robust_losses
+from excessmtl.lab.data.tasks import SHARE, Kind, Metric
+
+classification = Kind(
+    losses.cross_entropy,
+    (Metric("accuracy", metrics.accuracy, SHARE, True),),
+    "accuracy",
+    disturbances.wrong_classes,
+    robust_losses.CLASSES,
+)
+binary = Kind(
+    losses.binary_cross_entropy,
+    (Metric("accuracy", metrics.binary_accuracy, SHARE, True),),
+    "accuracy",
+    disturbances.wrong_bits,
+    robust_losses.BITS,
+)
+regression = Kind(
+    losses.squared_error,
+    (Metric("nmse", metrics.nmse, "ratio", False),),
+    "nmse",
+    disturbances.gaussian,
+    robust_losses.NUMBERS,
+)
+segmentation = Kind(
+    losses.pixel_cross_entropy,
+    (
+        Metric("miou", metrics.confusion, SHARE, True, 0),
+        Metric("pixel_accuracy", metrics.confusion, SHARE, True, 1),
+    ),
+    "pixel_accuracy",
+    disturbances.wrong_pixels,
+    robust_losses.CLASSES,
+)
+depth = Kind(
+    losses.depth_error,
+    (
+        Metric("abs_error", metrics.depth_error, "m", False, 0),
+        Metric("rel_error", metrics.depth_error, "ratio", False, 1),
+    ),
+    "rel_error",
+    disturbances.wrong_depths,
+)
+normals = Kind(
+    losses.cosine_distance,
+    (
+        Metric("angle_mean", metrics.angle, "degrees", False, 0),
+        Metric("angle_median", metrics.angle, "degrees", False, 1),
+        Metric("within_11.25", metrics.angle, SHARE, True, 2),
+        Metric("within_22.5", metrics.angle, SHARE, True, 3),
+        Metric("within_30", metrics.angle, SHARE, True, 4),
+    ),
+    "within_11.25",
+    disturbances.wrong_normals,
+)
+
+BY_NAME = {
+    "classification": classification,
+    "binary": binary,
+    "regression": regression,
+    "segmentation": segmentation,
+    "depth": depth,
+    "normals": normals,
+}

@@ -1,0 +1,81 @@
+"""SARCOS: the torques of a robot arm's seven joints from their positions, velocities and accelerations."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from excessmtl.lab.data import sources
+from excessmtl.lab.data.arm_tasks import INPUTS, JOINTS, arm_benchmark
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, benchmark
+
+Table = npt.NDArray[np.float64]
+_TRAIN, _TEST = "sarcos_inv", "sarcos_inv_test"
+
+
+@benchmark("sarcos", "inverse dynamics of a robot arm, 21 inputs, 7 torques", "simulated-arm")
+def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
+    """Seven regression tasks on the same inputs.
+
+    Args:
+        data: a folder with `sarcos_inv.mat` and `sarcos_inv_test.mat`, or one of the two files.
+        seed: not used here; the data is the same for every seed.
+        split_seed: decides which tenth of the training rows is for validation and, of a single file, which
+            fifth of its rows is for test.
+
+    The two official files are said to share rows. Where they do, the shared rows are left out of the training
+    set, otherwise memorising would be rewarded.
+    """
+    path = sources.find("sarcos", data, "simulated-arm")
+    rng = np.random.default_rng((split_seed, *b"sarcos"))
+    if path.is_dir():
+        test = _read(path / f"{_TEST}.mat")
+        official = _read(path / f"{_TRAIN}.mat")
+        rest = _without(official, test)
+        source = f"SARCOS, official files, {len(official) - len(rest):,} training rows that are test rows left out"
+    else:
+        rows = rng.permutation(_read(path))
+        test, rest = np.split(rows, [len(rows) // 5])
+        source = f"SARCOS, {path.name} alone, split 80/20"
+    if len(test) < 2 or len(rest) < 20:
+        raise ValueError(f"{path} leaves {len(rest)} rows to train and {len(test)} to test on; that is too few.")
+    validation, train = np.split(rng.permutation(rest), [len(rest) // 10])
+    parts = [torch.from_numpy(part) for part in (train, validation, test)]
+    return arm_benchmark(
+        "sarcos",
+        f"{source}, {len(train):,} + {len(validation):,} + {len(test):,} rows",
+        [part[:, :INPUTS] for part in parts],
+        [part[:, INPUTS:] for part in parts],
+    )
+
+
+def _read(path: Path) -> Table:
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    if not path.is_file():
+        raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")
+    try:
+        content = loadmat(path)
+    except (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
+        ) from error
+    columns = INPUTS + JOINTS
+    found = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == columns}
+    if _TRAIN in found:
+        found = {_TRAIN: found[_TRAIN]}
+    if len(found) != 1:
+        held = ", ".join(key for key in content if not key.startswith("__")) or "nothing"
+        raise ValueError(f"{path} holds {held}; expected exactly one table with {columns} columns, found {len(found)}.")
+    table = np.asarray(next(iter(found.values())), np.float64)
+    if not np.isfinite(table).all():
+        raise ValueError(f"{path} holds numbers that are not finite; fetch it again.")
+    return table
+
+
+def _without(rows: Table, others: Table) -> Table:
+    """The rows that are not, to the last digit, rows of `others`."""
+    known = {row.tobytes() for row in others}
+    return rows[[row.tobytes() not in known for row in rows]]

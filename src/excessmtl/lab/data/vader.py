@@ -1,0 +1,127 @@
+"""VADER: how positive is a text? Label noise of human origin: one rater to train on, the mean of all to be tested on.
+
+Not in the paper.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from excessmtl.lab.data import sources
+from excessmtl.lab.data.archives import read_members
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.hashing import dampened, hashed_counts, words
+from excessmtl.lab.data.kinds import regression
+from excessmtl.lab.data.metrics import error_over
+from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.tasks import Metric, Task
+
+FILES = {
+    "films": "movieReviewSnippets",
+    "products": "amazonReviewSnippets",
+    "tweets": "tweets",
+    "news": "nytEditorialSnippets",
+}
+"""Task -> how its two files begin."""
+_ARCHIVE = "hutto_ICWSM_2014.tar.gz"
+_FOLDER = "hutto_ICWSM_2014"
+_COLUMNS = 4096
+_HIDDEN = 64
+_SHARES = (0.7, 0.15)
+_SAME = 1e-3
+_Scores = npt.NDArray[np.int8]
+
+
+@benchmark(
+    "vader", "how positive is a text? four domains; one human rater to train on, the mean of all to be tested on"
+)
+def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
+    """One regression per domain, each with its own texts.
+
+    Args:
+        data: `hutto_ICWSM_2014.tar.gz`, or its folder.
+        seed: decides which rater labels each text: the human noise of the run.
+        split_seed: decides which texts are for training (70 %), validation (15 %) and test (15 %).
+
+    Training and validation labels: the score from -4 to 4 of one rater, drawn for each text. Test labels: the mean of
+    all its raters; errors are relative to the variance of these means. Tweets whose mean is not that of the published
+    ground truth are left out.
+    """
+    path = sources.find("vader", data)
+    path = path / _ARCHIVE if path.is_dir() else path
+    if not path.is_file():
+        raise DataNotFoundError(f"{path} does not exist: --data must name {_ARCHIVE} or its folder.")
+    texts = read(path, path.stat().st_mtime_ns)
+    inputs: list[dict[str, Tensor]] = [{}, {}, {}]
+    targets: list[dict[str, Tensor]] = [{}, {}, {}]
+    tasks = []
+    for number, (task, (counts, scores)) in enumerate(texts.items()):
+        order = np.random.default_rng((split_seed, number, *b"vader")).permutation(len(scores))
+        ends = np.cumsum([round(share * len(order)) for share in _SHARES])
+        raters = np.random.default_rng((seed, number, *b"rater"))
+        one = torch.tensor([float(raters.choice(own)) for own in scores])
+        mean = torch.tensor([float(own.mean()) for own in scores])
+        error = Metric("nmse", error_over(float(mean.var(correction=0))), "ratio", False)
+        tasks.append(Task(task, 1, replace(regression, metrics=(error,))))
+        for part, rows in enumerate(map(torch.from_numpy, np.split(order, ends))):
+            inputs[part][task] = counts[rows]
+            targets[part][task] = (mean if part == 2 else one)[rows]
+    train, validation, test = (Split(own, labels) for own, labels in zip(inputs, targets, strict=True))
+    return Benchmark(
+        name="vader",
+        source=f"VADER, {sum(len(scores) for _, scores in texts.values()):,} texts, one rater each",
+        tasks=tuple(tasks),
+        train=train,
+        validation=validation,
+        test=test,
+        recipe=Recipe(learning_rate=1e-3, weight_decay=1e-4, batch_size=64, epochs=6),
+        noisy_tasks=("news",),
+        build_trunk=lambda: nn.Sequential(nn.Dropout(0.5), MLP(_COLUMNS, _HIDDEN, layers=1), nn.Dropout(0.5)),
+        build_head=lambda task: nn.Linear(_HIDDEN, task.outputs),
+        prepare=dampened,
+    )
+
+
+@lru_cache(maxsize=1)
+def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
+    """Task -> the texts as counts, and all scores of each; `changed` is when the file was."""
+    names = {
+        (task, what): f"{_FOLDER}/{start}_{what}.txt"
+        for task, start in FILES.items()
+        for what in ("GroundTruth", "anonDataRatings")
+    }
+    members = dict(read_members(path, list(names.values())))
+    found = {}
+    for task in FILES:
+        truth, ratings = (_rows(members[names[task, what]], path) for what in ("GroundTruth", "anonDataRatings"))
+        kept, scores = [], []
+        for name, (_, _, listed) in ratings.items():
+            own = _scores(listed, path)
+            mean, text = truth.get(name, ("nan", ""))
+            if abs(own.mean() - float(mean)) < _SAME:
+                kept.append(words(text))
+                scores.append(own)
+        if len(kept) < 10:
+            raise ValueError(f"{path} has {len(kept)} texts of {task} whose scores fit; at least 10 are needed.")
+        found[task] = hashed_counts(kept, _COLUMNS), scores
+    return found
+
+
+def _rows(content: bytes, path: Path) -> dict[str, list[str]]:
+    """First column -> the others."""
+    lines = [line.split("\t") for line in content.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+    if len({len(line) for line in lines}) != 1:
+        raise ValueError(f"{path} holds a table whose rows differ in length; fetch it again: excessmtl data get vader.")
+    return {name: rest for name, *rest in lines}
+
+
+def _scores(listed: str, path: Path) -> _Scores:
+    try:
+        return np.array([int(one) for one in listed.strip('[]" ').split(",")], np.int8)
+    except ValueError as error:
+        raise ValueError(f"{path} has {listed[:40]!r} where a list of scores should be.") from error

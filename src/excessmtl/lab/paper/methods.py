@@ -1,0 +1,79 @@
+"""The methods the paper compares, by the names its figures use, and how a finished run is recognised as one of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.lab.compare.palette import Look
+from excessmtl.lab.training.config import SINGLE
+
+ROBUST = "ExcessMTL (ours, robust)"
+PAPER = "ExcessMTL (paper)"
+NORMALISED = "ExcessMTL (paper, normalised)"
+UNIFORM, GRADNORM, MGDA, GROUPDRO, IMTL = "Uniform", "GradNorm", "MGDA", "GroupDRO", "IMTL"
+MOML, SINGLE_TASK = "MOML", "Single-task"
+
+PAPER_EXCESS = (PAPER, NORMALISED)
+"""Algorithm 1, which the paper's claims are about; the second divides by the first value of each risk."""
+ADAPTIVE_RIVALS = (GRADNORM, MGDA, GROUPDRO, IMTL)
+"""The adaptive methods that the paper compares itself with."""
+COMPARED = (ROBUST, PAPER, NORMALISED, UNIFORM, *ADAPTIVE_RIVALS)
+"""What the figures over noise levels show."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as it is configured: the arguments of a run, and its look in pictures."""
+
+    name: str
+    look: Look
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS = {
+    ROBUST: Method("excess", Look(0, "circle")),
+    PAPER: Method("excess", Look(1, "square"), {"estimator": "paper"}),
+    NORMALISED: Method("excess", Look(1, "diamond", "dash"), {"estimator": "paper", "normalize": "initial"}),
+    UNIFORM: Method("uniform", Look(2, "x")),
+    GRADNORM: Method("gradnorm", Look(3, "triangle-up")),
+    MGDA: Method("mgda", Look(4, "triangle-down")),
+    GROUPDRO: Method("groupdro", Look(5, "cross")),
+    IMTL: Method("imtl", Look(6, "star")),
+    MOML: Method("moml", Look(7, "star-diamond")),
+    SINGLE_TASK: Method(SINGLE, Look(8, "circle-open", "dot")),
+}
+"""In the order in which figures and tables list them."""
+_DEFAULTS = {"excess": {"estimator": "robust", "normalize": "none", "warmup_steps": 0}}
+
+
+def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool) -> str:
+    """The paper's name of a run's method where it is configured as there, else its label.
+
+    Args:
+        method: its name in the library.
+        options: as the run resolved them.
+        label: what the run itself is called.
+        mixed: whether the tasks have losses of different kinds. The paper divides by a warm-up mean there, and runs do
+            so unless told otherwise.
+    """
+    set_options = _without_defaults(method, options)
+    if mixed and set_options.get("normalize") == "initial" and "warmup_steps" in set_options:
+        set_options = {"estimator": "paper"}
+    for title, known in METHODS.items():
+        if method == known.name and set_options == dict(known.options):
+            return title
+    return label
+
+
+def with_shown_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Collected runs with a column `shown`: what figures and tables call each one's method."""
+    rows = frame[["method", "options", "label", "primary_metric"]].itertuples(index=False)
+    shown = [shown_name(row[0], row[1], row[2], len(set(row[3].values())) > 1) for row in rows]
+    return frame.assign(shown=shown)
+
+
+def _without_defaults(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = _DEFAULTS.get(method, {})
+    return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}

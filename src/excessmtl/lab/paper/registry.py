@@ -1,0 +1,149 @@
+"""What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
+
+A figure is a function that gives tables and pictures: one that computes what it shows (`figure`), or one that is drawn
+from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
+function into `paper/figures/`: the command finds it by name.
+"""
+
+import importlib
+import io
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+from excessmtl.files import atomic_write
+from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.paper import figures
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.plans import SCALES, Data, Scale
+from excessmtl.lab.paper.subjects import TITLES, Subject
+from excessmtl.lab.training.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a figure shows; the keys are what the names of files add to the figure's."""
+
+    tables: Mapping[str, pd.DataFrame | Sequence[Mapping[str, Any]]]
+    pictures: Mapping[str, Canvas]
+
+    def save(self, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+        """Tables as CSV with six significant digits, pictures as these kinds of file; each whole or not there."""
+        files = {}
+        for suffix, table in self.tables.items():
+            text = csv_text(pd.DataFrame(table))
+            files[folder / f"{name}{suffix}.csv"] = text.encode()
+        for suffix, picture in self.pictures.items():
+            for kind in kinds:
+                buffer = io.BytesIO()
+                picture.savefig(buffer, format=kind, dpi=95, metadata={"Date": None} if kind == "svg" else None)
+                files[folder / f"{name}{suffix}.{kind}"] = buffer.getvalue()
+        for path, content in files.items():
+            with atomic_write(path) as file:
+                file.write(content)
+        return list(files)
+
+
+Needs = Callable[[Scale, Data], list[RunConfig]]
+Compute = Callable[[Scale], Drawing]
+DrawSubject = Callable[[Subject], Drawing | None]
+"""From runs on the same data; None where these runs do not show it."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure by name: what it shows, and how it is made."""
+
+    name: str
+    summary: str
+    compute: Compute
+
+    def draw(self, scale: Scale, out: Path) -> list[Path]:
+        """The files it wrote."""
+        return self.compute(scale).save(out, self.name)
+
+
+@dataclass(frozen=True)
+class RunsFigure:
+    """A figure that is drawn from training runs: about which data of the paper, which runs it needs, and how."""
+
+    name: str
+    summary: str
+    about: str
+    runs: Needs
+    draw_one: DrawSubject
+
+    def stem(self, subject: Subject) -> str:
+        """The name of the picture of these data."""
+        return f"{self.name}{subject.suffix}"
+
+    def draw(self, runs: Runs, out: Path) -> list[Path]:
+        """A picture and its numbers for each data set that the runs have: the paper's, stand-ins, or both."""
+        drawn = [(subject, self.draw_one(subject)) for subject in runs.subjects(self.about)]
+        return [path for subject, drawing in drawn if drawing for path in drawing.save(out, self.stem(subject))]
+
+
+_FIGURES: dict[str, Figure | RunsFigure] = {}
+
+
+def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
+    """Register a function as the figure `name`."""
+
+    def register(compute: Compute) -> Compute:
+        _FIGURES[name] = Figure(name, summary, compute)
+        return compute
+
+    return register
+
+
+def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
+    """Register a function from runs to files as the figure `name` about a benchmark; `runs`: which ones it needs."""
+
+    def register(draw: DrawSubject) -> DrawSubject:
+        _FIGURES[name] = RunsFigure(name, summary, about, runs, draw)
+        return draw
+
+    return register
+
+
+def registry() -> Mapping[str, Figure | RunsFigure]:
+    """The figures by name."""
+    for module in pkgutil.iter_modules(figures.__path__):  # imported when asked for: they bring scipy and joblib
+        importlib.import_module(f"{figures.__name__}.{module.name}")
+    return dict(sorted(_FIGURES.items()))
+
+
+def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
+    """The figures that `name` stands for ("all": every one), both arguments checked."""
+    known = registry()
+    if name != "all" and name not in known:
+        raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(known)} and all")
+    if scale not in SCALES:
+        raise ValueError(f"--scale must be quick or paper, found {scale!r}")
+    return list(known.values()) if name == "all" else [known[name]], cast(Scale, scale)
+
+
+def data_paths(pairs: Sequence[str]) -> Data:
+    """`benchmark=path` arguments, checked: known benchmarks, paths that exist."""
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not equals or name not in TITLES:
+            raise ValueError(f"--data must look like name=path with a name of {', '.join(TITLES)}, found {pair!r}")
+        if not Path(path).exists():
+            raise ValueError(f"--data {pair}: {path} does not exist")
+        found[name] = path
+    return found
+
+
+def canvas(width: float, height: float) -> Canvas:
+    """An empty picture that needs no display and leaves matplotlib's global state alone."""
+    picture = Canvas(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture

@@ -1,0 +1,77 @@
+"""Making figures: the runs that are missing first, all in one pool, then the drawings."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.plans import Data, Scale
+from excessmtl.lab.paper.registry import Figure, RunsFigure
+from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.studies.outcome import SweepWatcher
+from excessmtl.lab.studies.preflight import check_runs
+from excessmtl.lab.studies.sweep import is_finished, sweep
+from excessmtl.lab.training.config import RunConfig
+
+POOL = "runs"
+"""The folder in `out` whose runs all figures share."""
+Made = Iterator[tuple[Figure | RunsFigure, list[Path]]]
+
+
+def needed_runs(figures: Sequence[Figure | RunsFigure], scale: Scale, data: Data) -> list[RunConfig]:
+    """What the figures need together, each run once."""
+    named = {
+        folder_of(run): run for entry in figures if isinstance(entry, RunsFigure) for run in entry.runs(scale, data)
+    }
+    return list(named.values())
+
+
+def reproduce(
+    figures: Sequence[Figure | RunsFigure],
+    scale: Scale,
+    out: Path,
+    *,
+    data: Data,
+    jobs: int | None = None,
+    watcher: SweepWatcher | None = None,
+) -> Made:
+    """Train what is missing, then draw; the figures with the files they wrote, one by one."""
+    needed = needed_runs(figures, scale, data)
+    pool = out / POOL
+    if needed:
+        check_runs([run for run in needed if not is_finished(run, pool)])
+        outcome = sweep(needed, pool, jobs=jobs, watcher=watcher)
+        if outcome.failed:
+            first = outcome.failed[0]
+            raise ValueError(
+                f"{len(outcome.failed)} of {len(needed)} runs failed, nothing was drawn; the first, "
+                f"{folder_of(first.config)}: {first.reason}"
+            )
+    for entry in figures:
+        if isinstance(entry, RunsFigure):
+            yield entry, entry.draw(_of_figure(entry, scale, data, pool), out)
+        else:
+            yield entry, entry.draw(scale, out)
+
+
+def draw_from(figures: Sequence[Figure | RunsFigure], runs: Path, out: Path) -> Made:
+    """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
+    from_runs = [entry for entry in figures if isinstance(entry, RunsFigure)]
+    if not from_runs:
+        names = ", ".join(entry.name for entry in figures)
+        raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
+    found = Runs.read([runs])
+    if not any(found.subjects(entry.about) for entry in from_runs):
+        names = ", ".join(entry.name for entry in from_runs)
+        raise ValueError(
+            f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"
+        )
+    for entry in from_runs:
+        yield entry, entry.draw(found, out)
+
+
+def _of_figure(entry: RunsFigure, scale: Scale, data: Data, pool: Path) -> Runs:
+    """The runs that this figure asked for, not all that lie in the pool: another scale may have left some."""
+    wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
+    frame = collect(pool)
+    return Runs.of(frame[frame.folder.isin(wanted)], pool)

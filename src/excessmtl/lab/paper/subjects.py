@@ -1,0 +1,105 @@
+"""What the runs were trained on: the paper's data, or what stands in for it, never one under the other's name."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from excessmtl.lab.compare.settings import Setting, settings
+from excessmtl.lab.data import registry as benchmarks
+
+TITLES = {"multimnist": "MultiMNIST", "office-home": "Office-Home", "sarcos": "SARCOS", "nyuv2": "NYUv2"}
+"""The paper's data sets by the name of their benchmark."""
+_DOMAINS = {"art", "clipart", "product", "realworld"}
+"""The tasks of Office-Home: any tree of pictures can be trained as `office-home`."""
+_SCALE = {
+    "multimnist": (r"MNIST, 60,000 \+ 10,000 digits, 60,000 pairs\b", 15),
+    "office-home": (r".*\b65 classes\b", 100),
+    "sarcos": (r"SARCOS, official files\b", 100),
+    "nyuv2": (r"NYUv2, 795 \+ 654 scenes\b", 200),
+}
+"""What the source of the paper's data says where it is complete, and the epochs of the paper's recipe."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Runs on the same data for the same number of epochs, and which data set of the paper they are about."""
+
+    wanted: str
+    """The benchmark of the paper's data."""
+    setting: Setting
+    number: int = 1
+    """Where there are several with the same kind of data."""
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row per run."""
+        return self.setting.runs
+
+    @property
+    def epochs(self) -> int:
+        """How long the runs are."""
+        return self.setting.epochs
+
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether this is the data of the paper."""
+        tasks = {re.sub(r"[^a-z]", "", task.lower()) for task in self.setting.tasks}
+        return self.setting.benchmark == self.wanted and (self.wanted != "office-home" or tasks == _DOMAINS)
+
+    @property
+    def is_at_the_papers_scale(self) -> bool:
+        """Whether claims about this data can be judged by these runs: all of the data, trained as long as there."""
+        if not self.is_the_papers or self.wanted not in _SCALE:
+            return False
+        source, epochs = _SCALE[self.wanted]
+        shortened = any(isinstance(own, Mapping) and own.get("limit_batches") for own in self.runs["settings"])
+        return re.match(source, self.setting.source) is not None and self.epochs >= epochs and not shortened
+
+    @property
+    def title(self) -> str:
+        """For pictures and tables."""
+        name, source = TITLES.get(self.wanted, self.wanted.capitalize()), self.setting.source
+        if not self.is_the_papers:
+            return f"{source[0].upper()}{source[1:]} (stand-in for {name})"
+        return source if source.startswith(name) else f"{name}: {source}"
+
+    @property
+    def kind(self) -> str:
+        """What the data is in a word: nothing for the paper's."""
+        if self.is_the_papers:
+            return ""
+        other = self.setting.benchmark
+        return other if other != self.wanted else re.split(r"[.:]", self.setting.source)[0]
+
+    @property
+    def suffix(self) -> str:
+        """What files add to the figure's name, so that each data set has its own."""
+        words = (re.sub(r"[^\w-]+", "-", self.kind), str(self.number) if self.number > 1 else "")
+        return "".join(f"_{word}" for word in words if word)
+
+    def of(self, shown: str | Sequence[str], noise: float | None = None) -> pd.DataFrame:
+        """The runs of a method (or several), at one noise level or all."""
+        names = [shown] if isinstance(shown, str) else list(shown)
+        chosen = self.runs.shown.isin(names)
+        return self.runs[chosen if noise is None else chosen & (self.runs.noise == noise)]
+
+
+def stand_in(wanted: str) -> str | None:
+    """The benchmark that needs no file."""
+    entry = benchmarks().get(wanted)
+    return None if entry is None else entry.stand_in
+
+
+def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
+    """What the runs say about one data set of the paper: on the data itself first, then the more runs the earlier."""
+    found = [Subject(wanted, own) for own in settings(frame[frame.benchmark.isin([wanted, stand_in(wanted)])])]
+    found.sort(key=lambda subject: (not subject.is_at_the_papers_scale, not subject.is_the_papers, -len(subject.runs)))
+    kinds = [subject.kind for subject in found]
+    return [replace(subject, number=1 + kinds[:i].count(subject.kind)) for i, subject in enumerate(found)]
+
+
+def has_the_papers_scale(frame: pd.DataFrame) -> bool:
+    """Whether any runs were trained on data of the paper at its scale."""
+    return any(subject.is_at_the_papers_scale for wanted in TITLES for subject in subjects(frame, wanted))

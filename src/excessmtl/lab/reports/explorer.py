@@ -1,0 +1,91 @@
+"""The training of every run in few numbers: curves thinned so that hundreds of runs fit into one page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps
+from excessmtl.lab.compare.settings import Setting
+
+MOST_POINTS, FEWEST_POINTS = 240, 24
+"""Per curve. A page with few runs has the most, one with many tasks in many runs never less than the fewest."""
+PAGE_BUDGET = 1_500_000
+"""Numbers in a page, about 2.5 MB of it; shared equally by the runs."""
+
+Curve = list[float | None]
+
+
+@dataclass(frozen=True)
+class Explorable:
+    """What the explorer knows: its runs for the page's script, and how many there are and how fine."""
+
+    runs: list[dict[str, Any]]
+    points: int
+    """The most points that a curve of this page has."""
+
+
+def explorable(folder: Path, settings: list[Setting]) -> Explorable:
+    """Runs with a readable steps.npz; `setting` in each is an index into `settings`."""
+    places = [
+        (index, run, path)
+        for index, setting in enumerate(settings)
+        for run in setting.runs.to_dict("records")
+        if (path := file_in(folder, run["folder"], "steps.npz")) is not None
+    ]
+    share = PAGE_BUDGET // max(len(places), 1)
+    runs, points = [], 0
+    for index, run, path in places:
+        tasks = settings[index].tasks
+        allowed = int(np.clip(share // (len(QUANTITIES) * len(tasks)), FEWEST_POINTS, MOST_POINTS))
+        steps, width, curves = _training(path, tasks, allowed)
+        epochs, scores = _test_scores(file_in(folder, run["folder"], "metrics.csv"), settings[index], allowed)
+        points = max(points, allowed)
+        identity = {"setting": index, **{key: run[key] for key in ("label", "noise", "seed", "folder")}}
+        training = {"steps": steps, "width": width, "curves": curves}
+        runs.append({**identity, **training, "epochs": epochs, "scores": scores})
+    return Explorable(runs, points)
+
+
+def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
+    """At most `points` rows, each the mean of `width` consecutive ones (the last of what is left); NaN is left out."""
+    width = max(1, -(-len(values) // points))
+    finite = pd.DataFrame(np.where(np.isfinite(values), values, np.nan), dtype=float)
+    return width, finite.groupby(np.arange(len(values)) // width).mean().to_numpy()
+
+
+def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:
+    steps = read_steps(path)
+    unknown = next((task for task in tasks if task not in steps.losses), None)
+    if unknown is not None:
+        raise ValueError(f"{path} has no task {unknown!r}, which the run's summary names; make the run again")
+    columns = {name: getattr(steps, name)[tasks].to_numpy() for name in QUANTITIES}
+    curves: dict[str, list[Curve] | None] = {}
+    width = 1
+    for name, values in columns.items():
+        width, means = thinned(values, points)
+        # A method that estimates no excess risk logs NaN throughout.
+        curves[name] = [_plain(curve) for curve in means.T] if np.isfinite(means).any() else None
+    return len(columns["losses"]), width, curves
+
+
+def _test_scores(path: Path | None, setting: Setting, points: int) -> tuple[list[int], list[Curve]]:
+    """Epochs (from 1) and per task the primary metric on the test split; every k-th epoch and the last."""
+    if path is None:
+        return [], []
+    table = read_epochs(path)
+    stride = max(1, -(-len(table) // points))
+    kept = sorted({*range(0, len(table), stride), len(table) - 1}) if len(table) else []
+    scores = []
+    for task, metric in setting.metrics.items():
+        column = f"test/{task}/{metric.name}"
+        values = table[column].to_numpy(float)[kept] if column in table else np.full(len(kept), np.nan)
+        scores.append(_plain(values * (100 if metric.is_share else 1)))
+    return [index + 1 for index in kept], scores
+
+
+def _plain(values: np.ndarray) -> Curve:
+    """Four significant digits, None where there is no number: JSON has no NaN."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,57 @@
+"""Which versions made the runs, and which made the page."""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from yaml.composer import Composer
+
+import excessmtl
+from excessmtl.files import read_text
+from excessmtl.lab.compare.courses import file_in
+from excessmtl.plain import Kind, by_task, mapping
+
+_Loader: Any = yaml.SafeLoader
+# Hundreds of files: the parser in C, where PyYAML was built with it, is several times as fast.
+if hasattr(yaml, "CSafeLoader"):
+
+    class _CLoader(Composer, yaml.CSafeLoader):
+        """Takes the composer in Python: that in C ends the process where values are nested a hundred thousand deep."""
+
+        def __init__(self, stream: str) -> None:
+            yaml.CSafeLoader.__init__(self, stream)
+            Composer.__init__(self)
+
+    _Loader = _CLoader
+_VERSIONS = by_task(Kind("texts", lambda value: value is None or isinstance(value, str)))
+
+
+def page_versions() -> dict[str, str]:
+    """Of this package and what the page is made with."""
+    packages = {name: version(name) for name in ("plotly", "pandas", "jinja2")}
+    return {"excessmtl": excessmtl.__version__, "Python": platform.python_version(), **packages}
+
+
+def run_versions(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
+    """What the config.yaml of the runs say, all versions of a package together; empty without run folders."""
+    found: dict[str, set[str]] = {}
+    for place in frame["folder"]:
+        path = file_in(folder, place, "config.yaml")
+        for package, number in _recorded(path).items() if path is not None else ():
+            found.setdefault(package, set()).add(str(number))
+    return {package: " and ".join(sorted(numbers)) for package, numbers in found.items()}
+
+
+def _recorded(path: Path) -> dict[str, str | None]:
+    try:
+        plain = yaml.load(read_text(path), Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error
+    versions = mapping(plain, str(path)).get("versions") or {}
+    _VERSIONS.checked(versions, f"{path}: versions")
+    recorded: dict[str, str | None] = versions
+    return recorded

@@ -1,0 +1,169 @@
+"""The networks that are measured: a trunk, a head per task, one batch of random data."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from excessmtl.lab.data.networks.lenet import LeNet
+from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks.resnet import ResNet18
+from excessmtl.lab.data.networks.segnet import SegNet, dense_head
+from excessmtl.lab.speed.transformer import FirstToken, Transformer
+
+
+class Problem(nn.Module):
+    """A network with its batch. Whole numbers as targets are classes, others are regressed.
+
+    `autocast`: computed in bf16.
+    """
+
+    def __init__(
+        self, trunk: nn.Module, heads: list[nn.Module], inputs: Tensor, targets: list[Tensor], autocast: bool = False
+    ) -> None:
+        super().__init__()
+        self.trunk, self.autocast = trunk, autocast
+        self.heads = nn.ModuleDict({f"task{i}": head for i, head in enumerate(heads)})
+        self.inputs, self.targets = inputs, dict(zip(self.heads, targets, strict=True))
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks."""
+        return list(self.heads)
+
+    def forward(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The shared representation, and the loss of each task."""
+        return self.on(self.inputs, self.targets)
+
+    def on(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same for a batch that lies elsewhere."""
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
+            z = self.trunk(inputs)
+            return z, {task: _loss(head(z), targets[task]) for task, head in self.heads.items()}
+
+
+def _loss(output: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(output, target) if target.is_floating_point() else F.cross_entropy(output, target)
+
+
+@dataclass(frozen=True)
+class Network:
+    """How a problem is made."""
+
+    name: str
+    summary: str
+    tasks: int
+    batch: int
+    build: Callable[[int, int], Problem]
+    """From the number of tasks and the batch size."""
+
+    def problem(self, device: torch.device, seed: int = 0) -> Problem:
+        """A fresh copy, the same for every caller."""
+        torch.manual_seed(seed)
+        with device:
+            return self.build(self.tasks, self.batch).to(device)
+
+
+def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int], Problem]:
+    def build(tasks: int, batch: int) -> Problem:
+        heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
+        targets = [torch.randn(batch, 1) for _ in range(tasks)]
+        return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
+
+    return build
+
+
+def _classifier(trunk: Callable[[], nn.Module], size: tuple[int, ...], classes: int) -> Callable[[int, int], Problem]:
+    def build(tasks: int, batch: int) -> Problem:
+        shared = trunk()
+        heads: list[nn.Module] = [nn.Linear(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
+        targets = [torch.randint(classes, (batch,)) for _ in range(tasks)]
+        return Problem(shared, heads, torch.randn(batch, *size), targets)
+
+    return build
+
+
+def _small_images() -> ResNet18:
+    """ResNet-18 for images of 64 pixels: its stem does not make them smaller."""
+    trunk = ResNet18()
+    trunk.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    return trunk
+
+
+def _bert(compiled: bool = False, checkpointed: bool = False) -> Callable[[int, int], Problem]:
+    def build(tasks: int, batch: int) -> Problem:
+        trunk = Transformer(layers=12, width=768, length=128, checkpointed=checkpointed)
+        heads: list[nn.Module] = [nn.Sequential(FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
+        targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
+        shared: Any = torch.compile(trunk) if compiled else trunk
+        return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
+
+    return build
+
+
+def _small_conv(tasks: int, batch: int) -> Problem:
+    trunk = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    heads: list[nn.Module] = [nn.Linear(32, 1) for _ in range(tasks)]
+    return Problem(trunk, heads, torch.randn(batch, 3, 32, 32), [torch.randn(batch, 1) for _ in range(tasks)])
+
+
+def _scenes(tasks: int, batch: int) -> Problem:
+    size, outputs = (288, 384), (13, 1, 3)
+    trunk = SegNet(levels=5)
+    targets = [torch.randint(13, (batch, *size)), torch.randn(batch, 1, *size), torch.randn(batch, 3, *size)]
+    heads: list[nn.Module] = [dense_head(trunk.out_features, count) for count in outputs]
+    return Problem(trunk, heads[:tasks], torch.randn(batch, 3, *size), targets[:tasks])
+
+
+def perceptron_of_size(parameters: int, tasks: int, batch: int) -> Network:
+    """A three-layer perceptron with about so many shared parameters, to see how costs grow."""
+    hidden = round(math.sqrt(parameters / 2))
+    return Network("growth", f"MLP 64-{hidden}-{hidden}-{hidden}", tasks, batch, _perceptron(64, hidden, 3))
+
+
+_IMAGE = (3, 64, 64)
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron(21, 128, 3)),
+        Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier(lambda: LeNet(36), (1, 36, 36), 10)),
+        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(ResNet18, _IMAGE, 65)),
+        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(ResNet18, _IMAGE, 2)),
+        Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier(_small_images, _IMAGE, 65)),
+        Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier(_small_images, _IMAGE, 2)),
+        Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
+        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert()),
+        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert(compiled=True)),
+        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert(checkpointed=True)),
+        Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron(64, 512, 4)),
+        Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
+    )
+}
+USUAL = {
+    "cpu": ("mlp512-40", "conv-5", "mlp-7", "lenet-2"),
+    "cuda": (
+        "mlp-7",
+        "lenet-2",
+        "resnet18-4",
+        "resnet18-40",
+        "resnet64-4",
+        "resnet64-40",
+        "segnet-3",
+        "bert-3",
+        "bert-3-compiled",
+        "bert-3-checkpointed",
+    ),
+}
+"""What is measured unless the user says otherwise: what a device is bought for."""

@@ -1,0 +1,200 @@
+"""What is measured on a network: one training step (forward, backward, weighting; no optimiser) in several ways."""
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import excessmtl
+from excessmtl.lab.speed.clock import Clock
+from excessmtl.lab.speed.networks import Problem
+from excessmtl.recording.recording import WARM_UP, Recording, on_stream
+from excessmtl.recording.static_inputs import Arguments, StaticInputs
+
+Step = Callable[[], object]
+BASELINE = "plain"
+REPLAYED_BASELINE = "plain-replayed"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to take a step: `prepare` is called once per problem and returns the step."""
+
+    name: str
+    summary: str
+    prepare: Callable[[Problem], Step]
+    needs: str | None = None
+    """A package that may be missing."""
+    replayed: bool = False
+    """Whether the step is a recording: on CUDA devices only."""
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether its package is installed."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+    def step(self, problem: Problem) -> Step:
+        """The whole step, from gradients that are None."""
+        inner, parameters = self.prepare(problem), list(problem.parameters())
+
+        def step() -> None:
+            for parameter in parameters:
+                parameter.grad = None
+            inner()
+
+        return step
+
+
+def _backward(losses: Mapping[str, Tensor]) -> None:
+    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _plain(problem: Problem) -> Step:
+    return lambda: _backward(problem()[1])
+
+
+@dataclass(frozen=True)
+class _Ours:
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, problem: Problem) -> Step:
+        balancer = self.balancer(problem)
+        return lambda: balancer.backward(problem()[1])
+
+    def balancer(self, problem: Problem) -> excessmtl.Balancer:
+        """Fresh, for the problem."""
+        return excessmtl.create(self.method, tasks=problem.tasks, shared=problem.trunk, **self.options)
+
+    def replayed(self, problem: Problem) -> Step:
+        """The same step from a recording, the copy of the batch to where it is read included."""
+        replay = excessmtl.Replay(self.balancer(problem), lambda *batch: problem.on(*batch)[1])
+        batch = problem.inputs, problem.targets
+        for _ in range(WARM_UP + 1):
+            replay(*batch)
+        return lambda: replay(*batch)
+
+
+def _plain_replayed(problem: Problem) -> Step:
+    device = problem.inputs.device
+    if device.type != "cuda":
+        return _plain(problem)
+    batch = Arguments((problem.inputs, problem.targets))
+    inputs, parameters = StaticInputs(batch, device), list(problem.parameters())
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def backward() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        _backward(problem.on(*inputs.arguments)[1])
+
+    with on_stream(stream, device):
+        for _ in range(WARM_UP):
+            backward()
+        recording = Recording(backward, None, stream)
+    gradients = [parameter.grad for parameter in parameters]
+
+    def step() -> None:
+        inputs.fill(batch.leaves)
+        recording.replay()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    return step
+
+
+def _official(problem: Problem) -> Step:
+    """The recipe of the published code: a backward pass through the trunk per task, and one for the weighted sum."""
+    shared = list(problem.trunk.parameters())
+    tasks, size = len(problem.tasks), sum(parameter.numel() for parameter in shared)
+    squares = torch.zeros(tasks, size, device=shared[0].device)
+    gradients = torch.empty_like(squares)
+    weights = torch.ones(tasks, device=shared[0].device)
+    initial: list[Tensor] = []
+
+    def step() -> None:
+        nonlocal weights
+        losses = list(problem()[1].values())
+        for row, loss in enumerate(losses):
+            found = torch.autograd.grad(loss, shared, retain_graph=True)
+            gradients[row] = torch.cat([gradient.flatten() for gradient in found])
+        squares.add_(gradients.square())
+        risks = (gradients.square() / (squares + 1e-7).sqrt()).sum(1)
+        if not initial:
+            initial.append(risks)
+        raw = weights * (0.01 * risks / initial[0]).exp()
+        weights = tasks * raw / raw.sum()
+        (weights * torch.stack(losses)).sum().backward()  # type: ignore[no-untyped-call]
+
+    return step
+
+
+def _torchjd(problem: Problem) -> Step:
+    """TorchJD's ExcessMTL in the faster of its two settings: all tasks at once by vmap, or one by one."""
+    clock = Clock(next(problem.parameters()).device)
+    settings = [_torchjd_chunked(problem, chunk) for chunk in (None, 1)]
+    return min(settings, key=lambda step: min(clock.seconds(step) for _ in range(4)))
+
+
+def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
+    from torchjd.aggregation import ExcessMTL
+    from torchjd.autojac import jac_to_grad, mtl_backward
+
+    aggregator, shared = ExcessMTL(), list(problem.trunk.parameters())
+
+    def step() -> None:
+        z, losses = problem()
+        mtl_backward(list(losses.values()), features=z, parallel_chunk_size=chunk)
+        jac_to_grad(shared, aggregator)
+
+    return step
+
+
+_AT_Z = {"estimator": "paper", "probe": "representation"}
+_UNIFORM, _EXCESS, _PAPER = _Ours("uniform"), _Ours("excess"), _Ours("excess", {"estimator": "paper"})
+_NAMED = (
+    Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
+    Variant("uniform", "our uniform weighting", _UNIFORM),
+    Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
+    Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", _Ours("excess", _AT_Z)),
+    Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
+    Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
+    Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
+    Variant(REPLAYED_BASELINE, "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
+    Variant("uniform-replayed", "our uniform weighting, replayed", _UNIFORM.replayed, replayed=True),
+    Variant("excess-replayed", "ExcessMTL, robust (default), replayed", _EXCESS.replayed, replayed=True),
+    Variant(
+        "paper-replayed", "ExcessMTL, Algorithm 1 on all shared parameters, replayed", _PAPER.replayed, replayed=True
+    ),
+)
+USUAL = tuple(variant.name for variant in _NAMED)
+_OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
+_EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
+    "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
+    "paper-least": ("the least memory", {"tasks_at_once": 1, "accumulators": "bf16"}),
+}
+_FORMS = (
+    Variant(name, f"paper, {summary}", _Ours("excess", {"estimator": "paper", **options}))
+    for name, (summary, options) in _EXACT.items()
+)
+VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS, *_FORMS)}
+
+
+def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:
+    """The variants of these names (none: the usual ones; "all": every one), the baseline first."""
+    wanted = list(VARIANTS) if "all" in names else list(names) or list(USUAL)
+    unknown = [name for name in wanted if name not in VARIANTS]
+    if unknown:
+        raise ValueError(f"methods has {unknown[0]!r}; choose from {', '.join(VARIANTS)}, or all")
+    missing = [name for name in names if name in VARIANTS and not VARIANTS[name].at_hand]
+    if missing:
+        raise ValueError(f"methods has {missing[0]!r}, which needs {VARIANTS[missing[0]].needs}; install it first")
+    elsewhere = [name for name in names if name in VARIANTS and VARIANTS[name].replayed and device != "cuda"]
+    if elsewhere:
+        raise ValueError(f"methods has {elsewhere[0]!r}, which is recorded on CUDA devices only; add --device cuda")
+    ordered = [VARIANTS[name] for name in dict.fromkeys([BASELINE, *wanted])]
+    return [variant for variant in ordered if variant.at_hand and (device == "cuda" or not variant.replayed)]

@@ -1,0 +1,112 @@
+"""Where the runs of a sweep are computed: processes of this machine, or a cluster behind joblib."""
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
+from joblib.externals.loky import ProcessPoolExecutor
+
+from excessmtl.extras import missing
+from excessmtl.lab.studies.worker import Result, end_with
+
+Task = Callable[[], Result]
+Compute = Callable[[Mapping[int, Task], int], Iterator[tuple[int, Result]]]
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def on_this_machine(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
+    """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time.
+
+    A pool of one process per job: where one breaks, the others do not notice, and a death is that of one task.
+    """
+    waiting = list(tasks.items())
+    running: dict[Future[Result], tuple[int, Any]] = {}
+    idle: list[Any] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                number, task = waiting.pop(0)
+                pool = idle.pop() if idle else _pool_of_one()
+                running[pool.submit(task)] = number, pool
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number, pool = running.pop(future)
+                error = future.exception()
+                if error is None:
+                    idle.append(pool)
+                    yield number, future.result()
+                else:  # what a run raises is caught in its worker, so the worker has died
+                    pool.shutdown(wait=False, kill_workers=True)
+                    yield number, _death(error)
+    finally:
+        for pool in [*idle, *(pool for _, pool in running.values())]:
+            pool.shutdown(wait=True, kill_workers=True)
+
+
+def _pool_of_one() -> Any:
+    """A process that ends with this one, also where this one is killed."""
+    return ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD, initializer=end_with, initargs=(os.getpid(),))
+
+
+def on_a_cluster(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
+    """The same behind joblib; where something dies, it may have been any of the tasks that have not ended."""
+    left = dict(tasks)
+    # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
+    pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
+    results = pool(delayed(_numbered)(number, task) for number, task in tasks.items())
+    try:
+        for number, result in results:
+            del left[number]
+            yield number, result
+    except Exception as error:
+        for number in left:
+            yield number, _death(error)
+
+
+def _death(error: BaseException) -> Result:
+    """In place of a result: the process that worked on the task has died."""
+    message = " ".join(str(error).split())
+    return Result(0.0, reason=message.split(". ")[0] or type(error).__name__, details=message, died=True)
+
+
+def _numbered(number: int, task: Task) -> tuple[int, Result]:
+    return number, task()
+
+
+def _on_ray() -> AbstractContextManager[Any]:
+    """Of RAY_ADDRESS, or one started here."""
+    backend = importlib.import_module("ray.util.joblib.ray_backend").RayBackend
+    # Joblib takes it for a pool of multiprocessing, whose results it will not hand out one by one: such a pool may
+    # hang if nobody waits for the rest. A sweep always takes or closes them.
+    streaming = type("StreamingRayBackend", (backend,), {"supports_return_generator": True})
+    register_parallel_backend("ray", streaming)
+    return importlib.import_module("ray").init(ignore_reinit_error=True, log_to_driver=False)  # type: ignore[no-any-return]
+
+
+def _on_dask() -> AbstractContextManager[Any]:
+    """Of DASK_SCHEDULER_ADDRESS, or one started here; a run at a time in each process."""
+    client: AbstractContextManager[Any] = importlib.import_module("dask.distributed").Client(threads_per_worker=1)
+    return client
+
+
+_CLUSTERS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {"ray": _on_ray, "dask": _on_dask}
+BACKENDS = ("loky", *_CLUSTERS)
+
+
+@contextmanager
+def using_backend(name: str) -> Iterator[tuple[Compute, int]]:
+    """What computes tasks, ready for the block, and how many at a time it has room for; loky: on this machine."""
+    if name not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, found {name!r}")
+    if name not in _CLUSTERS:
+        yield on_this_machine, int(cpu_count())
+        return
+    try:
+        cluster = _CLUSTERS[name]()
+    except ModuleNotFoundError as error:
+        raise ValueError(missing(f"backend {name!r}", error, name)) from error
+    with cluster, parallel_config(backend=name):
+        yield on_a_cluster, int(effective_n_jobs(-1))

@@ -1,0 +1,40 @@
+"""What would stop every run of a study alike, found before any of them starts."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError
+from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.training.balancers import make_balancer
+from excessmtl.lab.training.config import SINGLE, RunConfig
+from excessmtl.lab.training.processes import make_fabric
+from excessmtl.lab.training.resolve import load_benchmark, resolve
+
+
+def check_runs(runs: Sequence[RunConfig]) -> None:
+    """Raises what the first run of each kind would: data that is missing, options that do not fit, no such device.
+
+    Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
+    """
+    kinds: dict[str, dict[str, RunConfig]] = {}
+    for config in runs:
+        data, method, *_ = folder_of(config).parts
+        kinds.setdefault(data, {}).setdefault(method, config)
+    for methods in kinds.values():
+        benchmark = _load(next(iter(methods.values())))
+        names = [task.name for task in benchmark.tasks]
+        for config in methods.values():
+            make_fabric(config)
+            resolved = resolve(config, benchmark, torch.device("cpu"))
+            if config.method != SINGLE:
+                make_balancer(config.method, names, nn.Linear(1, 1), resolved.options)
+
+
+def _load(config: RunConfig) -> Benchmark:
+    try:
+        return load_benchmark(config)
+    except DataNotFoundError as error:
+        advice = "In a study, the key `data` of the benchmark's entry stands for --data."
+        raise DataNotFoundError(f"{config.benchmark}: {error} {advice}") from error

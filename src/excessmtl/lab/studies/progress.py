@@ -1,0 +1,84 @@
+"""What a person sees of a sweep: a line for every run that ends, and on a terminal a bar below them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from excessmtl.lab.data.noise_kinds import UNIFORM
+from excessmtl.lab.studies.outcome import Failure, SweepWatcher
+from excessmtl.lab.studies.pace import Pace, in_words
+from excessmtl.lab.training.config import RunConfig
+
+_SHOWN = 4
+
+
+class SweepProgress(SweepWatcher):
+    """Prints as runs end, with an estimate of the time left; a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        # Elsewhere than on a terminal a bar would be noise; the lines say as much.
+        self.bar = Progress(
+            BarColumn(bar_width=30),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("")
+        self.pace = Pace((), 1)
+        self.total = self.ended = 0
+
+    def __enter__(self) -> "SweepProgress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
+        """How much there is to do. A study that tunes starts twice."""
+        self.pace, self.total, self.ended = Pace(todo, jobs), len(todo), 0
+        if todo:
+            known = f", {before} are finished already" if before else ""
+            self._print(f"{len(todo)} runs to do{known}; {min(jobs, len(todo))} at a time")
+        else:
+            self._print(f"nothing to do, all {before} runs are finished")
+        self.bar.update(self.task, total=len(todo), completed=0, description="")
+
+    def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
+        """Scores of the run."""
+        scores = [
+            f"{task} {'diverged' if score is None else f'{score:.4f}'}" for task, score in summary["scores"].items()
+        ]
+        shown = ", ".join(scores[:_SHOWN]) + (", ..." if len(scores) > _SHOWN else "")
+        self.pace.ended(config, seconds)
+        self._end(config, shown)
+
+    def on_failed(self, failure: Failure) -> None:
+        """Why it failed."""
+        self.pace.ended(failure.config)
+        self._end(failure.config, f"FAILED: {failure.reason}")
+
+    def on_death(self, config: RunConfig, reason: str) -> None:
+        """The sweep goes on."""
+        self._print(f"{described(config)}: its worker died ({reason}); it will go on from its checkpoint")
+
+    def _end(self, config: RunConfig, news: str) -> None:
+        self.ended += 1
+        left = self.pace.seconds_left()
+        rest = f"about {in_words(left)} left" if left is not None and self.ended < self.total else ""
+        count = f"{self.ended:>{len(str(self.total))}}/{self.total}"
+        self._print(f"{count}  {described(config)}: {news}" + (f"  ({rest})" if rest else ""))
+        self.bar.update(self.task, completed=self.ended, description=f"{count}  {rest}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def described(config: RunConfig) -> str:
+    """A run in a few words."""
+    kind = "" if config.noise_kind == UNIFORM else f" ({config.noise_kind})"
+    return f"{config.benchmark}, {config.name}, noise {config.noise:g}{kind}, seed {config.seed}"

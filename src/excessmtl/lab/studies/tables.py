@@ -1,0 +1,77 @@
+"""What the finished runs of a study say, in tables: to print, and as files next to the runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.files import write_whole
+from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
+from excessmtl.lab.compare.regret import regrets_of
+from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_regrets
+from excessmtl.lab.compare.settings import Setting, settings
+from excessmtl.lab.compare.summary import summary_table
+from excessmtl.lab.compare.table import Table
+from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.studies.study import Study
+from excessmtl.lab.studies.tuning import CHOSEN
+
+
+@dataclass(frozen=True)
+class StudyTables:
+    """Tables and sentences in reading order, for a terminal, and the files that hold all of them."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    files: Sequence[Path]
+
+
+def study_runs(study: Study, out: Path) -> pd.DataFrame:
+    """The finished runs of the study, as `collect` gives them; its folder may hold others."""
+    frame = collect(out)
+    wanted = {folder_of(config).as_posix() for config in study.runs}
+    return frame[frame["folder"].isin(wanted)].reset_index(drop=True)
+
+
+def write_tables(study: Study, out: Path) -> StudyTables:
+    """Writes `scores.md` and, where the study compares `excess` with others, `regret.csv` and `regret.md`."""
+    frame = study_runs(study, out)
+    seeds = frame["seed"].nunique()
+    spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
+    notes = [f"Test scores of the last epoch, {spread}."]
+    found = settings(frame)
+    if any(setting.noisy_tasks for setting in found):
+        notes.append("Clean: tasks that no noise was added to. Clean weight: their share in the last epoch.")
+    if study.tune is not None:
+        notes.append(
+            "Chosen for each setting, noise level and method by the error on noisy validation labels: "
+            f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
+        )
+    order = list(dict.fromkeys(config.name for config in study.runs))
+    whole = [summary_table(setting, order) for setting in found]
+    files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", whole, notes)]
+    # A terminal has room for these columns.
+    brief = [_brief(setting) for setting in found]
+    tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]
+    regrets = regrets_of(frame)
+    if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
+        worst, judgement = worst_regrets(regrets.table, regrets.method), verdict(regrets.table, regrets.method)
+        write_regrets(regrets.table, out / "regret.csv")
+        files += [out / "regret.csv", _write(out / "regret.md", worst, [judgement])]
+        tables, notes = [*tables, *worst], [*notes, judgement]
+    return StudyTables(tables, notes, files)
+
+
+def _brief(setting: Setting) -> list[str]:
+    measures = [*score_measures(setting), *([CLEAN_WEIGHT] if CLEAN_WEIGHT.applies(setting) else [])]
+    return ["method", "noise", *(measure.heading for measure in measures)]
+
+
+def _write(path: Path, tables: Sequence[Table], notes: Sequence[str]) -> Path:
+    text = "\n".join(
+        [*(f"{table.title}\n\n{table.as_markdown()}" for table in tables), *(f"{note}\n" for note in notes)]
+    )
+    write_whole(path, text.encode())
+    return path

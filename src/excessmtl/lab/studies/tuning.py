@@ -1,0 +1,117 @@
+"""Learning rate and the like, chosen for each method: first a sweep that tries them, then the study at the choice.
+
+For each benchmark, method and noise level, every combination of the values is trained on the tuning seeds. The one with
+the lowest mean validation error is taken (`validation_error` of summary.json: of the last epoch, the mean over the
+tasks of one minus the accuracy, or of the NMSE). Validation labels are as noisy as the training labels, in the tuning
+runs and in those of the study: nobody who needs a robust method has others.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.files import write_whole
+from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.run_folder import RunFolder
+
+TUNABLE = ("learning_rate", "weight_decay", "batch_size", "schedule", "warmup_steps")
+"""Fields of a run that a study may tune; the others change what is compared."""
+FIRST_SEED = 1000
+"""Of the tuning runs where a study says only how many: no seed both chooses and counts."""
+CHOSEN = "chosen.csv"
+
+
+@dataclass(frozen=True)
+class Tune:
+    """What is tried before a study: every combination of `values`, on each of `seeds`."""
+
+    values: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """All combinations, in the order of the values."""
+        return [dict(zip(self.values, point, strict=True)) for point in itertools.product(*self.values.values())]
+
+    def runs(self, runs: Sequence[RunConfig]) -> list[RunConfig]:
+        """The tuning runs for these runs of a study."""
+        return [run for config in _groups(runs).values() for point in self.points for run in self._tries(config, point)]
+
+    def _tries(self, config: RunConfig, point: Mapping[str, Any]) -> list[RunConfig]:
+        return [replace(config, **point, seed=seed, noisy_validation=True) for seed in self.seeds]
+
+    def losses(self, config: RunConfig, folder: Path) -> list[float]:
+        """Of each point, the mean validation loss in `folder`: NaN before all its runs have finished."""
+        return [fmean(_loss(folder / folder_of(run)) for run in self._tries(config, point)) for point in self.points]
+
+    def choose(self, runs: Sequence[RunConfig], folder: Path) -> "Choice":
+        """What the tuning runs in `folder` choose. A point some of whose runs failed is out of the question."""
+        table, chosen = [], {}
+        for place, config in _groups(runs).items():
+            losses = self.losses(config, folder)
+            known = [number for number, loss in enumerate(losses) if not math.isnan(loss)]
+            best = min(known, key=lambda number: losses[number]) if known else None
+            for number, point in enumerate(self.points):
+                about: dict[str, Any] = {
+                    "benchmark": config.benchmark,
+                    "noise_kind": config.noise_kind,
+                    "label": config.name,
+                }
+                about |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ())}
+                found = {"validation_error": losses[number], "seeds": len(self.seeds), "chosen": number == best}
+                table.append({**about, **point, **found})
+            if best is not None:
+                chosen[place] = self.points[best]
+        # Where no point has finished there is nothing to train.
+        places = [(run, place) for run in runs if (place := _place(run)) in chosen]
+        made = [replace(run, **chosen[place], noisy_validation=True) for run, place in places]
+        return Choice(tuple(made), pd.DataFrame(table))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The runs of a study at the values chosen for them, and every value that was tried, with its validation loss."""
+
+    runs: tuple[RunConfig, ...]
+    table: pd.DataFrame
+
+    def write(self, folder: Path) -> Path:
+        """As `chosen.csv` beside the runs."""
+        path = folder / CHOSEN
+        write_whole(path, csv_text(self.table).encode())
+        return path
+
+
+def tuning_folder(out: Path) -> Path:
+    """Beside the folder of the study, whose tables are about its own runs alone."""
+    return out.with_name(f"{out.name}-tuning")
+
+
+def _place(config: RunConfig) -> Path:
+    """What the runs of all seeds have in common."""
+    return folder_of(config).parent
+
+
+def _groups(runs: Sequence[RunConfig]) -> dict[Path, RunConfig]:
+    """One run for all seeds."""
+    found: dict[Path, RunConfig] = {}
+    for config in runs:
+        found.setdefault(_place(config), config)
+    return found
+
+
+def _loss(folder: Path) -> float:
+    """The validation loss of a finished run; infinite if it has diverged, NaN if it has not finished."""
+    summary = RunFolder(folder).summary
+    if summary is None:
+        return math.nan
+    loss = summary.get("validation_error")
+    return math.inf if loss is None else float(loss)

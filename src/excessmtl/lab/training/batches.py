@@ -1,0 +1,197 @@
+"""Batches of a split: tensors on the device, a `Dataset` that is read while training, or a `DataLoader`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from lightning.fabric.utilities import move_data_to_device
+from torch import Generator, Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from excessmtl.lab.data.base import Benchmark, Split, Targets
+from excessmtl.lab.data.tasks import labelled
+
+Rows = dict[str, Tensor]
+"""Task -> the rows of one step, or [steps, batch size] those of every step of an epoch."""
+Inputs = Any
+"""A tensor for all tasks, `ByTask`, or whatever the items of a `Dataset` collate to."""
+
+
+class ByTask(dict[str, Any]):
+    """Inputs of each task, where tasks have inputs of their own."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Stored inputs and targets of one step; a task may be missing from a last, uneven evaluation batch."""
+
+    inputs: Inputs
+    targets: Targets
+
+
+class Share(NamedTuple):
+    """Which part of every training batch this process takes."""
+
+    rank: int = 0
+    processes: int = 1
+
+
+class _Ordered:
+    """Targets in memory, and the order in which a training epoch visits them.
+
+    Tasks that share their inputs are drawn together. Tasks with inputs of their own are shuffled each for itself; an
+    epoch is as long as the longest of them, and shorter ones start again (in a new order) until it is over.
+    """
+
+    def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
+        self.size, self.device, self.share = size, device, share
+        self.separate = isinstance(split.inputs, Mapping)
+        self.targets: Targets = move_data_to_device(split.targets, device)
+        self.incomplete = _incomplete(split)
+
+    @property
+    def steps(self) -> int:
+        """Steps per epoch; a last batch of uneven size counts only where it is all there is."""
+        return max(1, max(len(target) for target in self.targets.values()) // self.size)
+
+    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
+        """One epoch of training batches, given by seed and epoch alone: a resumed run sees the same."""
+        orders = self.orders(seed, epoch, limit)
+        return self.read([dict(zip(orders, rows, strict=True)) for rows in zip(*orders.values(), strict=True)])
+
+    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
+        """Every example once, for evaluation."""
+        rows = {
+            task: torch.split(torch.arange(len(target), device=self.device), self.size)
+            for task, target in self.targets.items()
+        }
+        steps = range(max(map(len, rows.values())))[:limit]
+        return self.read([{task: own[step] for task, own in rows.items() if step < len(own)} for step in steps])
+
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows."""
+        raise NotImplementedError
+
+    def orders(self, seed: int, epoch: int, limit: int | None = None) -> Rows:
+        """Which rows make up the batches of an epoch."""
+        steps = self.steps if limit is None else min(limit, self.steps)
+        generator = Generator().manual_seed(seed * 1_000_003 + epoch)
+        lengths = {task: len(target) for task, target in self.targets.items()}
+        groups = [[task] for task in lengths] if self.separate else [list(lengths)]
+        orders = {}
+        for group in groups:
+            length = lengths[group[0]]
+            size = min(self.size, length) // self.share.processes * self.share.processes
+            rounds = -(-steps * size // length)
+            order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)])
+            mine = order[: steps * size].view(steps, size).chunk(self.share.processes, dim=1)[self.share.rank]
+            orders.update(dict.fromkeys(group, mine.to(self.device)))
+        return orders
+
+
+class TensorBatches(_Ordered):
+    """Tensors that already lie on the device: no Python per sample, no worker processes."""
+
+    def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
+        super().__init__(split, size, device, share)
+        inputs: Any = split.inputs
+        self.inputs: Tensor | ByTask = move_data_to_device(ByTask(inputs) if self.separate else inputs, device)
+
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows."""
+        return map(self.select, steps)
+
+    def select(self, chosen: Rows) -> Batch:
+        """The batch of the rows `chosen` names for each task."""
+        targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
+        if isinstance(self.inputs, Tensor):
+            return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), targets)
+        own = {task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()}
+        return Batch(ByTask(own), targets)
+
+
+class _InputsOf(Dataset[Any]):
+    """The inputs of a dataset whose items are (inputs, targets)."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index][0]
+
+
+class DatasetBatches(_Ordered):
+    """Inputs read from a `Dataset` when they are needed, targets in memory."""
+
+    def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
+        super().__init__(split, size, device, share)
+        self.dataset, self.workers = _InputsOf(split.inputs), workers
+
+    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of these rows, which are the same for all tasks."""
+        # A generator of its own: the loader would otherwise draw a seed from the run's random numbers.
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
+            num_workers=self.workers,
+            generator=Generator().manual_seed(0),
+        )
+        for chosen, inputs in zip(steps, loader, strict=True):
+            targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
+            yield Batch(move_data_to_device(inputs, self.device), targets)
+
+
+class LoaderBatches:
+    """A `DataLoader` as it is: its own order, batch size and workers."""
+
+    def __init__(self, split: Split, device: torch.device) -> None:
+        assert isinstance(split.inputs, DataLoader)
+        self.loader, self.device = split.inputs, device
+        self.incomplete = _incomplete(split)
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch."""
+        return len(self.loader)
+
+    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
+        """One epoch; the order comes from the loader's generator, or torch's, seeded by seed and epoch."""
+        own = self.loader.generator
+        if own is not None:
+            own.manual_seed(seed * 1_000_003 + epoch)
+        return self.in_order(limit)
+
+    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
+        """Every batch of the loader once."""
+        for step, batch in enumerate(self.loader):
+            if limit is not None and step >= limit:
+                return
+            yield Batch(*move_data_to_device(batch, self.device))
+
+
+Batches = TensorBatches | DatasetBatches | LoaderBatches
+
+
+def make_batches(
+    split: Split, size: int, device: torch.device, share: Share | None = None, workers: int = 0
+) -> Batches:
+    """The split in batches of `size` examples, of which this process takes its share when training."""
+    share = share or Share()
+    if isinstance(split.inputs, DataLoader):
+        return LoaderBatches(split, device)
+    if isinstance(split.inputs, Tensor | Mapping):
+        return TensorBatches(split, size, device, share)
+    return DatasetBatches(split, size, device, share, workers)
+
+
+def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:
+    """What the network takes."""
+    if isinstance(batch.inputs, ByTask):
+        return ByTask({task: benchmark.prepare(own) for task, own in batch.inputs.items()})
+    return benchmark.prepare(batch.inputs)
+
+
+def _incomplete(split: Split) -> frozenset[str]:
+    """Tasks without a label for some examples of the split."""
+    return frozenset(task for task, target in split.targets.items() if labelled(target) is not None)

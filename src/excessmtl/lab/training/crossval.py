@@ -1,0 +1,113 @@
+"""Out-of-sample predictions for every training sample of every task: k networks, each trained without one fold."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from excessmtl.diagnosis import Report
+from excessmtl.files import atomic_write
+from excessmtl.lab.data.base import Benchmark, Split
+from excessmtl.lab.data.noise import Noise
+from excessmtl.lab.data.noise import apply as with_noise
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
+from excessmtl.lab.training.loop import Run
+from excessmtl.lab.training.progress import Watcher
+from excessmtl.lab.training.resolve import load_benchmark
+
+FILE = "predictions.npz"
+Rows = dict[str, Tensor]
+
+
+def cross_validate(
+    config: RunConfig,
+    out: Path,
+    folds: int = 5,
+    benchmark: Benchmark | None = None,
+    watcher: Watcher | None = None,
+) -> Report:
+    """Train `folds` networks on all tasks at once, and diagnose what each says about the fold it has not seen.
+
+    `out` gets a run folder per fold and `predictions.npz`, with `TASK/predictions` and `TASK/targets` in the order of
+    the training samples, and for a table `file_rows`, the row of its file that each of them is. Folds that are
+    finished are not trained again. The run's label noise is put on all training samples before they are divided, so
+    held-out labels are as noisy as the others.
+    """
+    made = load_benchmark(config) if benchmark is None else benchmark
+    if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
+        raise ValueError(f"folds must be a whole number of at least 2, found {folds!r}")
+    if isinstance(made.train.inputs, DataLoader):
+        raise ValueError("cross-validation divides the training data; pass the Dataset, not its DataLoader")
+    smallest = min(made.train.length(task.name) for task in made.tasks)
+    if smallest < 2 * folds:
+        raise ValueError(f"folds is {folds}, but a task has only {smallest} training samples; take fewer folds")
+    noise = _noise(config, made)
+    noisy = with_noise(made.train, made.tasks, noise)
+    # The noise is in the data already.
+    plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
+    parts: list[tuple[Rows, HeldOutData]] = []
+    for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
+        # Folds of other data or noise in the same folder are then told apart.
+        drawn = f"{noise.kind} noise {noise.level:g} (seed {noise.seed}) in {noise.tasks}"
+        source = f"{made.source}; fold {number} of {folds}, {drawn}"
+        fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))
+        place = out / f"fold-{number}"
+        Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
+        network, _, _ = trained(place, fold)
+        parts.append((taken, predicted(network, fold, fold.validation)))
+    joined = replace(_in_order(parts), file_rows=made.train.file_rows)
+    with atomic_write(out / FILE) as file:
+        np.savez_compressed(file, **_arrays(joined))  # type: ignore[arg-type]
+    return joined.diagnose()
+
+
+def divided(split: Split, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """(the rest, one fold) for every fold; tasks with inputs of their own are divided each for itself."""
+    generator = torch.Generator().manual_seed(seed)
+    orders: Rows = {}
+    for task, target in split.targets.items():
+        if not orders or isinstance(split.inputs, Mapping):
+            order = torch.randperm(len(target), generator=generator)
+        orders[task] = order
+    for number in range(folds):
+        inside = {task: torch.arange(len(order)) % folds == number for task, order in orders.items()}
+        yield (
+            {task: order[~inside[task]] for task, order in orders.items()},
+            {task: order[inside[task]] for task, order in orders.items()},
+        )
+
+
+def _noise(config: RunConfig, benchmark: Benchmark) -> Noise:
+    tasks = benchmark.noisy_tasks if config.noisy_tasks is None else config.noisy_tasks
+    if config.noise and not tasks:
+        raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it")
+    seed = config.seed if config.noise_seed is None else config.noise_seed
+    return Noise(config.noise, tasks, seed, config.exclude_true, kind=config.noise_kind)
+
+
+def _in_order(parts: list[tuple[Rows, HeldOutData]]) -> HeldOutData:
+    """The folds put together; of maps, whose places are drawn, one fold after the other."""
+    kinds = parts[0][1].kinds
+    orders = {task: torch.cat([rows[task] for rows, _ in parts]) for task in kinds}
+    return HeldOutData(
+        {task: _joined([own.predictions[task] for _, own in parts], orders[task]) for task in kinds},
+        {task: _joined([own.targets[task] for _, own in parts], orders[task]) for task in kinds},
+        kinds,
+    )
+
+
+def _joined(values: list[Tensor | None], order: Tensor) -> Tensor:
+    stacked = torch.cat([value for value in values if value is not None])
+    return stacked[order.argsort()] if len(stacked) == len(order) else stacked
+
+
+def _arrays(found: HeldOutData) -> dict[str, np.ndarray]:
+    named = {f"{task}/predictions": value for task, value in found.predictions.items()}
+    named |= {f"{task}/targets": value for task, value in found.targets.items()}
+    named["file_rows"] = found.file_rows  # no task is called so: those have a slash
+    return {name: value.numpy() for name, value in named.items() if value is not None}

@@ -1,0 +1,133 @@
+"""Predictions of a run for its validation split, with labels as bad as those it was trained on."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.diagnosis import Report, diagnose
+from excessmtl.lab.data import find
+from excessmtl.lab.data.base import Benchmark, Split
+from excessmtl.lab.data.kinds import BY_NAME
+from excessmtl.lab.data.noise import apply as with_noise
+from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.training import checkpoint
+from excessmtl.lab.training.batches import make_batches, prepared
+from excessmtl.lab.training.config import Resolved, read_config
+from excessmtl.lab.training.data import noise_of
+from excessmtl.lab.training.model import Network, make_network
+from excessmtl.lab.training.resolve import load_benchmark
+
+_AT_ONCE = 256
+_PIXELS = 20
+"""Of a map, so many places stand for the picture: those of one picture are no independent samples."""
+_DIAGNOSED = {
+    "classification": "classification",
+    "binary": "binary",
+    "regression": "regression",
+    "segmentation": "classification",
+    "depth": "regression",
+    "normals": "regression",
+}
+_KINDS = {BY_NAME[name].loss: as_what for name, as_what in _DIAGNOSED.items()}
+"""By the loss: benchmarks have metrics of their own for the ready kinds."""
+
+
+@dataclass(frozen=True)
+class HeldOutData:
+    """What `excessmtl.diagnose` takes."""
+
+    predictions: dict[str, Tensor | None]
+    targets: dict[str, Tensor | None]
+    kinds: dict[str, str]
+    file_rows: Tensor | None = None
+    """Of a table: the row of its file that each sample stands in."""
+
+    def diagnose(self) -> Report:
+        """The report, which names rows of the file where the samples are such."""
+        rows = None if self.file_rows is None else self.file_rows.tolist()
+        return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows)
+
+
+def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
+    """The diagnosis of a run after its last finished epoch.
+
+    `benchmark`: the object that the run was trained on, where it was not loaded by a name.
+    `trust`: whether import paths in the folder may be followed.
+    """
+    return held_out_data(run, benchmark, trust).diagnose()
+
+
+def held_out_data(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> HeldOutData:
+    """Outputs of the network for the validation split, and its labels, disturbed as those of the training split.
+
+    The validation split of a benchmark is clean. The run's label noise is put on it by the same plan, drawn anew,
+    so that the labels are as bad as the training labels: that is what a user has who holds out a part of the data.
+    """
+    network, made, config = trained(run, benchmark, trust)
+    noise = noise_of(config)
+    disturbed = replace(noise, tasks=tuple(task for task in noise.tasks if made.validation.length(task)))
+    return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
+
+
+def check_trusted(run: Path, what: str, name: str, trust: bool) -> None:
+    """Refuses to follow an import path that stands only in the folder of a run: the folder may be anybody's."""
+    if find.is_import_path(name) and not trust:
+        raise ValueError(
+            f"{run / 'config.yaml'} names the {what} {name!r}, an import path: using the run would import "
+            f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
+        )
+
+
+def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> tuple[Network, Benchmark, Resolved]:
+    """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
+    if not (run / "config.yaml").is_file():
+        raise ValueError(f"{run} holds no run; pass the folder that was given as out")
+    config = Resolved.from_dict(read_config(run / "config.yaml"))
+    if benchmark is None:
+        check_trusted(run, "benchmark", config.benchmark, trust)
+    state = checkpoint.load(run / "checkpoint")
+    if state is None:
+        raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
+    made = load_benchmark(config) if benchmark is None else benchmark
+    network = make_network(config, made)
+    with checkpoint.restoring(run / "checkpoint"):
+        network.load_state_dict(state["model"])
+    return network.eval(), made, config
+
+
+@torch.no_grad()
+def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOutData:
+    """The network's outputs for a split; of maps, those of some places in every picture."""
+    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in _KINDS}
+    if not tasks:
+        raise ValueError(
+            f"the tasks of {benchmark.name!r} are of kinds of your own; pass their predictions to diagnose"
+        )
+    parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in tasks}
+    generator = torch.Generator().manual_seed(0)
+    if any(split.length(name) for name in tasks):
+        for batch in make_batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
+            found = network(prepared(batch, benchmark))
+            for name in tasks:
+                if name in batch.targets:
+                    parts[name].append(_samples(tasks[name], found[name].float(), batch.targets[name], generator))
+    joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
+    predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
+    kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
+    return HeldOutData(predictions, targets, kinds, split.file_rows)
+
+
+def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Outputs and labels of a batch; of a map, those of some of the places of every picture."""
+    if output.ndim < 3:
+        return output, target
+    spots = torch.randint(output[0, 0].numel(), (len(output), 1, _PIXELS), generator=generator)
+    values = output.flatten(2)
+    values = values.gather(2, spots.expand(-1, values.shape[1], -1)).transpose(1, 2).flatten(0, 1)
+    if _KINDS[task.kind.loss] == "classification":
+        return values, target.flatten(1).gather(1, spots[:, 0]).flatten()
+    labels = target.reshape(len(target), output.shape[1], -1)
+    labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)
+    return values, labels.where((labels != 0).any(1, keepdim=True), torch.nan)  # zero: unknown depth, unknown normal

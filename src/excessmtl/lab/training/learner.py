@@ -1,0 +1,171 @@
+"""Network, optimiser and balancer of a run: one training step, and predictions."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Generator, Tensor, nn
+
+from excessmtl.balancer import Balancer
+from excessmtl.lab.data.base import Benchmark, Targets
+from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.training.balancers import make_balancer
+from excessmtl.lab.training.batches import Batch, Inputs, prepared
+from excessmtl.lab.training.config import Resolved
+from excessmtl.lab.training.losses import task_losses
+from excessmtl.lab.training.model import SingleTaskModels, make_network
+from excessmtl.lab.training.optimisation import learning_rate, make_optimiser
+from excessmtl.lab.training.processes import load_state, parallel, state_of
+from excessmtl.losses.estimate import learns_with_others
+from excessmtl.step.result import Step
+
+Losses = dict[str, Tensor]
+Masks = dict[str, Tensor]
+
+
+class Learner:
+    """What learns in a run.
+
+    Args:
+        config: the run.
+        benchmark: its tasks and its network.
+        fabric: device, precision and processes; not launched yet.
+    """
+
+    def __init__(self, config: Resolved, benchmark: Benchmark, fabric: Fabric) -> None:
+        self.config, self.benchmark, self.fabric = config, benchmark, fabric
+        self.tasks = tuple(task.name for task in benchmark.tasks)
+        self.losses = task_losses(benchmark.tasks, config.loss)
+        torch.manual_seed(config.seed)
+        self.network = make_network(config, benchmark)
+        self.balancer: Balancer | None = self._balancer()
+        self.incomplete: frozenset[str] = frozenset()
+
+    @cached_property
+    def modules(self) -> nn.ModuleDict:
+        """The losses that have a state."""
+        return nn.ModuleDict({task: loss for task, loss in self.losses.items() if isinstance(loss, nn.Module)})
+
+    def move(self, incomplete: frozenset[str]) -> None:
+        """To the device, now that the processes are there. `incomplete`: tasks that lack labels."""
+        self.incomplete = incomplete
+        self.divided = self.config.strategy == "fsdp"
+        self.network.to(self.fabric.device)
+        self.modules.to(self.fabric.device)
+        self.module = parallel(self.network, self.config.strategy, self.fabric)
+        made = self.fabric.setup_optimizers(make_optimiser(self.config, self.network.parameters(), self.fabric.device))
+        assert not isinstance(made, tuple)  # of one, one is made
+        self.optimiser = made
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the method looks at validation losses."""
+        return self.balancer is not None and "validation_losses" in self.balancer.rule.uses
+
+    @property
+    def replayable(self) -> bool:
+        """Whether every step is the same kernels on the same places in memory."""
+        same_rate = self.config.schedule == "constant" and not self.config.warmup_steps
+        on_device = self.benchmark.augment is None and not self.incomplete and self.scaler is None
+        rule = self.balancer is None or (not self.balancer.rule.uses_host and self.balancer.every == 1)
+        return self.fabric.device.type == "cuda" and same_rate and on_device and rule and not self.holds_out
+
+    @property
+    def scaler(self) -> Any:
+        """The gradient scaler of 16-bit precision, or None."""
+        return getattr(self.fabric.strategy.precision, "scaler", None)
+
+    def step(self, batch: Batch, generator: Generator, held_out: Iterator[Losses] | None = None) -> Step:
+        """One step of the optimiser on one batch; `generator` draws the augmentation."""
+        inputs, targets = prepared(batch, self.benchmark), batch.targets
+        if self.benchmark.augment is not None:
+            inputs, targets = self.benchmark.augment(inputs, targets, generator)
+        self.optimiser.zero_grad()
+        losses, masks = self._losses(self._outputs(self.module, inputs), targets)
+        if not losses:  # no label for any task
+            return self._unweighted({})
+        if self.balancer is None:
+            empty = {task for task, present in masks.items() if not present.any()}
+            # Networks without a common parameter: the gradient of the sum is each one's own.
+            self.fabric.backward(torch.stack(list(losses.values())).sum())
+            result = self._unweighted({task: losses[task] for task in losses if task not in empty})
+        else:
+            ahead = None if held_out is None else partial(next, held_out)
+            result = self.balancer.backward(losses, mask=masks or None, scaler=self.scaler, validation_losses=ahead)
+        self.optimiser.step()
+        return result
+
+    def set_learning_rate(self, step: int, steps: int) -> None:
+        """That of the step with this number, of `steps` in all."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.config, step, steps)
+
+    def predict(self, inputs: Inputs) -> Mapping[str, Tensor]:
+        """Task -> output of the network, outside of training."""
+        return self._outputs(self.network, inputs)
+
+    def losses_of(self, batch: Batch) -> Losses:
+        """Task -> loss on a batch that is not trained on."""
+        self.modules.eval()  # losses that learn do not learn from it
+        try:
+            return self._losses(self.predict(prepared(batch, self.benchmark)), batch.targets)[0]
+        finally:
+            self.modules.train()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on as if nothing had happened."""
+        on_cuda = self.fabric.device.type == "cuda"
+        return {
+            **state_of(self.network, self.optimiser.optimizer, self.divided),
+            "balancer": None if self.balancer is None else self.balancer.state_dict(),
+            "losses": self.modules.state_dict(),
+            "random": torch.get_rng_state(),
+            "cuda_random": torch.cuda.get_rng_state() if on_cuda else None,
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        load_state(self.network, self.optimiser.optimizer, state, self.divided)
+        if self.balancer is not None:
+            self.balancer.load_state_dict(state["balancer"])
+        self.modules.load_state_dict(state["losses"])
+        if state["scaler"] is not None and self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"])
+        if state["cuda_random"] is not None and self.fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda_random"])
+
+    def _balancer(self) -> Balancer | None:
+        if isinstance(self.network, SingleTaskModels):
+            return None
+        return make_balancer(self.config.method, self.tasks, self.network.shared, self.config.options)
+
+    def _outputs(self, network: torch.nn.Module, inputs: Inputs) -> Mapping[str, Tensor]:
+        with self.fabric.autocast():
+            outputs = network(inputs)
+        return {task: output.float() for task, output in outputs.items()}
+
+    def _losses(self, outputs: Mapping[str, Tensor], targets: Targets) -> tuple[Losses, Masks]:
+        """The losses of all tasks with labels in this batch, and which examples have one where some do not."""
+        losses, masks = {}, {}
+        for task, target in targets.items():
+            output, present = outputs[task], labelled(target) if task in self.incomplete else None
+            if present is None:
+                losses[task] = self.losses[task](output, target)
+            elif present.any():
+                losses[task], masks[task] = self.losses[task](output[present], target[present]), present
+            elif self.fabric.world_size > 1:
+                # Every process has to send a gradient through the same heads, or the others wait for it.
+                losses[task], masks[task] = 0 * output.sum(), present
+                if learns_with_others(self.losses[task]):
+                    self.losses[task](output[present], target[present])
+        return losses, masks
+
+    def _unweighted(self, losses: Losses) -> Step:
+        """A step without weights; tasks without a loss have NaN."""
+        nan = torch.full((len(self.tasks),), torch.nan, device=self.fabric.device)
+        values = [losses[task].detach().float() if task in losses else nan[0] for task in self.tasks]
+        return Step.of(self.tasks, nan, torch.stack(values), nan, torch.zeros_like(nan))

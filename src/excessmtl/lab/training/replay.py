@@ -1,0 +1,83 @@
+"""A training step recorded once as a CUDA graph and replayed: small networks spend most of a step on launching kernels.
+
+Everything a step reads or writes keeps its place in device memory: the order of the epoch's samples and a cursor into
+it, parameters, gradients, the optimiser's and the balancer's state, and a log with a row per step. A replayed step
+does what the step itself would have done, kernel by kernel; the host says "again" and waits for nothing.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from excessmtl.balancer import Balancer
+from excessmtl.lab.training.batches import Batch, Rows, TensorBatches
+from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
+from excessmtl.step.result import Step
+from excessmtl.warn import warn
+
+TrainStep = Callable[[Batch], Step]
+LOGGED = ("weights", "losses", "excess_risks")
+"""Of `Step.numbers`, the first rows."""
+
+
+class ReplayedEpochs:
+    """Runs epochs of `step` on `batches`: the first steps as they are, the others from the recording."""
+
+    def __init__(self, step: TrainStep, batches: TensorBatches, balancer: Balancer | None) -> None:
+        self.step, self.batches, self.balancer = step, batches, balancer
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)
+        self.orders: Rows = {}
+        self.log = torch.empty(0)
+        self.recording: Recording[None] | None = None
+        self.taken = 0
+        self.recordable = True
+        self.result: Step
+
+    def epoch(self, orders: Rows) -> Iterator[Step]:
+        """Train on the rows `orders` names, step after step; `log` [steps, 3, m] then has a line for each.
+
+        Yields what a step returns. It is one object with one set of tensors, which the next replay fills anew.
+        """
+        steps = len(next(iter(orders.values())))
+        if self.recording is None:
+            self.orders = orders
+        else:
+            for task, order in self.orders.items():
+                order.copy_(orders[task])
+        self.cursor.zero_()
+        with on_stream(self.stream, self.batches.device):
+            for _ in range(steps):
+                if self.recording is not None:
+                    self._replay(self.recording)
+                elif self.taken < WARM_UP or not self.recordable:
+                    self._once()
+                else:
+                    self._record()
+                self.taken += 1
+                yield self.result
+
+    def _once(self) -> None:
+        rows = {task: order.index_select(0, self.cursor).squeeze(0) for task, order in self.orders.items()}
+        self.result = self.step(self.batches.select(rows))
+        line = self.result.numbers[: len(LOGGED)]
+        if not self.log.numel():
+            steps = len(next(iter(self.orders.values())))
+            self.log = torch.full((steps, *line.shape), torch.nan, device=line.device)
+        self.log.index_copy_(0, self.cursor, line[None])
+        self.cursor += 1
+
+    def _record(self) -> None:
+        try:
+            self.recording = Recording(self._once, None if self.balancer is None else self.balancer.memory, self.stream)
+        except RuntimeError as error:
+            warn(f"steps are not replayed: {failure(error)}")
+            self.recordable = False
+            self._once()
+            return
+        self._replay(self.recording)
+
+    def _replay(self, recording: Recording[None]) -> None:
+        recording.replay()
+        if self.balancer is not None:
+            self.balancer._note(self.result)

@@ -1,0 +1,127 @@
+"""`excessmtl sweep` as a user meets it."""
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.compare.collect import read_table
+
+STUDY = """
+benchmarks: [simulated-arm]
+methods: [excess, uniform]
+noise: [0, 0.8]
+settings: {epochs: 1, limit_batches: 1, batch_size: 8, device: cpu}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+
+
+def test_a_study_of_the_package_is_found_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("demo", "--dry-run")
+    assert shown.exit_code == 0, shown.stderr
+    assert "18 of 18 runs would run, in runs/demo" in shown.stdout
+    refused = invoke("nothing")
+    assert refused.exit_code == 2
+    assert "'demo'" in refused.stderr
+    assert invoke("nothing.yaml").exit_code == 2
+
+
+def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
+    result = invoke(tiny, "--out", tmp_path / "out", "--jobs", 2)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert "4 runs to do; 2 at a time" in result.stdout
+    assert "4/4  simulated-arm, " in result.stdout
+    assert " left)" in result.stdout
+    assert "Worst regret of excess, tasks without added noise" in result.stdout
+    assert len(read_table(tmp_path / "out" / "runs.csv")) == 4
+    regrets = pd.read_csv(tmp_path / "out" / "regret.csv")
+    # Against uniform: two levels, two measures; against itself: the clean score at 0.8.
+    assert sorted(regrets["rival"]) == ["itself at noise 0", *["uniform"] * 4]
+    assert "| uniform | 0.8 |" in (tmp_path / "out" / "scores.md").read_text()
+    assert (tmp_path / "out" / "regret.md").exists()
+
+    again = invoke(tiny, "--out", tmp_path / "out")
+    assert again.exit_code == 0
+    assert "nothing to do, all 4 runs are finished" in again.stdout
+    assert "Worst regret of excess, tasks without added noise" in again.stdout
+
+
+def test_a_dry_run_writes_nothing(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(tiny, "--dry-run")
+    assert result.exit_code == 0
+    assert "simulated-arm, excess, noise 0.8, seed 0" in result.stdout
+    assert "4 of 4 runs would run, in runs/tiny" in result.stdout
+    assert list(tmp_path.iterdir()) == [tiny]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (STUDY + "epochs: 3\n", "epochs is not a key of a study"),
+        (STUDY.replace("simulated-arm", "school"), "The data of school is not available"),
+        (STUDY.replace("excess, uniform", "{method: excess, options: {size: 1}}"), "size is not an option of"),
+        (STUDY.replace("excess, uniform", "{method: mgda, options: {size: 1}}"), "size"),
+        (STUDY.replace("simulated-arm", "{benchmark: simulated-arm, noisy_tasks: [elbow]}"), "unknown task 'elbow'"),
+        (STUDY.replace("simulated-arm", "{benchmark: sarcos, data: none.mat}"), "none.mat does not exist"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(tmp_path, monkeypatch, text, message):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "cache"))
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    result = invoke(path, "--out", tmp_path / "out")
+    assert result.exit_code == 2, (result.stderr, result.exception)
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backend", "threads"], "backend must be one of loky, ray, dask"),
+        (["--jobs", 0], "jobs must be at least 1, found 0"),
+        (["--device", "tpu"], "device must be one of"),
+    ],
+)
+def test_wrong_arguments_are_refused(tiny, tmp_path, arguments, message):
+    result = invoke(tiny, "--out", tmp_path / "out", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    result = invoke(tmp_path / "none.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: cannot read or write {tmp_path / 'none.yaml'}")
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_exit_code_1_and_the_others_are_shown(tiny, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    from excessmtl.lab.studies.study import folder_of, read_study
+
+    # One run cannot be started: something that is no run lies in its place.
+    first = out / folder_of(read_study(tiny).runs[0])
+    first.mkdir(parents=True)
+    (first / "note.txt").touch()
+    result = invoke(tiny, "--out", out, "--jobs", 2)
+    assert result.exit_code == 1, (result.stderr, result.exception)
+    assert "1 runs failed" in result.stdout
+    assert "exists and is not a run" in result.stdout
+    assert len(read_table(out / "runs.csv")) == 3
+    assert (first / "note.txt").exists()

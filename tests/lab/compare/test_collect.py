@@ -1,0 +1,168 @@
+"""From run folders to a table and back from a file."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from excessmtl.lab.compare.collect import NESTED, collect, read_table, write_table
+
+SUMMARY = {
+    "benchmark": "multimnist",
+    "source": "made up",
+    "label": "single",
+    "method": "single",
+    "options": {},
+    "noise": 0.8,
+    "noisy_tasks": ["b"],
+    "seed": 0,
+    "epochs": 1,
+    "primary_metric": {"a": "accuracy"},
+    "higher_is_better": {"a": True},
+    "scores": {"a": None},
+    "mean_scores": {"a": None},
+    "metrics": {},
+    "weights": None,
+    "clean_weight": None,
+}
+
+
+def write(folder, **changes):
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps(SUMMARY | changes, ensure_ascii=False), encoding="utf-8")
+
+
+def test_a_table_read_back_is_the_table_written(tmp_path):
+    write(tmp_path / "alone")
+    write(tmp_path / "weighted", method="mgda", label="mgda", weights={"a": 1.0}, clean_weight=1.0, options={"a": [1]})
+    frame = collect(tmp_path)
+    write_table(frame, tmp_path / "runs.csv")
+    back = read_table(tmp_path / "runs.csv")
+    assert {name: back[name].tolist() for name in NESTED} == {name: frame[name].tolist() for name in NESTED}
+    assert back["weights"].tolist() == [{"a": 1.0}, None]
+    pd.testing.assert_series_equal(back["noise"], frame["noise"])
+
+
+def test_a_run_whose_summary_names_no_units_has_those_of_its_metrics(tmp_path):
+    metrics = {"primary_metric": {"a": "psnr"}, "higher_is_better": {"a": True}, "scores": {"a": 31.2}}
+    write(tmp_path / "old")
+    write(tmp_path / "other", label="other", **metrics)
+    write(tmp_path / "own", label="own", units={"a": "dB"}, **metrics)
+    assert collect(tmp_path).set_index("label")["units"].to_dict() == {
+        "single": {"a": "share"},
+        "other": {"a": ""},
+        "own": {"a": "dB"},
+    }
+
+
+def test_a_compressed_table_is_the_same_every_time_and_found_in_its_folder(tmp_path):
+    write(tmp_path / "runs")
+    frame = collect(tmp_path)
+    for name in ("one", "two"):
+        write_table(frame, tmp_path / "tables" / name / "runs.csv.gz")
+    one, two = ((tmp_path / "tables" / name / "runs.csv.gz").read_bytes() for name in ("one", "two"))
+    assert one == two
+    back = collect(tmp_path / "tables")
+    assert back["folder"].tolist() == ["one/runs", "two/runs"]
+    assert back["scores"].tolist() == 2 * frame["scores"].tolist()
+
+
+def test_texts_that_look_like_numbers_or_nothing_stay_texts(tmp_path):
+    write(tmp_path / "run", label="NA", benchmark="007", source="None")
+    write_table(collect(tmp_path), tmp_path / "runs.csv")
+    row = read_table(tmp_path / "runs.csv").iloc[0]
+    assert (row["label"], row["benchmark"], row["source"]) == ("NA", "007", "None")
+
+
+FORMULAS = [
+    '=HYPERLINK("http://example.com")',
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "'=1",
+    "''+x",
+    "'plain",
+    "-7",
+    "1e5",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
+    write(tmp_path / "run", label=text, source=text, benchmark=text)
+    write_table(collect(tmp_path), tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    for name in ("label", "source", "benchmark"):
+        assert row[name][0] not in "=+-@\t\r" or float(row[name]) == -7
+    back = read_table(tmp_path / "runs.csv").iloc[0]
+    assert (back["label"], back["source"], back["benchmark"]) == (text, text, text)
+
+
+def test_a_folder_that_begins_like_a_formula_is_found_again(tmp_path):
+    write(tmp_path / "=1")
+    write_table(collect(tmp_path), tmp_path / "tables" / "runs.csv")
+    assert collect(tmp_path / "tables")["folder"].tolist() == ["=1"]
+
+
+def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "run")
+    write_table(collect(tmp_path), tmp_path / "table" / "runs.csv.gz")
+    monkeypatch.setattr("excessmtl.lab.compare.collect._LARGEST_TABLE", 100)
+    with pytest.raises(ValueError, match=r"runs\.csv\.gz holds more than 100 bytes, too many for a table of runs"):
+        collect(tmp_path / "table")
+
+
+@pytest.mark.parametrize("folder", ["/etc", "../../secret", "a/../../b", "..\\b"])
+def test_a_table_that_points_outside_its_folder_is_refused(tmp_path, folder):
+    write(tmp_path / "run")
+    write_table(collect(tmp_path).assign(folder=folder), tmp_path / "table" / "runs.csv")
+    with pytest.raises(ValueError, match=r"runs\.csv: folder must be a path below the table's own folder"):
+        collect(tmp_path / "table")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"noise": "much"}, "noise must be a number, found 'much'"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"epochs": None}, "epochs must be a whole number"),
+        ({"benchmark": ["a"]}, "benchmark must be a word"),
+        ({"scores": [1]}, "scores must be a mapping from names to a finite number"),
+        ({"scores": {"a": "high"}}, "scores must be a mapping"),
+        ({"scores": {"a": 10**400}}, "scores must be a mapping"),
+        ({"scores": {"b": 1.0}}, r"primary_metric must name the tasks of scores, \['b'\], found \['a'\]"),
+        ({"noisy_tasks": "b"}, "noisy_tasks must be a list of names"),
+        ({"options": 3}, "options must be a mapping of options"),
+        ({"weights": [0.5]}, "weights must be nothing or a mapping"),
+        ({"clean_weight": {}}, "clean_weight must be a finite number or nothing"),
+    ],
+)
+def test_odd_values_in_a_summary_are_named(tmp_path, changes, message):
+    write(tmp_path / "run", **changes)
+    with pytest.raises(ValueError, match=rf"run/summary\.json: {message}"):
+        collect(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"text"', "null", "[" * 100_000, "\x00"])
+def test_a_summary_that_is_no_mapping_is_named(tmp_path, text):
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(ValueError, match=r"summary\.json"):
+        collect(tmp_path)
+
+
+def test_names_in_any_script_survive_another_locale(tmp_path):
+    write(tmp_path / "run", source="Gebärden, 例")
+    (tmp_path / "read.py").write_text(
+        "import sys; from pathlib import Path; from excessmtl.lab.compare.collect import collect\n"
+        "print(ascii(collect(Path(sys.argv[1])).source.item()))"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, str(tmp_path / "read.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.strip() == ascii("Gebärden, 例"), done.stderr

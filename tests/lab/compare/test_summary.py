@@ -1,0 +1,225 @@
+"""Numbers of the summary table, worked out by hand."""
+
+import math
+
+import pytest
+
+from excessmtl.lab.compare.measures import measures_of
+from excessmtl.lab.compare.settings import settings
+from excessmtl.lab.compare.summary import noise_table, rows_of, summary_table
+from report_data import ERROR, made_up, run, table
+
+MIXED = {"a": ("pixel_accuracy", True), "b": ("rel_error", False)}
+
+
+def cells(*runs, label="excess", noise=0.8):
+    (setting,) = settings(table(*runs))
+    (row,) = [row for row in rows_of(setting) if (row.label, row.noise) == (label, noise)]
+    return row.cells
+
+
+def test_scores_are_means_and_deviations_over_seeds_in_percent():
+    found = cells(made_up(seed=0, scores={"a": 0.9, "b": 0.5}), made_up(seed=1, scores={"a": 0.8, "b": 0.5}))
+    assert found["clean_score"].text == "85.0 ± 7.1"
+    assert found["noisy_score"].text == "50.0 ± 0.0"
+    assert found["overall_score"].text == "67.5 ± 3.5"
+    assert found["clean_weight"].text == "0.50 ± 0.00"
+    assert found["seconds_per_step"].text == "10.0 ± 0.0"
+
+
+def test_a_small_loss_is_not_a_negative_zero():
+    runs = [made_up(scores={"a": 0.50001, "b": 0.5}), made_up("single", scores={"a": 0.5, "b": 0.5})]
+    assert cells(*runs)["delta_m"].text == "0.0"
+    runs[0] = made_up(scores={"a": 0.6, "b": 0.5})
+    assert cells(*runs)["delta_m"].text == "−10.0"
+
+
+def test_one_seed_has_no_deviation():
+    assert cells(made_up())["clean_score"].text == "90.0"
+
+
+def test_errors_are_not_percent_and_less_is_better():
+    kinds = dict.fromkeys("ab", ("nmse", False))
+    runs = [made_up(label, scores={"a": a, "b": 0.4}, kinds=kinds) for label, a in (("excess", 0.2), ("mgda", 0.1))]
+    assert cells(*runs)["clean_score"].text == "0.2000"
+    assert not cells(*runs)["clean_score"].best
+    assert cells(*runs, label="mgda")["clean_score"].best
+
+
+def test_tasks_in_different_units_are_never_averaged():
+    runs = [made_up(kinds=MIXED), made_up("single", kinds=MIXED, scores={"a": 0.6, "b": 0.25})]
+    (setting,) = settings(table(*runs))
+    keys = [measure.key for measure in measures_of(setting)]
+    assert keys == ["score/a", "score/b", "delta_m", "clean_weight", "seconds_per_step"]
+    found = cells(*runs)
+    assert found["score/a"].text == "90.0"
+    assert found["score/b"].text == "0.5000"
+    # a: 0.9 against 0.6 is 50 % better; b: an error of 0.5 against 0.25 is 100 % worse.
+    assert found["delta_m"].text == "25.0"
+
+
+def test_delta_m_is_against_the_single_run_of_the_same_noise_and_seed():
+    runs = [
+        made_up(seed=0, scores={"a": 0.5, "b": 0.5}),
+        made_up("single", seed=0, scores={"a": 1.0, "b": 0.5}),
+        made_up("single", seed=1, scores={"a": 0.1, "b": 0.1}),
+        made_up("single", seed=0, noise=0.0, scores={"a": 0.2, "b": 0.2}),
+    ]
+    assert cells(*runs)["delta_m"].text == "25.0"
+    assert cells(*runs, label="single")["delta_m"].text == "–"
+
+
+def test_delta_m_is_blank_without_a_partner_and_absent_without_single_runs():
+    assert "delta_m" not in cells(made_up())
+    assert cells(made_up(seed=0), made_up("single", seed=1))["delta_m"].text == "–"
+    assert cells(made_up(), made_up("single", scores={"a": 0.0, "b": 0.5}))["delta_m"].text == "–"
+
+
+def test_ranks_are_among_rivals_of_one_seed_that_all_have_run():
+    runs = [
+        made_up("excess", seed=0, scores={"a": 0.9, "b": 0.1}),
+        made_up("mgda", seed=0, scores={"a": 0.8, "b": 0.2}),
+        made_up("uniform", seed=0, scores={"a": 0.7, "b": 0.3}),
+        made_up("single", seed=0, scores={"a": 1.0, "b": 1.0}),
+        made_up("excess", seed=1, scores={"a": 0.1, "b": 0.1}),  # alone with this seed: no rank
+    ]
+    assert cells(*runs)["mean_rank"].text == "2.00"
+    runs[0] = made_up("excess", seed=0, scores={"a": 0.9, "b": 0.9})
+    assert cells(*runs)["mean_rank"].text == "1.00"
+    assert cells(*runs, label="single")["mean_rank"].text == "–"
+
+
+def test_a_diverged_run_is_named_and_never_averaged():
+    gone = made_up(seed=1, scores={"a": None, "b": 0.5})
+    both = cells(made_up(seed=0), gone)
+    assert both["overall_score"].text == "70.0"
+    assert both["overall_score"].note == "1 of 2 diverged"
+    assert cells(gone)["overall_score"].text == "diverged"
+    assert cells(gone)["noisy_score"].text == "50.0"
+    assert cells(gone)["overall_score"].shown.order == ""
+
+
+def test_a_method_with_a_diverged_run_is_not_the_best():
+    runs = [
+        made_up("excess", seed=0),
+        made_up("mgda", seed=0, scores={"a": 0.99, "b": 0.99}),
+        made_up("mgda", seed=1, scores={"a": None, "b": None}),
+        made_up("uniform", seed=0, scores={"a": 0.1, "b": 0.1}),
+    ]
+    assert cells(*runs)["overall_score"].best
+    assert not cells(*runs, label="mgda")["overall_score"].best
+
+
+def test_nothing_is_the_best_where_all_are_alike():
+    assert not cells(made_up("excess"), made_up("mgda"))["overall_score"].best
+
+
+def test_a_setting_without_noisy_tasks_has_no_noisy_score():
+    assert "noisy_score" not in cells(made_up(noisy_tasks=[]))
+    assert "clean_score" not in cells(made_up(noisy_tasks=["a", "b"]))
+
+
+def test_runs_on_other_data_are_not_averaged_together():
+    found = settings(table(made_up(), made_up(source="other"), made_up(noisy_tasks=["a"]), made_up(seed=1)))
+    assert sorted(len(setting.runs) for setting in found) == [1, 1, 2]
+
+
+def test_a_task_may_be_called_like_a_column():
+    scores = {"a": 0.9, "label": 0.2, "b": 0.5}
+    kinds = {"a": ("accuracy", True), "label": ("rel_error", False), "b": ("accuracy", True)}
+    assert cells(made_up(scores=scores, kinds=kinds))["score/label"].text == "0.2000"
+
+
+def test_there_may_be_more_than_a_hundred_tasks():
+    scores = {"a": 0.9, "b": 0.5, **{f"task {number}": 0.7 for number in range(150)}}
+    assert cells(made_up(scores=scores))["overall_score"].text == "70.0"
+
+
+def test_rows_come_by_noise_with_excess_first_and_single_last():
+    labels = ("uniform", "single", "excess", "excess paper", "cagrad")
+    (setting,) = settings(table(*(made_up(label, noise) for noise in (0.8, 0.0) for label in labels)))
+    order = ["excess", "excess paper", "cagrad", "uniform", "single"]
+    assert [(row.noise, row.label) for row in rows_of(setting)] == [(n, label) for n in (0.0, 0.8) for label in order]
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_values_read_from_a_csv_are_the_same(missing):
+    assert cells(made_up(clean_weight=missing))["clean_weight"].text == "–"
+
+
+# ---------------------------------------------------------------------- units
+
+
+def test_a_score_that_is_no_share_is_shown_in_its_own_unit():
+    kinds = dict.fromkeys("ab", ("psnr", True))
+    runs = [
+        made_up(label, scores={"a": value, "b": value}, kinds=kinds, units=dict.fromkeys("ab", "dB"))
+        for label, value in (("excess", 31.2), ("mgda", 30.0))
+    ]
+    found = cells(*runs)["clean_score"]
+    assert (found.text, found.measure.heading, found.best) == ("31.20", "clean, dB ↑", True)
+    assert not cells(*runs, label="mgda")["clean_score"].best
+
+
+def test_a_share_of_which_less_is_better_is_in_percent_too():
+    kinds, units = dict.fromkeys("ab", ("error_rate", False)), dict.fromkeys("ab", "share")
+    found = cells(made_up(scores={"a": 0.031, "b": 0.5}, kinds=kinds, units=units))["clean_score"]
+    assert (found.text, found.measure.heading) == ("3.1", "clean, % ↓")
+
+
+def test_equal_metrics_in_different_units_are_not_averaged():
+    kinds = dict.fromkeys("ab", ("error", False))
+    (setting,) = settings(table(made_up(kinds=kinds, units={"a": "m", "b": "kg"})))
+    assert setting.common_metric is None
+    assert [measure.heading for measure in measures_of(setting)[:2]] == ["a\nerror, m ↓", "b\nerror, kg ↓"]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def shown(*runs, order=None):
+    (setting,) = settings(table(*runs))
+    return summary_table(setting, order)
+
+
+def test_the_table_has_a_row_for_each_level_and_method_in_the_order_of_the_study():
+    rows = [run(label, noise, 0, {"clean": 0.5}) for label in "ba" for noise in (0.8, 0)]
+    found = shown(*rows, order=["b", "a"])
+    assert [row[:2] for row in found.texts] == [["b", "0"], ["a", "0"], ["b", "0.8"], ["a", "0.8"]]
+    assert found.title == "toy: made up; accuracy; noise in no task"
+
+
+def test_what_diverged_is_told_and_what_is_not_there_is_a_dash():
+    rows = [run("excess", 0, seed, {"clean": score, "noisy": score}) for seed, score in enumerate([0.5, 0.7, None])]
+    rows += [run("single", 0, 0, {"clean": None, "noisy": None}, clean_weight=None)]
+    found = shown(*rows)
+    excess, single = (dict(zip(found.columns, row, strict=True)) for row in found.texts)
+    assert excess["clean, % ↑"] == "60.0 ± 14.1 (1 of 3 diverged)"
+    assert (single["clean, % ↑"], single["clean\nweight"]) == ("diverged", "–")
+
+
+def test_markdown_escapes_bars_and_marks_the_best():
+    found = shown(*(run(label, 0, 0, {"clean": score, "noisy": 0.1}) for label, score in (("a | b", 0.5), ("c", 0.6))))
+    head, ruler, first, second = found.as_markdown().splitlines()
+    assert head.startswith("| method | noise | clean, % ↑ |")
+    assert ruler.startswith("| --- | ---: |")
+    assert first.startswith("| a \\| b | 0 | 50.0 |")
+    assert second.startswith("| c | 0 | **60.0** |")
+
+
+def test_methods_by_noise_leave_out_who_has_no_value():
+    rows = [run(label, noise, 0, {"x": 0.1 + noise, "noisy": 1.0}, ERROR) for label in ("a", "b") for noise in (0, 1)]
+    rows += [run("c", 0, 0, {"x": 0.2, "noisy": 1.0}, ERROR, clean_score=None)]
+    (setting,) = settings(table(*rows))
+    clean = next(measure for measure in measures_of(setting) if measure.key == "clean_score")
+    found = noise_table(setting, clean, ["b", "a", "c"])
+    assert found.columns == ["method", "noise 0", "noise 1"]
+    assert found.texts == [["b", "0.1000", "1.1000"], ["a", "0.1000", "1.1000"]]
+
+
+def test_a_new_measure_is_a_column_of_every_table(monkeypatch):
+    from excessmtl.lab.compare import measures
+
+    spent = measures.Measure("epochs", "epochs", "epochs", lambda setting: setting.runs["epochs"], "lower", digits=0)
+    monkeypatch.setattr(measures, "OTHERS", (*measures.OTHERS, spent))
+    assert "epochs ↓" in shown(made_up()).columns

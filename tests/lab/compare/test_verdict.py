@@ -1,0 +1,59 @@
+"""One rule says when a method is better, worse or equivalent, and when the seeds leave it undecided."""
+
+import math
+
+import pytest
+
+from excessmtl.lab.compare.comparison import Comparison, difference
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ((2.0, 1.9, 2.1), "better"),
+        ((-2.0, -1.9, -2.1), "worse"),
+        ((0.1, 0.0, -0.1), "equivalent"),
+        ((0.5, 0.51, 0.49), "equivalent"),  # better by less than anybody asks for
+        ((0.9, 1.3, 1.1), "better"),  # the interval ends beyond the tolerance, and above 0
+        ((9.0, -5.0, 2.0), "undecided"),
+        ((-4.0, 5.0, 0.0), "undecided"),  # a spread wider than the tolerance proves no equivalence
+        ((2.0, 1.9), "undecided"),
+        ((2.0,), "undecided"),
+        ((), "undecided"),
+        ((math.inf, 0.0, 0.0), "better"),
+        ((-math.inf, 3.0, 3.0), "worse"),
+        ((math.inf, -math.inf, 0.0), "undecided"),
+        ((math.inf, math.inf), "undecided"),
+    ],
+)
+def test_the_whole_interval_decides_from_three_seeds_on(differences, verdict):
+    assert Comparison.of(differences, 1.0).verdict == verdict
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 1.0, 3.0, 10.0])
+def test_more_spread_never_turns_a_verdict_into_a_better_one(spread):
+    """Around a mean that is worse by more than the tolerance: worse, and undecided from some spread on."""
+    found = Comparison.of((-2.0 - spread, -2.0, -2.0 + spread), 1.0)
+    assert found.verdict == ("worse" if spread < 1.2 else "undecided")
+
+
+def test_the_interval_is_that_of_a_table_of_t():
+    found = Comparison.of((1.0, 2.0, 3.0), 0.3)
+    # 2.920: the 95 % quantile of t with two degrees of freedom
+    assert (found.mean, found.lower) == (2, pytest.approx(2 - 2.920 / math.sqrt(3), abs=1e-3))
+    assert found.upper == pytest.approx(2 + 2.920 / math.sqrt(3), abs=1e-3)
+    two = Comparison.of((1.0, 2.0), 0.3)
+    assert two.mean == 1.5
+    assert math.isnan(two.lower)
+    assert math.isnan(two.upper)
+
+
+def test_differences_are_points_or_percent_and_diverged_runs_are_infinitely_bad():
+    assert difference(0.91, 0.9, True) == pytest.approx(1)
+    assert difference(0.91, 0.9, False) == pytest.approx(-1)
+    assert difference(0.11, 0.10, False, relative_to=0.10) == pytest.approx(-10)
+    assert difference(-0.6, -0.5, True, relative_to=-0.5) == pytest.approx(-20)
+    assert difference(math.nan, 0.5, True) == -math.inf
+    assert difference(0.5, math.nan, False) == math.inf
+    assert difference(math.nan, math.nan, True) == 0
+    assert difference(1.0, 0.0, True, relative_to=0.0) == math.inf

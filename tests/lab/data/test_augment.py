@@ -1,0 +1,138 @@
+import pytest
+import torch
+from torch import Tensor
+
+from excessmtl.lab.data.augment import SCALES, dense_augment, zoom_and_mirror
+from excessmtl.lab.data.base import Targets
+from excessmtl.lab.data.dense import TASKS
+from excessmtl.lab.data.kinds import classification
+from excessmtl.lab.data.tasks import Kind, Task
+
+KINDS: dict[str, Kind] = {task.name: task.kind for task in TASKS}
+HEIGHT, WIDTH = 24, 36
+
+
+def batch(n: int = 4) -> tuple[Tensor, Targets]:
+    g = torch.Generator().manual_seed(0)
+    normals = torch.nn.functional.normalize(torch.randn(n, 3, HEIGHT, WIDTH, generator=g), dim=1)
+    labels = torch.randint(-1, 13, (n, HEIGHT, WIDTH), generator=g).to(torch.int8)
+    depth = torch.rand(n, 1, HEIGHT, WIDTH, generator=g) + 1
+    return torch.randn(n, 3, HEIGHT, WIDTH, generator=g), {
+        "segmentation": labels,
+        "depth": depth,
+        "normals": normals,
+    }
+
+
+def change(
+    images: Tensor, targets: Targets, scale: float = 1.0, left: float = 0.0, top: float = 0.0, mirror: bool = False
+) -> tuple[Tensor, Targets]:
+    n = len(images)
+    return zoom_and_mirror(
+        images,
+        targets,
+        KINDS,
+        torch.full((n,), scale),
+        torch.full((n,), left),
+        torch.full((n,), top),
+        torch.full((n,), mirror),
+    )
+
+
+def assert_same(a: tuple[Tensor, Targets], b: tuple[Tensor, Targets]) -> None:
+    torch.testing.assert_close(a[0], b[0], atol=1e-4, rtol=0)
+    for name, target in a[1].items():
+        assert target.dtype == b[1][name].dtype
+        assert torch.equal(target, b[1][name]), name
+
+
+def test_no_zoom_and_no_mirror_changes_nothing() -> None:
+    assert_same(change(*batch()), batch())
+
+
+def test_a_mirror_swaps_left_and_right_and_turns_the_normals() -> None:
+    images, targets = batch()
+    mirrored = {name: target.flip(-1) for name, target in targets.items()}
+    mirrored["normals"][:, 0] *= -1
+    assert_same(change(images, targets, mirror=True), (images.flip(-1), mirrored))
+
+
+def test_two_mirrors_undo_each_other() -> None:
+    assert_same(change(*change(*batch(), mirror=True), mirror=True), batch())
+
+
+def test_a_zoom_shows_the_part_asked_for() -> None:
+    images, targets = batch()
+    shown_images, shown = change(images, targets, scale=1.2, left=1 / 6, top=1 / 12)
+    part = targets["segmentation"][:, 2:22, 6:]
+    rows, columns = (torch.div(5 * (2 * torch.arange(n) + 1), 12, rounding_mode="floor") for n in (HEIGHT, WIDTH))
+    assert torch.equal(shown["segmentation"], part[:, rows][:, :, columns])
+    assert shown_images.shape == images.shape
+
+
+def test_bilinear_images_follow_a_ramp_and_stay_aligned_with_the_labels() -> None:
+    _, targets = batch(1)
+    ramp = torch.arange(WIDTH).float().expand(1, 3, HEIGHT, WIDTH)
+    targets["segmentation"] = ramp[:, 0].clone()
+    image, shown = change(ramp, targets, scale=1.2, left=0.1, top=0.05, mirror=True)
+    assert (image[:, 0] - shown["segmentation"]).abs().max() <= 0.5 + 1e-4
+    steps = image[0, 0, 0].diff()
+    torch.testing.assert_close(steps[1:-1], torch.full((WIDTH - 3,), -1 / 1.2), atol=1e-3, rtol=0)
+
+
+def test_a_wall_seen_straight_on_stays_where_its_size_says() -> None:
+    """A square of known width on a wall: its width in metres follows from depth and pixels, zoomed or not."""
+    wide, depth = 12, 3.0
+    labels = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.int8)
+    labels[:, :, 12 : 12 + wide] = 1
+    targets = {
+        "segmentation": labels,
+        "depth": torch.full((1, 1, HEIGHT, WIDTH), depth),
+        "normals": torch.tensor([0, 0, -1.0]).view(1, 3, 1, 1).expand(1, 3, HEIGHT, WIDTH),
+    }
+    for scale in SCALES:
+        _, shown = change(torch.zeros(1, 3, HEIGHT, WIDTH), targets, scale, left=0.5 - 0.5 / scale)
+        metres = shown["depth"][0, 0, 0, 0] * (shown["segmentation"][0, 0] == 1).sum()
+        assert metres.item() == pytest.approx(wide * depth, rel=0.06)
+        assert torch.equal(shown["normals"], targets["normals"])
+
+
+def test_the_mirrored_normals_of_a_slanted_plane_fit_its_mirrored_depth() -> None:
+    normal = torch.nn.functional.normalize(torch.tensor([0.5, -0.3, -0.8]), dim=0)
+    x = (torch.arange(WIDTH) + 0.5 - WIDTH / 2).expand(HEIGHT, WIDTH) / WIDTH
+    y = ((torch.arange(HEIGHT) + 0.5 - HEIGHT / 2) / WIDTH)[:, None].expand(HEIGHT, WIDTH)
+    rays = torch.stack([x, y, torch.ones_like(x)])
+    depth = -2 / (normal[:, None, None] * rays).sum(0)
+    targets = {
+        "segmentation": torch.zeros(1, HEIGHT, WIDTH),
+        "depth": depth[None, None],
+        "normals": normal.view(1, 3, 1, 1).expand(1, 3, HEIGHT, WIDTH),
+    }
+    _, shown = change(torch.zeros(1, 3, HEIGHT, WIDTH), targets, mirror=True)
+    offsets = (shown["normals"][0] * rays * shown["depth"][0]).sum(0)
+    torch.testing.assert_close(offsets, torch.full_like(offsets, -2.0), atol=1e-4, rtol=0)
+
+
+def test_random_augmentation_follows_its_generator() -> None:
+    augment = dense_augment(TASKS)
+    one = augment(*batch(), torch.Generator().manual_seed(1))
+    again = augment(*batch(), torch.Generator().manual_seed(1))
+    other = augment(*batch(), torch.Generator().manual_seed(2))
+    assert_same(one, again)
+    assert not torch.equal(one[0], other[0])
+
+
+def test_all_scales_and_both_sides_occur_about_equally_often() -> None:
+    n = 600
+    targets: Targets = {"depth": torch.ones(n, 1, 2, 2), "normals": torch.ones(n, 3, 2, 2)}
+    _, shown = dense_augment(TASKS)(torch.zeros(n, 3, 2, 2), targets, torch.Generator().manual_seed(0))
+    scales = 1 / shown["depth"][:, 0, 0, 0]
+    for scale in SCALES:
+        assert torch.isclose(scales, torch.tensor(scale)).float().mean().item() == pytest.approx(1 / 3, abs=0.06)
+    assert (shown["normals"][:, 0, 0, 0] < 0).float().mean().item() == pytest.approx(0.5, abs=0.06)
+    assert (shown["normals"][:, 1:] == 1).all()
+
+
+def test_only_maps_can_be_augmented() -> None:
+    with pytest.raises(ValueError, match="task 'digit' has no map"):
+        dense_augment([Task("digit", 10, classification)])

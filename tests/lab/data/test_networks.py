@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch import nn
+
+from excessmtl.lab.data.networks.lenet import LeNet
+from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks.resnet import ResNet18
+from excessmtl.lab.data.networks.segnet import SegNet, dense_head
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("canvas", "parameters"), [(28, 30_960), (36, 62_960), (56, 198_960)])
+def test_lenet_has_the_parameters_of_the_paper(canvas: int, parameters: int) -> None:
+    net = LeNet(canvas)
+    assert count(net) == parameters
+    assert net(torch.rand(3, 1, canvas, canvas)).shape == (3, net.out_features)
+
+
+def test_lenet_takes_colour_and_refuses_a_tiny_canvas() -> None:
+    assert LeNet(16, channels=3)(torch.rand(2, 3, 16, 16)).shape == (2, 80)
+    with pytest.raises(ValueError, match="canvas is 15"):
+        LeNet(15)
+
+
+def test_resnet18() -> None:
+    net = ResNet18()
+    assert count(net) == 11_176_512
+    assert net(torch.rand(2, 3, 64, 64)).shape == (2, net.out_features) == (2, 512)
+
+
+def test_resnet18_ends_in_seven_by_seven_maps_at_full_size() -> None:
+    net = ResNet18().eval()
+    with torch.no_grad():
+        assert net.stages(net.stem(torch.rand(1, 3, 224, 224))).shape == (1, 512, 7, 7)
+
+
+def test_segnet_of_five_levels_has_the_peers_parameters() -> None:
+    assert count(SegNet(levels=5)) == 24_943_296
+
+
+def test_segnet_of_four_levels_is_the_five_level_one_without_its_innermost_level() -> None:
+    cbr = 512 * 512 * 9 + 512 + 2 * 512
+    assert count(SegNet()) == 24_943_296 - 6 * cbr
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("size", [(32, 64), (37, 51)])
+def test_segnet_keeps_the_size_of_the_image(levels: int, size: tuple[int, int]) -> None:
+    net = SegNet(levels, width=4)
+    assert net(torch.rand(2, 3, *size)).shape == (2, net.out_features, *size) == (2, 4, *size)
+
+
+def test_segnet_starts_with_zero_bias_and_xavier_weights() -> None:
+    torch.manual_seed(0)
+    net = SegNet(levels=4, width=16)
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) == 2 * (2 + 2 + 3 + 3)
+    for conv in convolutions:
+        assert conv.bias is not None
+        assert not conv.bias.any()
+    widest = max(convolutions, key=lambda c: c.weight.numel())
+    expected = (2 / (9 * (widest.in_channels + widest.out_channels))) ** 0.5
+    assert widest.weight.std().item() == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("levels", [0, 6])
+def test_segnet_refuses_other_levels(levels: int) -> None:
+    with pytest.raises(ValueError, match=f"levels is {levels}"):
+        SegNet(levels)
+
+
+def test_mlp_of_the_sarcos_experiment() -> None:
+    net = MLP(21)
+    assert count(net) == 35_840
+    assert net(torch.rand(5, 21)).shape == (5, net.out_features) == (5, 128)
+    assert (net(torch.randn(5, 21)) >= 0).all()
+    with pytest.raises(ValueError, match="layers is 0"):
+        MLP(21, layers=0)
+
+
+@pytest.mark.parametrize(("outputs", "parameters"), [(13, 37_773), (1, 36_993), (3, 37_123)])
+def test_dense_heads(outputs: int, parameters: int) -> None:
+    head = dense_head(64, outputs)
+    assert count(head) == parameters
+    assert head(torch.rand(2, 64, 6, 8)).shape == (2, outputs, 6, 8)
+
+
+def test_dense_head_is_affine() -> None:
+    head = dense_head(4, 2)
+    a, b = torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5)
+    zero = head(torch.zeros_like(a))
+    torch.testing.assert_close(head(a + b) - zero, head(a) - zero + head(b) - zero)

@@ -1,0 +1,299 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import t as student
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from excessmtl.lab.data.base import Split
+from excessmtl.lab.data.kinds import BY_NAME, binary, classification, regression
+from excessmtl.lab.data.noise import Noise, apply
+from excessmtl.lab.data.tasks import Task
+
+N = 400
+SIZE = (10, 12)
+
+
+def kind_name(task: Task) -> str:
+    return next(name for name, kind in BY_NAME.items() if kind == task.kind)
+
+
+def example(kind: str, outputs: int, n: int = N) -> Tensor:
+    g = torch.Generator().manual_seed(1)
+    maps = torch.randn(n, outputs, *SIZE, generator=g)
+    border = torch.ones(SIZE, dtype=torch.bool)
+    border[1:-1, 1:-1] = False
+    if kind == "classification":
+        return torch.randint(outputs, (n,), generator=g)
+    if kind == "regression":
+        return torch.randn(n, outputs, generator=g) * torch.arange(1, outputs + 1) + 5
+    if kind == "segmentation":
+        return torch.randint(outputs, (n, *SIZE), generator=g).masked_fill(border, -1).to(torch.int8)
+    if kind == "depth":
+        return (1 + maps.abs()).masked_fill(border, 0)
+    return torch.nn.functional.normalize(maps + torch.tensor([0, 0, 2.0])[:, None, None], dim=1).masked_fill(border, 0)
+
+
+TASKS = (
+    Task("digit", 10, classification),
+    Task("torque", 2, regression),
+    Task("segmentation", 13, BY_NAME["segmentation"]),
+    Task("depth", 1, BY_NAME["depth"]),
+    Task("normals", 3, BY_NAME["normals"]),
+)
+SPLIT = Split(torch.zeros(N), {task.name: example(kind_name(task), task.outputs) for task in TASKS})
+
+
+def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: Any) -> Tensor:
+    return apply(SPLIT, TASKS, Noise(level, (name,), seed, **options), epoch).targets[name]
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.5, float("nan")])
+def test_level_must_be_a_share(level: float) -> None:
+    with pytest.raises(ValueError, match="noise level is"):
+        Noise(level, (), 0)
+
+
+def test_unknown_task_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'left' is unknown: choose from digit, torque"):
+        apply(SPLIT, TASKS, Noise(0.0, ("left",), 0), 0)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_only_the_named_task_changes_and_the_original_stays(task: Task) -> None:
+    before = {name: target.clone() for name, target in SPLIT.targets.items()}
+    after = apply(SPLIT, TASKS, Noise(0.5, (task.name,), 3), 0)
+    assert after.inputs is SPLIT.inputs
+    for name, target in before.items():
+        assert torch.equal(SPLIT.targets[name], target)
+        assert torch.equal(after.targets[name], target) == (name != task.name)
+    assert after.targets[task.name].dtype == before[task.name].dtype
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_draws_depend_on_the_seed_and_the_task_alone(task: Task) -> None:
+    alone = noisy(task.name, 0.5)
+    assert torch.equal(alone, noisy(task.name, 0.5))
+    assert not torch.equal(alone, noisy(task.name, 0.5, seed=1))
+    names = tuple(reversed([t.name for t in TASKS]))
+    together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0), 0)
+    assert torch.equal(alone, together.targets[task.name])
+
+
+def test_two_tasks_with_the_same_targets_get_different_noise() -> None:
+    target = SPLIT.targets["digit"]
+    tasks = (Task("a", 10, classification), Task("b", 10, classification))
+    after = apply(Split(SPLIT.inputs, {"a": target, "b": target}), tasks, Noise(1.0, ("a", "b"), 0), 0)
+    assert not torch.equal(after.targets["a"], after.targets["b"])
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_noise_stays_the_same_over_epochs_unless_redrawn(task: Task) -> None:
+    once = noisy(task.name, 0.5)
+    assert torch.equal(once, noisy(task.name, 0.5, epoch=7))
+    first = noisy(task.name, 0.5, epoch=0, redraw_each_epoch=True)
+    second = noisy(task.name, 0.5, epoch=1, redraw_each_epoch=True)
+    assert not torch.equal(first, second)
+    clean = SPLIT.targets[task.name]
+    untouched = once == clean
+    if kind_name(task) not in ("segmentation", "classification"):
+        assert torch.equal(untouched, first == clean), "the same samples are hit in every epoch"
+        assert torch.equal(untouched, second == clean)
+
+
+@settings(deadline=None, max_examples=25)
+@given(level=st.floats(0, 1), n=st.integers(1, 60), seed=st.integers(0, 2**40))
+def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n: int, seed: int) -> None:
+    task = Task("t", 5, classification)
+    split = Split(torch.zeros(n), {"t": example("classification", 5, n)})
+    after = apply(split, [task], Noise(level, ("t",), seed, exclude_true=True), 0).targets["t"]
+    assert (after != split.targets["t"]).sum() == round(level * n)
+    assert ((after >= 0) & (after < 5)).all()
+
+
+def test_classes_are_uniform_and_may_be_the_true_one() -> None:
+    truth = torch.full((20_000,), 3)
+    split = Split(truth, {"t": truth})
+    task = Task("t", 4, classification)
+    drawn = apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"]
+    torch.testing.assert_close(drawn.bincount() / len(truth), torch.full((4,), 0.25), atol=0.02, rtol=0)
+    others = apply(split, [task], Noise(1.0, ("t",), 0, exclude_true=True), 0).targets["t"]
+    expected = torch.tensor([1 / 3, 1 / 3, 1 / 3])
+    torch.testing.assert_close(others.bincount() / len(truth), expected, atol=0.02, rtol=0)
+
+
+def test_excluding_the_truth_needs_another_class() -> None:
+    split = Split(torch.zeros(3), {"t": torch.zeros(3, dtype=torch.long)})
+    with pytest.raises(ValueError, match="task 't': exclude_true leaves no class to draw"):
+        apply(split, [Task("t", 1, classification)], Noise(0.5, ("t",), 0, exclude_true=True), 0)
+
+
+def test_higher_levels_hit_the_same_samples_and_more() -> None:
+    clean = SPLIT.targets["torque"]
+    low, high = noisy("torque", 0.2) != clean, noisy("torque", 0.6) != clean
+    assert (high | ~low).all()
+    assert low.any(dim=1).sum() == round(0.2 * N)
+
+
+def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance() -> None:
+    clean = SPLIT.targets["torque"]
+    error = noisy("torque", 1.0) - clean
+    assert (error != 0).all()
+    torch.testing.assert_close(error.std(dim=0), clean.std(dim=0), rtol=0.1, atol=0)
+    torch.testing.assert_close(error.mean(dim=0), torch.zeros(2), rtol=0, atol=0.2)
+
+
+def test_pixels_are_hit_one_by_one_and_unknown_ones_stay_unknown() -> None:
+    clean, after = SPLIT.targets["segmentation"], noisy("segmentation", 0.4, exclude_true=True)
+    known = clean != -1
+    assert torch.equal(known, after != -1)
+    share = ((after != clean) & known).sum((1, 2)) / known.sum((1, 2))
+    assert share.mean().item() == pytest.approx(0.4, abs=0.01)
+    assert share.min() > 0
+    assert share.max() < 1
+    assert after.max() == 12
+
+
+def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere() -> None:
+    clean, after = SPLIT.targets["depth"], noisy("depth", 1.0)
+    assert torch.equal(clean == 0, after == 0)
+    assert after[clean != 0].min() == clean[clean != 0].min()
+    raised = (after - clean)[(clean != 0) & (after > clean)]
+    spread = clean[clean != 0].std()
+    torch.testing.assert_close((raised**2).mean().sqrt(), spread, rtol=0.05, atol=0)
+
+
+def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
+    clean, after = SPLIT.targets["normals"], noisy("normals", 0.5)
+    known = clean.norm(dim=1) > 0
+    torch.testing.assert_close(after.norm(dim=1), known.float())
+    changed = (after != clean).any(dim=1)
+    assert (changed & known).sum() / known.sum() == pytest.approx(0.5, abs=0.02)
+    # The third component varies less than the others, so it must be disturbed less.
+    spread = clean.transpose(0, 1)[:, known].std(dim=1)
+    assert spread[2] < 0.9 * spread[0]
+    moved = (after - clean).transpose(0, 1)[:, changed].abs().mean(dim=1)
+    assert moved[2] < moved[0]
+
+
+@pytest.mark.parametrize("kind", ["depth", "normals"])
+def test_maps_without_any_known_pixel_pass_through(kind: str) -> None:
+    task = Task("t", 1 if kind == "depth" else 3, BY_NAME[kind])
+    split = Split(torch.zeros(2), {"t": torch.zeros(2, task.outputs, 4, 4)})
+    assert not apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"].any()
+
+
+@pytest.mark.parametrize("exclude_true", [False, True])
+def test_bits_are_drawn_or_flipped(exclude_true: bool) -> None:
+    clean = torch.arange(4_000).remainder(2).float()
+    task, split = Task("t", 1, binary), Split(torch.zeros(4_000), {"t": clean})
+    after = apply(split, [task], Noise(0.5, ("t",), 0, exclude_true), 0).targets["t"]
+    assert set(after.tolist()) == {0.0, 1.0}
+    expected = 2_000 if exclude_true else pytest.approx(1_000, abs=100)
+    assert (after != clean).sum().item() == expected
+
+
+@pytest.mark.parametrize(("kind", "outputs"), [("classification", 5), ("binary", 1), ("regression", 1)])
+def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(kind: str, outputs: int) -> None:
+    clean = torch.arange(200).remainder(2).float()
+    clean[::4] = torch.nan
+    split = Split(torch.zeros(200), {"t": clean})
+    noise = Noise(0.4, ("t",), 1, exclude_true=True)
+    after = apply(split, [Task("t", outputs, BY_NAME[kind])], noise, 0).targets["t"]
+    assert torch.equal(after.isnan(), clean.isnan())
+    assert (after != clean)[~clean.isnan()].sum() == 60
+
+
+def test_a_kind_without_noise_is_refused() -> None:
+    silent = replace(regression, disturb=None)
+    with pytest.raises(ValueError, match="noise in task 't' is not possible"):
+        apply(Split(torch.zeros(3), {"t": torch.zeros(3)}), [Task("t", 1, silent)], Noise(0.5, ("t",), 0), 0)
+
+
+def test_the_next_class_and_the_first_one() -> None:
+    clean = SPLIT.targets["digit"]
+    assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
+    assert not noisy("digit", 1.0, kind="bias").any()
+    bits = torch.arange(10).remainder(2).float()
+    split, task = Split(torch.zeros(10), {"t": bits}), Task("t", 1, binary)
+    assert torch.equal(apply(split, [task], Noise(1.0, ("t",), 0, kind="pair")).targets["t"], 1 - bits)
+
+
+def test_a_biased_regression_is_a_deviation_too_high() -> None:
+    clean = SPLIT.targets["torque"]
+    error = noisy("torque", 0.5, kind="bias") - clean
+    hit = error[:, 0] != 0
+    assert hit.sum() == N // 2
+    torch.testing.assert_close(error[hit], clean.std(0, correction=0).expand(N // 2, 2))
+
+
+def test_outliers_have_the_quantiles_of_students_t() -> None:
+    clean = torch.randn(40_000, 1, generator=torch.Generator().manual_seed(0))
+    task = Task("t", 1, regression)
+    after = apply(Split(clean, {"t": clean}), [task], Noise(1.0, ("t",), 0, kind="outliers")).targets["t"]
+    error = (after - clean) / clean.std(correction=0)
+    quantiles = torch.tensor([0.5, 0.75, 0.9, 0.99])
+    expected = torch.from_numpy(student.ppf(quantiles.numpy(), 1.5)).float()
+    torch.testing.assert_close(error.quantile(quantiles), expected, rtol=0.15, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["classification", "binary", "regression"])
+def test_noise_that_depends_on_the_inputs(kind: str) -> None:
+    inputs = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(2))
+    outputs = 5 if kind == "classification" else 1
+    target = (inputs[:, 0] > 0).float() if kind == "binary" else example(kind, outputs, 2_000)
+    task, split = Task("t", outputs, BY_NAME[kind]), Split(inputs, {"t": target})
+    low, high = (
+        apply(split, [task], Noise(level, ("t",), 1, kind="instance")).targets["t"] != target for level in (0.2, 0.4)
+    )
+    assert (low.sum(), high.sum()) == (400, 800)
+    assert (high | ~low).all()
+    # The samples hit are told by the inputs: a linear regression explains far more than chance, which is 3 / 2,000.
+    hit = low.reshape(-1).double()
+    design = torch.cat([inputs, torch.ones(2_000, 1)], 1).double()
+    rest = hit - design @ torch.linalg.lstsq(design, hit[:, None]).solution[:, 0]
+    assert rest.var() < 0.8 * hit.var()
+
+
+def test_another_part_has_other_draws_along_the_same_directions() -> None:
+    inputs = torch.randn(1_000, 3, generator=torch.Generator().manual_seed(2))
+    split = Split(inputs, {"t": torch.zeros(1_000)})
+    noise = Noise(0.3, ("t",), 1, kind="instance")
+    parts = [apply(split, [Task("t", 1, binary)], noise, part=part).targets["t"] for part in ("training", "validation")]
+    assert not torch.equal(*parts)
+    ends = [(inputs * part[:, None]).mean(0) for part in parts]
+    assert torch.cosine_similarity(*ends, dim=0) > 0.98
+
+
+def test_one_annotator_spoils_the_same_samples_in_all_tasks() -> None:
+    noise = Noise(0.3, ("digit", "torque"), 0, exclude_true=True, kind="annotator")
+    after = apply(SPLIT, TASKS, noise).targets
+    hit = after["digit"] != SPLIT.targets["digit"]
+    assert hit.sum() == round(0.3 * N)
+    assert torch.equal(hit, (after["torque"] != SPLIT.targets["torque"]).any(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "message"),
+    [
+        ("pair", "torque", "no meaning for task 'torque'; choose from uniform, annotator, instance, outliers, bias"),
+        ("outliers", "digit", "no meaning for task 'digit'; choose from uniform, annotator, pair, instance, bias"),
+        ("bias", "depth", "no meaning for task 'depth'; choose from uniform, annotator"),
+        ("gamma", "digit", "noise kind is 'gamma': choose from uniform, pair"),
+    ],
+)
+def test_a_kind_without_meaning_is_refused_at_any_level(kind: str, task: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        apply(SPLIT, TASKS, Noise(0.0, (task,), 0, kind=kind))
+
+
+def test_an_annotator_needs_common_samples_and_instances_their_inputs() -> None:
+    target, task = torch.zeros(4), Task("t", 1, regression)
+    with pytest.raises(ValueError, match="every task has samples of its own"):
+        apply(Split({"t": target}, {"t": target}), [task], Noise(0.5, ("t",), 0, kind="annotator"))
+    with pytest.raises(ValueError, match="the inputs are read while training"):
+        apply(Split(TensorDataset(target), {"t": target}), [task], Noise(0.5, ("t",), 0, kind="instance"))

@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, registry
+from excessmtl.lab.data.sarcos import load
+
+
+def rows(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(3, 2, (count, 28))
+
+
+def total(bench: Benchmark) -> list[int]:
+    return [split.length("joint_1") for split in (bench.train, bench.validation, bench.test)]
+
+
+def test_a_single_file_is_split(tmp_path: Path) -> None:
+    savemat(tmp_path / "any.mat", {"sarcos_inv_test": rows(200), "note": np.zeros((3, 3))})
+    bench = registry()["sarcos"].load(tmp_path / "any.mat", 0)
+    assert total(bench) == [144, 16, 40]
+    assert [task.name for task in bench.tasks] == [f"joint_{i}" for i in range(1, 8)]
+    assert bench.noisy_tasks == ("joint_1", "joint_2")
+    parts = [split.inputs for split in (bench.train, bench.validation, bench.test)]
+    assert all(isinstance(part, torch.Tensor) for part in parts)
+    assert len(torch.cat(parts).unique(dim=0)) == 200  # type: ignore[arg-type]
+
+
+def test_training_rows_are_standardised_and_targets_stay_with_their_inputs(tmp_path: Path) -> None:
+    table = rows(300)
+    table[:, 21:] = 5 * table[:, :7] - 1
+    savemat(tmp_path / "any.mat", {"x": table})
+    bench = load(tmp_path / "any.mat", 0)
+    for split in (bench.train, bench.validation, bench.test):
+        assert isinstance(split.inputs, torch.Tensor)
+        for joint in range(7):
+            torch.testing.assert_close(split.targets[f"joint_{joint + 1}"], split.inputs[:, joint : joint + 1])
+    assert isinstance(bench.train.inputs, torch.Tensor)
+    torch.testing.assert_close(bench.train.inputs.mean(0), torch.zeros(21), atol=1e-5, rtol=0)
+    torch.testing.assert_close(bench.train.inputs.std(0, correction=0), torch.ones(21), atol=1e-4, rtol=0)
+
+
+def test_official_files_keep_their_test_rows_out_of_training(tmp_path: Path) -> None:
+    train, test = rows(100), rows(50, seed=1)
+    savemat(tmp_path / "sarcos_inv.mat", {"sarcos_inv": np.concatenate([train, test[:30]])})
+    savemat(tmp_path / "sarcos_inv_test.mat", {"sarcos_inv_test": test})
+    bench = load(tmp_path, 0)
+    assert total(bench) == [90, 10, 50]
+    assert "30 training rows that are test rows left out" in bench.source
+
+
+def test_the_training_table_is_preferred(tmp_path: Path) -> None:
+    savemat(tmp_path / "both.mat", {"sarcos_inv_test": rows(50), "sarcos_inv": rows(100)})
+    assert sum(total(load(tmp_path / "both.mat", 0))) == 100
+
+
+def test_splits_have_their_own_seed(tmp_path: Path) -> None:
+    savemat(tmp_path / "any.mat", {"x": rows(100)})
+    first, same = load(tmp_path / "any.mat", 0), load(tmp_path / "any.mat", 9)
+    other = load(tmp_path / "any.mat", 0, split_seed=1)
+    assert torch.equal(first.train.targets["joint_3"], same.train.targets["joint_3"])
+    assert not torch.equal(first.train.targets["joint_3"], other.train.targets["joint_3"])
+
+
+def test_the_network_takes_the_inputs(tmp_path: Path) -> None:
+    savemat(tmp_path / "any.mat", {"x": rows(100)})
+    bench = load(tmp_path / "any.mat", 0)
+    assert isinstance(bench.test.inputs, torch.Tensor)
+    trunk = bench.build_trunk()
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == 35_840
+    assert bench.build_head(bench.tasks[6])(trunk(bench.prepare(bench.test.inputs))).shape == (20, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"x": np.zeros((30, 27))}, "holds x; expected exactly one table with 28 columns, found 0"),
+        ({"x": np.zeros((30, 28)), "y": np.zeros((30, 28))}, "found 2"),
+        ({"x": np.zeros((8, 28))}, "too few"),
+        ({"x": np.full((30, 28), np.nan)}, "not finite"),
+    ],
+)
+def test_a_wrong_table_is_explained(tmp_path: Path, content: dict[str, np.ndarray], message: str) -> None:
+    savemat(tmp_path / "wrong.mat", content)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "wrong.mat", 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 500, b"benchmarks: [sarcos]\nmethods: [uniform]\n"])
+def test_what_is_no_mat_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "wrong.mat").write_bytes(content)
+    with pytest.raises(ValueError, match=r"wrong\.mat cannot be read as a \.mat file"):
+        load(tmp_path / "wrong.mat", 0)
+
+
+def test_missing_data_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError, match=r"sarcos_inv\.mat and .*stand-in `simulated-arm`"):
+        load(None, 0)
+    with pytest.raises(DataNotFoundError, match=r"sarcos_inv_test\.mat does not exist"):
+        load(tmp_path, 0)

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from excessmtl.lab.data.base import DataNotFoundError, Split, registry
+from excessmtl.lab.data.school import load
+
+SIZES = {3: 20, 7: 40, 11: 23, 20: 60, 21: 8}
+
+
+def write(path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    schools = np.repeat(list(SIZES), list(SIZES.values()))
+    features = rng.normal(5, 3, (len(schools), 28))
+    features[:, 4] = 1.0
+    # The score is the number of the row, so that every pupil can be told from every other.
+    table = np.column_stack([features, np.arange(len(schools)), schools])
+    np.savetxt(path, table[rng.permutation(len(table))], delimiter=",")
+    return path
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    return write(tmp_path / "school.csv")
+
+
+def inputs(split: Split, name: str) -> torch.Tensor:
+    assert isinstance(split.inputs, dict)
+    return split.inputs[name]
+
+
+def test_every_school_is_a_task_and_every_pupil_in_one_part(csv: Path) -> None:
+    bench = registry()["school"].load(csv, 0)
+    assert [task.name for task in bench.tasks] == [f"school_00{i}" for i in range(1, 6)]
+    scores = []
+    for task, size in zip(bench.tasks, SIZES.values(), strict=True):
+        parts = [split.targets[task.name] for split in (bench.train, bench.validation, bench.test)]
+        assert sum(map(len, parts)) == size
+        assert [len(part) for part in parts[1:]] == [max(1, round(0.1 * size)), max(1, round(0.15 * size))]
+        assert all(part.shape == (len(part), 1) for part in parts)
+        own = torch.cat(parts)
+        # Scores were numbered school by school: a mixture of schools would have a wider spread.
+        assert (own.max() - own.min()) / (size - 1) == pytest.approx(one_point(bench.train), rel=1e-3)
+        scores.append(own)
+    assert len(torch.cat(scores).unique()) == sum(SIZES.values())
+
+
+def one_point(train: Split) -> float:
+    """One point of the score on the standardised scale: the scores are whole numbers."""
+    values = torch.cat(list(train.targets.values())).flatten().sort().values
+    return float(values.diff().min())
+
+
+def test_training_pupils_are_standardised_together(csv: Path) -> None:
+    bench = load(csv, 0)
+    names = [task.name for task in bench.tasks]
+    pooled = torch.cat([inputs(bench.train, name) for name in names])
+    torch.testing.assert_close(pooled.mean(0), torch.zeros(28), atol=1e-5, rtol=0)
+    deviation = torch.ones(28)
+    deviation[4] = 0.0
+    torch.testing.assert_close(pooled.std(0, correction=0), deviation, atol=1e-4, rtol=0)
+    scores = torch.cat([bench.train.targets[name] for name in names])
+    assert float(scores.std(correction=0)) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_fifth_of_the_schools_is_noisy_and_splits_have_their_own_seed(csv: Path) -> None:
+    first, same, other = load(csv, 0), load(csv, 5), load(csv, 0, split_seed=1)
+    assert len(first.noisy_tasks) == 1
+    assert first.noisy_tasks == same.noisy_tasks
+    assert torch.equal(first.train.targets["school_002"], same.train.targets["school_002"])
+    assert not torch.equal(first.train.targets["school_002"], other.train.targets["school_002"])
+
+
+def test_the_network_takes_the_inputs(csv: Path) -> None:
+    bench = load(csv.parent, 0)
+    features = bench.build_trunk()(bench.prepare(inputs(bench.test, "school_001")))
+    assert bench.build_head(bench.tasks[0])(features).shape == bench.test.targets["school_001"].shape
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n", "not a table of numbers"),
+        ("1,2,3\n", "has 3 columns"),
+        (",".join(["1"] * 30), "has 1 schools"),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "school.csv").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, 0)
+
+
+def test_missing_data_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError, match=r"as school\.csv"):
+        load(None, 0)
+    with pytest.raises(DataNotFoundError, match="--data must name"):
+        load(tmp_path, 0)

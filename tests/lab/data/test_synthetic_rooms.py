@@ -1,0 +1,184 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from learning import learned_outputs
+
+from excessmtl.lab.data.base import Benchmark, registry
+from excessmtl.lab.data.kinds import depth, normals, segmentation
+from excessmtl.lab.data.meters import Meters
+from excessmtl.lab.data.room_furniture import CLASSES, Box
+from excessmtl.lab.data.room_render import View, pixel_rays, render
+from excessmtl.lab.data.room_scene import Scene, random_scene
+from excessmtl.lab.data.synthetic_rooms import SIZES, Size, load
+from excessmtl.lab.data.tasks import Task
+
+HEIGHT, WIDTH = 60, 80
+
+
+def room(seed: int) -> tuple[Scene, View]:
+    rng = np.random.default_rng(seed)
+    scene = random_scene(rng)
+    return scene, render(scene, HEIGHT, WIDTH, rng)
+
+
+def seen_points(view: View) -> np.ndarray:
+    """(height, width, 3), in the camera's axes."""
+    rays = pixel_rays(HEIGHT, WIDTH).astype(np.float64).reshape(HEIGHT, WIDTH, 3)
+    return rays * view.depth[0, :, :, None]
+
+
+def inside(box: Box, points: np.ndarray) -> np.ndarray:
+    """Coordinates on the box, from -1 to 1 within it."""
+    c, s = np.cos(box.yaw), np.sin(box.yaw)
+    turned: np.ndarray = (points - box.centre) @ np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+    return turned / box.half
+
+
+@pytest.fixture(scope="module")
+def rooms() -> Benchmark:
+    return load(None, 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_pixel_lies_on_a_face_of_its_class_with_its_normal(seed: int) -> None:
+    scene, view = room(seed)
+    points = (seen_points(view) @ scene.rotation.T + scene.camera).reshape(-1, 3)
+    normals = view.normals.reshape(3, -1).T @ scene.rotation.T
+    labels = view.label.ravel()
+    found = np.zeros(len(points), dtype=bool)
+    for box in (*scene.boxes, scene.walls, scene.floor, scene.ceiling):
+        away = np.abs(np.abs(inside(box, points)) - 1) * box.half
+        within = (np.abs(inside(box, points)) * box.half < box.half + 1e-4).all(axis=1)
+        c, s = np.cos(box.yaw), np.sin(box.yaw)
+        axes = np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]])
+        along = np.abs(normals @ axes.T) > 1 - 1e-5
+        found |= within & ((away < 1e-4) & along).any(axis=1) & (labels == CLASSES.index(box.label))
+    assert found.all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_stands_between_the_camera_and_what_it_sees(seed: int) -> None:
+    scene, view = room(seed)
+    way = (seen_points(view) @ scene.rotation.T).reshape(-1, 3)
+    for share in (0.05, 0.3, 0.6, 0.9, 0.999):
+        points = scene.camera + share * way
+        assert ((points > 0) & (points < scene.size)).all()
+        for box in scene.boxes:
+            assert not (np.abs(inside(box, points)) < 1 - 1e-3).all(axis=1).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_normals_are_unit_vectors_that_face_the_camera(seed: int) -> None:
+    _, view = room(seed)
+    np.testing.assert_allclose(np.linalg.norm(view.normals, axis=0), 1, atol=1e-5)
+    assert ((view.normals.transpose(1, 2, 0) * seen_points(view)).sum(axis=-1) < 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_normals_agree_with_the_slope_of_the_depth(seed: int) -> None:
+    _, view = room(seed)
+    points, normals = seen_points(view), view.normals.transpose(1, 2, 0)
+    right, down = points[:-1, 1:] - points[:-1, :-1], points[1:, :-1] - points[:-1, :-1]
+    slope = np.cross(down, right)
+    slope /= np.linalg.norm(slope, axis=-1, keepdims=True)
+    corner = normals[:-1, :-1]
+    same = np.isclose(corner, normals[:-1, 1:], atol=1e-5) & np.isclose(corner, normals[1:, :-1], atol=1e-5)
+    # Parallel faces one behind the other share a normal but no plane.
+    flat = (np.abs((corner * right).sum(-1)) < 1e-3) & (np.abs((corner * down).sum(-1)) < 1e-3)
+    smooth = same.all(axis=-1) & flat
+    assert smooth.mean() > 0.7
+    assert ((slope * corner).sum(-1)[smooth] > np.cos(np.deg2rad(2))).all()
+
+
+def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall() -> None:
+    scene = random_scene(np.random.default_rng(0))
+    straight = np.array([[1.0, 0, 0], [0, 0, 1], [0, -1, 0]])
+    bare = replace(scene, boxes=(), rotation=straight, camera=np.array([scene.size[0] / 2, 0.5, 1.3]))
+    view = render(bare, HEIGHT, WIDTH, np.random.default_rng(0))
+    middle = view.depth[0, HEIGHT // 2, WIDTH // 2]
+    assert middle == pytest.approx(scene.size[1] - 0.5, abs=1e-4)
+    np.testing.assert_allclose(view.normals[:, HEIGHT // 2, WIDTH // 2], [0, 0, -1], atol=1e-6)
+    assert view.label[HEIGHT // 2, WIDTH // 2] == CLASSES.index("wall")
+    assert view.label[-1, WIDTH // 2] == CLASSES.index("floor")
+    np.testing.assert_allclose(view.normals[:, -1, WIDTH // 2], [0, -1, 0], atol=1e-6)
+
+
+def test_it_is_registered_and_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
+    entry = registry()["synthetic-rooms"]
+    assert entry.load is load
+    assert rooms.tasks == (
+        Task("segmentation", 13, segmentation),
+        Task("depth", 1, depth),
+        Task("normals", 3, normals),
+    )
+    assert rooms.noisy_tasks == ("segmentation",)
+    for split, n in zip((rooms.train, rooms.validation, rooms.test), (200, 40, 60), strict=True):
+        assert isinstance(split.inputs, torch.Tensor)
+        assert split.inputs.dtype == torch.uint8
+        assert split.inputs.shape == (n, 3, 48, 64)
+        assert split.targets["segmentation"].shape == (n, 48, 64)
+        assert split.targets["depth"].shape == (n, 1, 48, 64)
+        assert split.targets["normals"].shape == (n, 3, 48, 64)
+    assert (SIZES["paper"].scenes[0], SIZES["paper"].scenes[2]) == (795, 654)
+
+
+def test_all_classes_are_there_and_the_border_is_unknown_in_every_target(rooms: Benchmark) -> None:
+    labels = rooms.train.targets["segmentation"]
+    counts = (labels[labels >= 0].long()).bincount(minlength=13)
+    assert len(counts) == 13
+    assert counts.min() > 0.003 * counts.sum()
+    unknown = labels == -1
+    assert unknown[:, 0].all()
+    assert not unknown[:, 1:-1, 1:-1].any()
+    assert torch.equal(rooms.train.targets["depth"][:, 0] == 0, unknown)
+    assert torch.equal(rooms.train.targets["normals"].norm(dim=1) == 0, unknown)
+
+
+def test_pictures_are_neither_dark_nor_flat(rooms: Benchmark) -> None:
+    images = torch.as_tensor(rooms.train.inputs).float()
+    assert 60 < images.mean() < 200
+    assert (images.std(dim=(1, 2, 3)) > 15).all()
+    prepared = rooms.prepare(torch.as_tensor(rooms.train.inputs))
+    torch.testing.assert_close(prepared.mean((0, 2, 3)), torch.zeros(3), atol=1e-3, rtol=0)
+    torch.testing.assert_close(prepared.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
+
+
+def test_the_seed_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "tiny", Size((3, 2, 2), 24, 32, 2, 4, SIZES["small"].recipe))
+    one, same, other = (load(None, seed, size="tiny") for seed in (1, 1, 2))
+    for name, target in one.train.targets.items():
+        assert torch.equal(target, same.train.targets[name])
+    assert torch.equal(torch.as_tensor(one.test.inputs), torch.as_tensor(same.test.inputs))
+    assert not torch.equal(torch.as_tensor(one.train.inputs), torch.as_tensor(other.train.inputs))
+    images = torch.cat([torch.as_tensor(s.inputs) for s in (one.train, one.validation, one.test)])
+    assert len({image.numpy().tobytes() for image in images}) == 7
+    assert one.augment is None
+    assert load(None, 1, size="tiny", augment=True).augment is not None
+
+
+def test_an_unknown_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="size is 'huge': choose one of small, paper"):
+        load(None, 0, size="huge")
+
+
+@pytest.mark.slow
+def test_a_network_beats_the_trivial_guess_on_every_task(rooms: Benchmark) -> None:
+    outputs = learned_outputs(rooms, epochs=5, learning_rate=3e-3)
+    learned: dict[str, float] = {}
+    trivial: dict[str, float] = {}
+    for task in rooms.tasks:
+        target, known = rooms.test.targets[task.name], rooms.train.targets[task.name]
+        guess = {
+            "segmentation": lambda y: (y[y >= 0].long()).bincount(minlength=13).float().view(1, -1, 1, 1),
+            "depth": lambda y: y[y > 0].median().view(1, 1, 1, 1),
+            "normals": lambda y: y.sum((0, 2, 3)).view(1, -1, 1, 1),
+        }[task.name](known)
+        for scores, output in ((learned, outputs[task.name]), (trivial, guess.expand_as(outputs[task.name]))):
+            metrics = Meters(task, rooms.train.targets[task.name], torch.device("cpu"))
+            metrics.update(output, target)
+            scores.update(metrics.compute())
+    assert learned["pixel_accuracy"] > trivial["pixel_accuracy"] + 0.05
+    assert learned["abs_error"] < 0.9 * trivial["abs_error"]
+    assert learned["within_30"] > trivial["within_30"] + 0.05

@@ -1,0 +1,204 @@
+"""A CSV file as a benchmark."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.data.find import load_benchmark
+from excessmtl.lab.data.kinds import binary, classification, regression
+from excessmtl.lab.data.table import infer_kind
+
+ROWS = 100
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "größe": rng.normal(50, 10, ROWS),
+            "town": rng.choice(["Łódź", "Bern"], ROWS),
+            "price": rng.normal(300, 40, ROWS),
+            "sold": rng.choice(["no", "yes"], ROWS),
+            "stars": rng.choice([1, 3, 5], ROWS),
+        }
+    )
+
+
+def write(folder: Path, table: pd.DataFrame) -> str:
+    path = folder / "Häuser.csv"
+    table.to_csv(path, index=False, encoding="utf-8")
+    return str(path)
+
+
+def load(path: str, **options: object):
+    return load_benchmark(path, None, 0, {"targets": ["price", "sold", "stars"], **options})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0, 1, 1], binary),
+        (["a", "b", None], binary),
+        ([2.5, 7.5], binary),
+        ([True, False], binary),
+        (["a", "b", "c"], classification),
+        ([1, 2, 3], classification),
+        ([1.0, 2.0, None, 3.0], classification),
+        (list(range(20)), classification),
+        (list(range(21)), regression),
+        ([1, 2, 2.5], regression),
+    ],
+)
+def test_kinds_are_inferred_from_the_values(values: list[object], kind: object) -> None:
+    assert infer_kind(pd.Series(values)) == kind
+
+
+def test_columns_become_tasks_and_inputs(tmp_path: Path) -> None:
+    table = frame()
+    made = load(write(tmp_path, table))
+    assert [(task.name, task.outputs, task.kind) for task in made.tasks] == [
+        ("price", 1, regression),
+        ("sold", 1, binary),
+        ("stars", 3, classification),
+    ]
+    assert (made.name, made.source) == ("Häuser", "Häuser.csv, 100 rows, 2 input columns")
+    lengths = [split.length("price") for split in (made.train, made.validation, made.test)]
+    assert lengths == [70, 15, 15]
+    inputs = torch.cat([made.train.inputs, made.validation.inputs, made.test.inputs])
+    assert inputs.shape == (100, 3)  # a number and two towns
+    assert made.train.inputs[:, 0].mean().item() == pytest.approx(0, abs=1e-5)
+    assert inputs[:, 1:].sum(1).tolist() == [1.0] * 100
+    price = made.train.targets["price"]
+    assert (price.mean().item(), price.std(correction=0).item()) == (pytest.approx(0, abs=1e-5), pytest.approx(1))
+    # Every row is in one split, with its own targets.
+    found = sorted(
+        zip(
+            inputs[:, 0].tolist(),
+            torch.cat([s.targets["stars"] for s in (made.train, made.validation, made.test)]).tolist(),
+            strict=True,
+        )
+    )
+    stars = table["stars"].map({1: 0.0, 3: 1.0, 5: 2.0})
+    assert [star for _, star in found] == stars.iloc[np.argsort(table["größe"].to_numpy())].tolist()
+
+
+def test_empty_cells_are_missing(tmp_path: Path) -> None:
+    table = frame()
+    table.loc[::4, "price"] = np.nan
+    table.loc[::5, "sold"] = None
+    table.loc[::10, "größe"] = np.nan
+    table.loc[::20, "town"] = None
+    made = load(write(tmp_path, table))
+    splits = (made.train, made.validation, made.test)
+    missing = {task.name: sum(int(split.targets[task.name].isnan().sum()) for split in splits) for task in made.tasks}
+    assert missing == {"price": 25, "sold": 20, "stars": 0}
+    inputs = torch.cat([split.inputs for split in splits])
+    assert inputs.isfinite().all()
+    assert inputs.shape == (100, 5)
+    assert (inputs[:, 1].sum().item(), inputs[:, 4].sum().item()) == (10, 5)
+    assert (inputs[inputs[:, 1] == 1, 0] == 0).all()
+
+
+def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path: Path) -> None:
+    path = write(tmp_path, frame())
+    made = load(path, kinds={"stars": "regression"}, inputs=["größe"], split_seed=1, hidden=7, layers=1)
+    assert made.tasks[2].kind == regression
+    assert made.train.inputs.shape == (70, 1)
+    assert [tuple(p.shape) for p in made.build_trunk().parameters()] == [(7, 1), (7,)]
+    assert not torch.equal(made.train.inputs, load(path, inputs=["größe"]).train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": ["cost"]}, "targets names 'cost', which is no column"),
+        ({"targets": []}, "targets is empty"),
+        ({"targets": "price"}, r"targets of .* must be of type list\[str\], found 'price'"),
+        ({"kinds": {"town": "binary"}}, "kinds names 'town', which is not among the targets"),
+        ({"kinds": {"price": "ranking"}}, "kinds has 'ranking'; a kind is one of"),
+        ({"kinds": {"price": "binary"}}, "column 'price' of .* has 100 different values; binary needs two"),
+        ({"kinds": {"sold": "regression"}}, "column 'sold' of .* holds texts"),
+        ({"inputs": ["price"]}, "'price' is both input and target"),
+        ({"inputs": []}, "no column is left as an input"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        load(write(tmp_path, frame()), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,b\n\xff\xfe,1\n" * 30)
+    with pytest.raises(ValueError, match="cannot be read as a CSV file in UTF-8"):
+        load(str(path))
+    path.write_text("price,sold,stars,a\n1,2,3,4\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="has 1 rows; at least 20"):
+        load(str(path))
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(str(path))
+    with pytest.raises(ValueError, match="needs its option targets"):
+        load_benchmark(str(path), None, 0, {})
+    with pytest.raises(ValueError, match="is the data itself"):
+        load_benchmark(str(path), "other.csv", 0, {"targets": ["a"]})
+
+
+def test_a_column_of_many_texts_is_refused(tmp_path: Path) -> None:
+    table = frame().loc[np.repeat(np.arange(ROWS), 3)].reset_index(drop=True)
+    table["name"] = [f"house {number}" for number in range(len(table))]
+    with pytest.raises(ValueError, match=r"column 'name' of .* has 210 different texts, more than 100"):
+        load(write(tmp_path, table))
+
+
+def with_cells_behind_the_header(folder: Path, cell: str) -> str:
+    """The table with one field more in every row than its header has names."""
+    path = Path(write(folder, frame()))
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([header, *(f"{row},{cell}" for row in rows)]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_a_comma_at_the_end_of_every_row_changes_nothing(tmp_path: Path) -> None:
+    plain = load(write(tmp_path, frame()))
+    made = load(with_cells_behind_the_header(tmp_path, ""))
+    assert made.tasks == plain.tasks
+    assert torch.equal(made.train.inputs, plain.train.inputs)
+    for name, target in plain.train.targets.items():
+        assert torch.equal(made.train.targets[name], target)
+
+
+def test_a_field_without_a_name_is_refused_on_the_command_line(tmp_path: Path) -> None:
+    path = with_cells_behind_the_header(tmp_path, "7")
+    words = ["train", path, "--targets", "price,sold", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run"]
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == 2
+    assert "has rows with more fields than its header has names" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_of_one_name_but_for_spaces_are_refused(tmp_path: Path) -> None:
+    table = frame().rename(columns={"größe": "price "})
+    with pytest.raises(ValueError, match=r"has two columns called 'price', spaces around it aside; rename one"):
+        load(write(tmp_path, table))
+
+
+def test_of_many_columns_the_nearest_are_named(tmp_path: Path) -> None:
+    wide = pd.DataFrame(np.zeros((30, 2000)), columns=[f"column_{number}" for number in range(2000)])
+    path = write(tmp_path, wide)
+    with pytest.raises(
+        ValueError, match=r"which is no column of .*; it has 2,000 columns, such as \['column_77',"
+    ) as one:
+        load(path, targets=["colum_77"])
+    with pytest.raises(ValueError, match=r"it has 2,000 columns, such as \['column_0',") as other:
+        load(path, targets=["price"])
+    with pytest.raises(ValueError, match="no column is left as an input") as all_of_them:
+        load(path, targets=list(wide.columns))
+    assert max(len(str(refused.value)) for refused in (one, other, all_of_them)) < 500

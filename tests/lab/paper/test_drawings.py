@@ -1,0 +1,204 @@
+"""Drawings from tables of runs: files, columns, titles that say which data it is."""
+
+import pandas as pd
+import pytest
+
+from excessmtl.lab.compare.collect import read_table, write_table
+from excessmtl.lab.paper import registry
+from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
+from excessmtl.lab.paper.reproduction import draw_from
+from excessmtl.lab.paper.style import heading
+from excessmtl.lab.paper.subjects import subjects
+from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
+from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
+
+
+def drawn(name, frame, out, root=None):
+    return {path.name for path in registry.registry()[name].draw(Runs.of(frame, root), out)}
+
+
+def svg_text(path):
+    return path.read_text()
+
+
+@pytest.fixture(autouse=True)
+def _text_in_svg():
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # titles as text, not as outlines
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("multimnist", multimnist), ("office-home", office_home), ("sarcos", sarcos)]
+)
+def test_trends_over_noise(tmp_path, name, rows):
+    assert drawn(name, as_frame(rows(RIGHT)), tmp_path) == {f"{name}.csv", f"{name}.png", f"{name}.svg"}
+    table = pd.read_csv(tmp_path / f"{name}.csv")
+    assert set(table.method) == set(COMPARED)
+    for column in ("overall_score", "clean_score", "noisy_score", "clean_weight"):
+        assert {column, f"{column}_sd", f"{column}_low", f"{column}_high"} <= set(table.columns)
+    flat = table[(table.method == PAPER)].set_index("noise")
+    falling = table[(table.method == "MGDA")].set_index("noise")
+    assert flat.clean_score[0.8] == pytest.approx(flat.clean_score[0.0])
+    assert falling.clean_weight[0.8] < falling.clean_weight[0.0]
+    assert (table.seeds == 3).all()
+    assert (table.clean_score_low < table.clean_score).all()
+
+
+def test_errors_say_that_lower_is_better(tmp_path):
+    drawn("sarcos", as_frame(sarcos(RIGHT)), tmp_path)
+    assert "lower is better" in svg_text(tmp_path / "sarcos.svg")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "stand_in", "real"),
+    [
+        ("office-home", office_home, "digit-domains", "Office-Home"),
+        ("clean-validation", office_home, "digit-domains", "Office-Home"),
+        ("sarcos", sarcos, "simulated-arm", "SARCOS"),
+        ("nyuv2", nyuv2, "synthetic-rooms", "NYUv2"),
+    ],
+)
+def test_a_stand_in_is_titled_so(tmp_path, name, rows, stand_in, real):
+    files = drawn(name, as_frame(rows(RIGHT, stand_in)), tmp_path)
+    assert files == {f"{name}_{stand_in}.{kind}" for kind in ("csv", "png", "svg")}
+    text = svg_text(tmp_path / f"{name}_{stand_in}.svg")
+    assert f"(stand-in for {real})" in text
+    assert text.count(real) == 1
+    titles = set(pd.read_csv(tmp_path / f"{name}_{stand_in}.csv").data)
+    assert all(title.endswith(f"(stand-in for {real})") for title in titles)
+
+
+def test_the_data_itself_and_its_stand_in_side_by_side(tmp_path):
+    frame = as_frame(sarcos(RIGHT) + sarcos(RIGHT, "simulated-arm"))
+    assert {"sarcos.png", "sarcos_simulated-arm.png"} <= drawn("sarcos", frame, tmp_path)
+
+
+def test_other_pictures_are_not_called_office_home(tmp_path):
+    frame = with_tasks_called(as_frame(office_home(RIGHT)), PACS)
+    frame["source"] = "pacs64.tar.xz: 9,991 pictures, 4 domains, 7 classes, 64 px"
+    assert "office-home_pacs64.png" in drawn("office-home", frame, tmp_path)
+    assert "stand-in for Office-Home" in svg_text(tmp_path / "office-home_pacs64.svg")
+
+
+def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
+    fewer = [
+        row | {"source": "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"} for row in multimnist(RIGHT)[:40]
+    ]
+    frame = as_frame(fewer + multimnist(RIGHT))
+    assert {"multimnist.png", "multimnist_2.png"} <= drawn("multimnist", frame, tmp_path)
+    assert "MNIST, 60,000" in svg_text(tmp_path / "multimnist.svg")
+    assert "bundled digits" in svg_text(tmp_path / "multimnist_2.svg")
+
+
+def test_runs_of_different_length_are_not_mixed():
+    rows = multimnist(RIGHT)
+    frame = Runs.of(as_frame(rows + [row | {"epochs": 2} for row in rows])).frame
+    assert [subject.epochs for subject in subjects(frame, "multimnist")] == [15, 2], "the length of the paper first"
+
+
+def test_clean_validation_shows_moml(tmp_path):
+    drawn("clean-validation", as_frame(office_home(RIGHT)), tmp_path)
+    assert {MOML, "MGDA", PAPER, ROBUST} <= set(pd.read_csv(tmp_path / "clean-validation.csv").method)
+
+
+def test_nyuv2_has_the_other_thresholds_in_its_table(tmp_path):
+    drawn("nyuv2", as_frame(nyuv2(RIGHT)), tmp_path)
+    table = pd.read_csv(tmp_path / "nyuv2.csv")
+    for metric in ("pixel_accuracy", "rel_error", "within_11.25", "within_22.5", "within_30"):
+        assert any(column.endswith(f"/{metric}") for column in table.columns)
+
+
+def test_the_loss_profile_has_the_single_task_losses(tmp_path):
+    drawn("loss-profile", as_frame(multimnist(RIGHT)), tmp_path)
+    table = pd.read_csv(tmp_path / "loss-profile.csv").set_index(["method", "noise"])
+    assert table.clean_loss[SINGLE_TASK, 0.8] == pytest.approx(0.1)
+    assert table.noisy_loss[SINGLE_TASK, 0.8] == pytest.approx(0.9)
+    assert table.clean_loss["MGDA", 0.8] == pytest.approx(0.5)
+
+
+def courses(root, noise, names):
+    """Estimates that are a third of the truth for the clean task, and half of it for the noisy one."""
+    rows = []
+    for shown in names:
+        row = made_up_run("multimnist", shown, noise, 0, clean=0.9, noisy=0.5, weight=0.5, epochs=10)
+        write_course(
+            root / row["folder"],
+            ["top_left", "bottom_right"],
+            ["bottom_right"],
+            weights=lambda t, noisy: t if noisy else 1 - t,
+            losses=lambda t, noisy: noisy + (1 - t) ** 6,
+            risks=lambda t, noisy: (1 - t) ** 6 / (2 if noisy else 3),
+        )
+        rows.append(row)
+    return as_frame(rows)
+
+
+def test_excess_risks_are_compared_task_by_task(tmp_path):
+    frame = courses(tmp_path, 0.6, (PAPER, ROBUST, SINGLE_TASK))
+    files = drawn("excess-risk", frame, tmp_path / "out", tmp_path)
+    assert files == {"excess-risk.csv", "excess-risk_course.csv", "excess-risk.png", "excess-risk.svg"}
+    table = pd.read_csv(tmp_path / "out" / "excess-risk.csv").set_index(["method", "task"])
+    assert (table.correlation > 0.999).all()
+    assert table.slope[PAPER, "top_left"] == pytest.approx(3, rel=1e-3)
+    assert table.slope[PAPER, "bottom_right"] == pytest.approx(2, rel=1e-3)
+    course = pd.read_csv(tmp_path / "out" / "excess-risk_course.csv")
+    # The losses are those of the single-task networks here, so what is above them is what is above convergence.
+    assert course.above_single_task.to_numpy() == pytest.approx(course.true.to_numpy())
+
+
+def test_the_dynamics_of_weights_and_accuracy(tmp_path):
+    frame = courses(tmp_path, 0.8, (PAPER, "Uniform"))
+    files = drawn("dynamics", frame, tmp_path / "out", tmp_path)
+    assert {"dynamics_weights.csv", "dynamics_accuracy.csv", "dynamics.png"} <= files
+    weights = pd.read_csv(tmp_path / "out" / "dynamics_weights.csv")
+    own = weights[weights.method == PAPER].sort_values("epoch")
+    assert own.clean_weight.iloc[0] > 0.95
+    assert own.clean_weight.iloc[-1] < 0.05
+    assert own.epoch.max() < 10
+    accuracy = pd.read_csv(tmp_path / "out" / "dynamics_accuracy.csv")
+    assert accuracy.clean_score.max() == pytest.approx(0.9)
+    assert {"clean_score", "noisy_score", "epoch", "seed", "method"} <= set(accuracy.columns)
+
+
+def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):
+    write_table(world(RIGHT), tmp_path / "study" / "runs.csv")
+    made = {entry.name: paths for entry, paths in draw_from(list(registry.registry().values()), tmp_path, tmp_path)}
+    assert {name for name, paths in made.items() if paths} == {
+        "loss-profile",
+        "clean-validation",
+        "multimnist",
+        "office-home",
+        "sarcos",
+        "nyuv2",
+    }
+    assert "theory" not in made
+    assert read_table(tmp_path / "study" / "runs.csv").weights.isna().any()  # single-task runs have none
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "mixed", "shown"),
+    [
+        ("excess", {}, False, ROBUST),
+        ("excess", {"estimator": "robust"}, True, ROBUST),
+        ("excess", {"estimator": "paper"}, False, PAPER),
+        ("excess", {"estimator": "paper", "normalize": "none"}, False, PAPER),
+        ("excess", {"estimator": "paper", "normalize": "initial", "warmup_steps": 9}, True, PAPER),
+        ("excess", {"estimator": "paper", "normalize": "initial"}, True, "ExcessMTL (paper, normalised)"),
+        ("excess", {"estimator": "paper", "normalize": "initial", "warmup_steps": 9}, False, "mine"),
+        ("excess", {"estimator": "paper", "step_size": 1.0}, False, "mine"),
+        ("uw", {}, False, "mine"),
+    ],
+)
+def test_methods_are_known_by_their_options_not_by_their_labels(method, options, mixed, shown):
+    assert shown_name(method, options, "mine", mixed) == shown
+
+
+def test_a_heading_wider_than_its_picture_takes_two_lines():
+    picture = registry.canvas(8, 3)
+    heading(picture, "short; 5 epochs")
+    assert picture.get_suptitle() == "short; 5 epochs"
+    heading(picture, f"{'long' * 30}; 5 epochs; bands")
+    assert picture.get_suptitle() == f"{'long' * 30}\n5 epochs; bands"

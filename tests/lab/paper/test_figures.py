@@ -1,0 +1,190 @@
+"""The registry behind `excessmtl reproduce`."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.compare.collect import write_table
+from excessmtl.lab.paper import registry, reproduction
+from excessmtl.lab.paper.plans import PLANS
+from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.studies.outcome import Failure, Outcome
+from made_up_runs import as_frame, made_up_run, write_course
+from worlds import RIGHT, sarcos
+
+
+def cli(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def _toy(monkeypatch):
+    registry.registry()
+    monkeypatch.setattr(registry, "_FIGURES", {})
+
+    @registry.figure("toy", "a line")
+    def draw(scale):
+        picture = registry.canvas(2, 2)
+        picture.subplots().plot([0, 1], [0, 1])
+        return registry.Drawing({"": [{"scale": scale, "x": 1 / 3}]}, {"": picture})
+
+
+ALL = (
+    "clean-validation, conceptual, dynamics, excess-risk, loss-profile, multimnist, nyuv2, office-home, sarcos, theory"
+)
+
+
+def test_the_figures_are_listed():
+    result = cli("reproduce", "--list")
+    assert result.exit_code == 0
+    for name in ALL.split(", "):
+        assert name in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], f"unknown figure 'nothing'; the figures are {ALL} and all"),
+        (["theory", "--scale", "huge"], "--scale must be quick or paper, found 'huge'"),
+        ([], f"name a figure: {ALL} or all"),
+        (["sarcos", "--jobs", "0"], "jobs must be at least 1, found 0"),
+        (["sarcos", "--data", "sarcos"], "--data must look like name=path"),
+        (["sarcos", "--data", f"sarcos={__file__}"], "test_figures.py"),
+        (["sarcos", "--runs", "no/such/folder"], "no/such/folder is not a folder"),
+        (["theory", "--runs", "tests"], "--runs draws from training runs, and theory is not made of any"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path):
+    result = cli("reproduce", *arguments, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_figure_becomes_png_svg_and_csv(tmp_path):
+    result = cli("reproduce", "all", "--scale", "paper", "--out", tmp_path / "deep" / "folder")
+    assert result.exit_code == 0, result.output
+    written = sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir())
+    assert written == ["toy.csv", "toy.png", "toy.svg"]
+    assert (tmp_path / "deep/folder/toy.png").read_bytes().startswith(b"\x89PNG")
+    table = pd.read_csv(tmp_path / "deep/folder/toy.csv")
+    assert table.scale.item() == "paper"
+    assert table.x.item() == pytest.approx(1 / 3, rel=1e-5)
+
+
+def test_figures_from_runs_that_exist_train_nothing(tmp_path):
+    write_table(as_frame(sarcos(RIGHT)), tmp_path / "study" / "runs.csv")
+    result = cli("reproduce", "all", "--runs", tmp_path / "study", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "sarcos.png").exists()
+    assert not (tmp_path / "out" / "runs").exists()
+    assert "dynamics: Figure 3" in result.output
+    assert "nothing to draw: these runs do not show it" in result.output
+
+
+def test_runs_that_show_nothing_are_an_error(tmp_path):
+    write_table(as_frame(sarcos(RIGHT)), tmp_path / "runs.csv")
+    result = cli("reproduce", "multimnist", "--runs", tmp_path, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "holds no run that" in result.stderr
+
+
+def _without_training(monkeypatch, epochs):
+    monkeypatch.setenv("EXCESSMTL_DATA", "no/such/folder")
+    for name, plan in PLANS["quick"].items():
+        tiny = replace(plan, settings={**plan.settings, "epochs": epochs, "limit_batches": 2})
+        monkeypatch.setitem(PLANS["quick"], name, tiny)
+
+
+def _pretend(runs, out, *, jobs=None, watcher=None):
+    """A sweep that trains nothing."""
+    for config in runs:
+        folder = out / folder_of(config)
+        if (folder / "summary.json").exists():
+            continue
+        row = made_up_run(
+            config.benchmark,
+            config.name,
+            config.noise,
+            config.seed,
+            clean=0.9,
+            noisy=0.5,
+            weight=0.5,
+            epochs=config.epochs,
+        )
+        tasks = list(row["scores"])
+        course = dict.fromkeys(("weights", "losses", "risks"), lambda t, noisy: 1 + noisy - t)
+        write_course(folder, tasks, row["noisy_tasks"], **course, epochs=config.epochs)
+        (folder / "summary.json").write_text(json.dumps(row))
+    return Outcome((), (), ())
+
+
+def test_a_figure_shows_the_runs_it_asked_for_and_no_others_in_the_pool(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "sweep", _pretend)
+    for epochs in (1, 2):
+        _without_training(monkeypatch, epochs)
+        result = cli("reproduce", "excess-risk", "--out", tmp_path)
+        assert result.exit_code == 0, result.output
+    assert len(list(tmp_path.rglob("summary.json"))) == 12
+    assert not (tmp_path / "excess-risk_2.png").exists()
+    course = pd.read_csv(tmp_path / "excess-risk_course.csv")
+    assert course.groupby(["method", "seed"]).epoch.max().eq(course.epoch.max()).all()
+
+
+def test_failed_runs_are_told_and_nothing_is_drawn(tmp_path, monkeypatch):
+    def failing(runs, out, *, jobs=None, watcher=None):
+        return Outcome((), (), (Failure(runs[0], "no luck", ""),))
+
+    monkeypatch.setattr(reproduction, "sweep", failing)
+    result = cli("reproduce", "loss-profile", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "1 of 36 runs failed, nothing was drawn" in result.stderr
+    assert "no luck" in result.stderr
+    assert list(tmp_path.glob("*.png")) == []
+
+
+@pytest.mark.slow
+def test_a_figure_trains_its_runs_once(tmp_path, monkeypatch):
+    _without_training(monkeypatch, 1)
+    result = cli("reproduce", "excess-risk", "--out", tmp_path, "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "6 runs to do; 1 at a time" in result.output
+    assert (tmp_path / "excess-risk.png").exists()
+    again = cli("reproduce", "excess-risk", "--out", tmp_path)
+    assert "nothing to do, all 6 runs are finished" in again.output
+    # Another scale, or other settings, are other runs; a figure shows its own alone.
+    _without_training(monkeypatch, 2)
+    longer = cli("reproduce", "excess-risk", "--out", tmp_path, "--jobs", "2")
+    assert "6 runs to do" in longer.output
+    assert not (tmp_path / "excess-risk_2.png").exists()
+
+
+@pytest.mark.slow
+def test_the_quick_theory_writes_everything(tmp_path):
+    for name in ("theory", "conceptual"):
+        result = cli("reproduce", name, "--out", tmp_path)
+        assert result.exit_code == 0, result.output
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"theory_convergence.csv", "theory_stationarity.png", "conceptual.svg", "conceptual.csv"} <= names
+    rates = pd.read_csv(tmp_path / "theory_rates.csv")
+    assert rates.under_bound.all()
+    assert (rates.rate[rates.long_enough] >= 0.4).all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_quick_multimnist_is_trained_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "no-cache"))
+    result = cli("reproduce", "multimnist", "--scale", "quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "multimnist.csv").set_index(["method", "noise"])
+    assert len(table) == 8 * 3
+    assert (table.seeds == 2).all()
+    assert table.clean_score.min() > 0.2  # ten classes: everything has learned something
+    assert table.clean_weight["ExcessMTL (ours, robust)", 0.8] > table.clean_weight["GroupDRO", 0.8]

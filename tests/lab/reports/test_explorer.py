@@ -1,0 +1,97 @@
+"""Thinning: what stays of a curve, and that many runs fit into a page."""
+
+import numpy as np
+import pytest
+
+from excessmtl.lab.compare.settings import settings
+from excessmtl.lab.reports import explorer
+from excessmtl.lab.reports.explorer import explorable, thinned
+from report_data import made_up, table
+
+
+def test_a_short_curve_is_kept_as_it_is():
+    width, values = thinned(np.arange(8.0).reshape(4, 2), 10)
+    assert width == 1
+    np.testing.assert_array_equal(values, np.arange(8.0).reshape(4, 2))
+
+
+def test_a_point_is_the_mean_of_its_steps_and_the_last_of_what_is_left():
+    width, values = thinned(np.array([[1.0], [3.0], [5.0], [7.0], [10.0]]), 3)
+    assert width == 2
+    np.testing.assert_array_equal(values, [[2.0], [6.0], [10.0]])
+
+
+def test_steps_that_are_not_finite_are_left_out_of_their_mean():
+    _, values = thinned(np.array([[1.0], [np.nan], [np.inf], [np.nan]]), 2)
+    np.testing.assert_array_equal(values, [[1.0], [np.nan]])
+
+
+@pytest.mark.parametrize("steps", [1, 239, 240, 241, 10_007])
+def test_there_are_never_more_points_than_allowed(steps):
+    width, values = thinned(np.ones((steps, 1)), 240)
+    assert len(values) <= 240
+    assert (len(values) - 1) * width < steps <= len(values) * width
+    np.testing.assert_array_equal(values, 1)
+
+
+def write_steps(folder, tasks, steps=5, **changes):
+    folder.mkdir(parents=True)
+    column = np.arange(len(tasks), dtype=np.float32)
+    values = {name: np.tile(column, (steps, 1)) for name in explorer.QUANTITIES} | changes
+    np.savez(folder / "steps.npz", tasks=np.array(tasks), **values)
+
+
+def explored(tmp_path, *runs):
+    return explorable(tmp_path, settings(table(*runs)))
+
+
+def test_tasks_come_in_the_order_of_the_page_whatever_the_file_says(tmp_path):
+    write_steps(tmp_path / "run", ["b", "a"])
+    (run,) = explored(tmp_path, made_up(folder="run")).runs
+    assert run["curves"]["losses"] == [[1.0] * 5, [0.0] * 5]
+    assert (run["label"], run["noise"], run["seed"], run["steps"], run["width"]) == ("excess", 0.8, 0, 5, 1)
+
+
+def test_a_quantity_that_a_method_does_not_have_is_none(tmp_path):
+    write_steps(tmp_path / "run", ["a", "b"], excess_risks=np.full((5, 2), np.nan))
+    (run,) = explored(tmp_path, made_up(folder="run")).runs
+    assert run["curves"]["excess_risks"] is None
+    assert run["curves"]["weights"] is not None
+
+
+def test_scores_per_epoch_are_those_of_metrics_csv(tmp_path):
+    write_steps(tmp_path / "run", ["a", "b"])
+    text = "epoch,test/a/accuracy,test/b/accuracy\n0,0.5,nan\n1,0.75,0.25\n"
+    (tmp_path / "run" / "metrics.csv").write_text(text)
+    (run,) = explored(tmp_path, made_up(folder="run")).runs
+    assert run["epochs"] == [1, 2]
+    assert run["scores"] == [[50.0, 75.0], [None, 25.0]]
+
+
+def test_runs_without_their_steps_are_left_out(tmp_path):
+    write_steps(tmp_path / "run", ["a", "b"])
+    assert len(explored(tmp_path, made_up(folder="run"), made_up(seed=1, folder="gone")).runs) == 1
+
+
+def test_many_runs_share_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "PAGE_BUDGET", 1200)
+    places = [f"run-{seed}" for seed in range(4)]
+    for place in places:
+        write_steps(tmp_path / place, ["a", "b"], steps=1000)
+    found = explored(tmp_path, *(made_up(seed=seed, folder=place) for seed, place in enumerate(places)))
+    # 1200 numbers / 4 runs / 6 curves.
+    assert found.points == 50
+    assert all(len(curve) == 50 for run in found.runs for curve in run["curves"]["losses"])
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "steps.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"run/steps\.npz is not the steps\.npz of a run"):
+        explored(tmp_path, made_up(folder="run"))
+
+
+def test_steps_of_other_tasks_are_refused(tmp_path):
+    write_steps(tmp_path / "run", ["a", "c"])
+    with pytest.raises(ValueError, match=r"run/steps\.npz has no task 'b'"):
+        explored(tmp_path, made_up(folder="run"))

@@ -1,0 +1,264 @@
+"""The page as text, and the command that writes it."""
+
+import re
+import shutil
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from excessmtl.files import atomic_write
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.compare.collect import collect, write_table
+from excessmtl.lab.compare.regret import regrets_of
+from excessmtl.lab.reports import page as reports_page
+from excessmtl.lab.reports.page import listed, write_report
+from made_up_runs import as_frame
+from report_data import copied, made_up, table, without_score
+from worlds import RIGHT, multimnist
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def render(folder, command):
+    frame = collect(folder)
+    return reports_page.render(folder, frame, regrets_of(frame), command)
+
+
+def readable(page):
+    """Without scripts and the packed parts."""
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_the_command_writes_one_page_that_needs_nothing_else(runs, tmp_path):
+    result = command(runs, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text()
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', readable(page))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    shown = readable(page)
+    assert "15 runs of 3 methods, noise 0, 0.8; seeds 0, 1" in " ".join(shown.split())
+    assert "bundled digits, 4,000 + 1,000" in shown
+    assert "ray-cast rooms" in shown
+    assert f"excessmtl report '{runs}' -o {tmp_path / 'report.html'}" in shown.replace("&#39;", "'")
+
+
+def test_equal_runs_give_an_equal_page(runs):
+    assert render(runs, "again") == render(runs, "again")
+
+
+def test_names_are_text_and_never_markup(runs, tmp_path):
+    evil = "<script>alert(1)</script>&<b>"
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one", label=evil, benchmark=evil)
+    page = render(tmp_path / "runs", evil)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&lt;b&gt;" in page
+
+
+def test_a_table_alone_gives_a_page_without_explorer(runs, tmp_path):
+    (tmp_path / "table").mkdir()
+    write_table(collect(runs), tmp_path / "table" / "runs.csv")
+    page = readable(render(tmp_path / "table", ""))
+    assert "no steps to explore" in page
+    assert 'id="run-setting"' not in page
+    whole = readable(render(runs, ""))
+    cells = r'<td class="number[^>]*>([^<]+)<'
+    assert re.findall(cells, page) == re.findall(cells, whole)
+
+
+def test_a_run_that_diverged_is_called_so(runs, tmp_path):
+    without_score(copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one"), "top_left")
+    assert ">diverged</td>" in render(tmp_path / "runs", "")
+
+
+def test_runs_that_have_not_finished_are_counted(runs, tmp_path):
+    first = copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    assert "not finished" not in render(tmp_path / "runs", "")
+    (copied(first, tmp_path / "runs/two") / "summary.json").unlink()
+    assert "1 more run has not finished and is left out." in render(tmp_path / "runs", "")
+
+
+def test_pictures_beside_the_runs_are_embedded_once(runs, tmp_path):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "multimnist.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>" + " " * 500)
+    (tmp_path / "multimnist.png").write_bytes(b"small")
+    page = render(tmp_path, "")
+    assert re.findall(r'<img src="(data:image/[^;]+;base64,[^"]{,8})', page) == ["data:image/png;base64,c21hbGw="]
+    assert "<figcaption>multimnist</figcaption>" in page
+
+
+def test_a_link_to_a_file_elsewhere_is_not_embedded(runs, tmp_path):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "secret").write_bytes(b"password")
+    (tmp_path / "runs" / "x.png").symlink_to(tmp_path / "secret")
+    (tmp_path / "runs" / "y.png").symlink_to("/dev/zero")
+    (tmp_path / "runs" / "z.svg").mkdir()
+    assert "<img" not in render(tmp_path / "runs", "")
+
+
+def test_one_benchmark_on_two_data_sets_is_a_whole_report(tmp_path):
+    rows = [made_up(label, source=source) for source in ("small", "large") for label in ("excess", "mgda")]
+    write_table(table(*rows), tmp_path / "runs" / "runs.csv")
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    assert "digits (large)" in result.output
+    page = readable((tmp_path / "report.html").read_text())
+    assert page.count('<article class="setting"') == 2
+    assert "digits (small)" in page
+
+
+def test_the_regret_of_any_method_is_shown(tmp_path):
+    write_table(table(made_up("mine"), made_up("mgda")), tmp_path / "runs" / "runs.csv")
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html", "--method", "mine")
+    assert result.exit_code == 0, result.output
+    assert "comparisons mine is better in 0, equivalent in 0, undecided in 2, worse in 0" in result.output
+    assert "How much worse mine is than each rival" in (tmp_path / "report.html").read_text()
+    wrong = command(tmp_path / "runs", "-o", tmp_path / "other.html", "--method", "yours")
+    assert wrong.exit_code == 2
+    assert "there is no run of 'yours'; the methods of these runs are mine, mgda" in wrong.stderr
+    assert not (tmp_path / "other.html").exists()
+
+
+BUNDLED = "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"
+
+
+@pytest.mark.parametrize(
+    ("changes", "seeds", "claims"),
+    [
+        ({}, 3, True),
+        ({}, 1, False),
+        ({"epochs": 3}, 3, False),
+        ({"source": BUNDLED}, 3, False),
+        ({"benchmark": "simulated-arm"}, 3, False),
+    ],
+)
+def test_the_papers_claims_are_shown_where_they_were_tried(tmp_path, changes, seeds, claims):
+    frame = as_frame(multimnist(RIGHT)).assign(**changes)
+    write_table(frame[frame["seed"] < seeds], tmp_path / "runs.csv")
+    page = render(tmp_path, "")
+    assert ('id="claims"' in page, 'href="#claims"' in page) == (claims, claims)
+
+
+def test_learning_rates_are_rows_and_not_seeds(tmp_path):
+    runs = [made_up("uniform", learning_rate=rate, folder=str(rate)) for rate in (0.001, 0.05)]
+    write_table(table(*runs), tmp_path / "runs.csv")
+    page = readable(render(tmp_path, ""))
+    assert "uniform (learning_rate=0.001)" in page
+    assert "uniform (learning_rate=0.05)" in page
+
+
+def test_the_same_run_twice_is_refused_by_name(tmp_path):
+    runs = [made_up("uniform", folder="a/one"), made_up("uniform", folder="b/two")]
+    write_table(table(*runs), tmp_path / "runs" / "runs.csv")
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
+    assert result.exit_code == 2, result.output
+    assert "a/one and b/two are two runs of uniform on digits at noise 0.8 with seed 0" in " ".join(
+        result.stderr.split()
+    )
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_scores_are_shown_in_their_unit(tmp_path):
+    kinds, units = dict.fromkeys("ab", ("psnr", True)), dict.fromkeys("ab", "dB")
+    write_table(table(made_up(scores={"a": 31.2, "b": 30.0}, kinds=kinds, units=units)), tmp_path / "runs.csv")
+    page = readable(render(tmp_path, ""))
+    assert "clean, dB ↑" in page
+    assert ">31.20<" in page
+    assert "3120" not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a list", "must be a mapping"),
+        ("versions: [1, 2]", "versions must be a mapping from names to texts"),
+        ("versions: {torch: {a: b}}", "versions must be a mapping from names to texts"),
+        ("{unclosed", "is not YAML"),
+        pytest.param("[" * 100_000, "is not YAML", id="deep"),
+    ],
+)
+def test_an_odd_config_is_one_line(runs, tmp_path, text, message):
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
+    (tmp_path / "runs/one/config.yaml").write_text(text)
+    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
+    assert result.exit_code == 2, result.output
+    assert "one/config.yaml" in result.stderr
+    assert message in result.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_regret_is_shown_where_excess_has_a_rival(runs, tmp_path):
+    assert 'id="regret-table"' in render(runs, "")
+    shutil.copytree(runs / "digits" / "single", tmp_path / "runs")
+    assert 'id="regret"' not in render(tmp_path / "runs", "")
+
+
+def test_of_many_rows_the_table_starts_with_the_lowest_and_the_highest_noise(tmp_path):
+    noise_levels = [level / 10 for level in range(11)]
+    (tmp_path / "few").mkdir()
+    write_table(table(*(made_up("excess", noise) for noise in noise_levels)), tmp_path / "few" / "runs.csv")
+    assert " data-off>" not in render(tmp_path / "few", "")
+    (tmp_path / "many").mkdir()
+    runs = [made_up(label, noise) for noise in noise_levels for label in ("excess", "mgda", "uniform")]
+    write_table(table(*runs), tmp_path / "many" / "runs.csv")
+    off = re.findall(r'data-noise="([\d.]+)" aria-pressed="true" data-off>', render(tmp_path / "many", ""))
+    assert off == [str(level) for level in noise_levels[1:-1]]
+
+
+def test_a_single_run_is_a_report_too(runs):
+    assert "1 run of" in " ".join(render(runs / "digits/single/noise-0/seed-0", "").split())
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: None, "is not a folder"),
+        (lambda folder: folder.mkdir(), "holds no finished run"),
+        (lambda folder: folder.write_text(""), "is not a folder"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("a,b\n1,2\n")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "runs.csv").write_text("")), "is not a table of runs"),
+        (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "summary.json is not JSON"),
+        (
+            lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")),
+            "json: benchmark must be",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, prepare, message):
+    prepare(tmp_path / "runs")
+    result = command(tmp_path / "runs", "-o", tmp_path / "out" / "report.html")
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_as_target_is_refused(runs, tmp_path):
+    result = command(runs, "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "is a folder; name a file" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path):
+    with atomic_write(tmp_path / "report.html") as file:
+        file.write(b"old")
+    with pytest.raises(ValueError, match="holds no finished run"):
+        write_report(tmp_path, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_bytes() == b"old"
+
+
+def test_without_plotly_the_command_says_what_to_install(runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    result = command(runs, "-o", tmp_path / "report.html")
+    assert result.exit_code == 2
+    assert "the report needs the package plotly" in result.stderr
+
+
+def test_lists_are_short():
+    assert listed([0, 1, 2, 3]) == "0 to 3"
+    assert listed([0, 1]) == "0, 1"
+    assert listed([0, 2, 5]) == "0, 2, 5"

@@ -1,0 +1,242 @@
+"""Studies in YAML: what they expand to, where their runs lie, and what is said about mistakes."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from excessmtl.lab.studies.study import FIELDS, expand, folder_of, read_study
+from excessmtl.lab.training.config import RunConfig
+
+ROOT = Path(__file__).parents[3]
+SMALL = {"benchmarks": ["simulated-arm"], "methods": ["uniform"]}
+
+
+def names(plain):
+    return list(dict.fromkeys(run.name for run in expand(plain, "s").runs))
+
+
+def test_every_combination_once():
+    plain = {"benchmarks": ["simulated-arm", "multimnist"], "methods": ["excess", "uniform"], "noise": [0, 0.4]}
+    runs = expand({**plain, "seeds": 3}, "s").runs
+    found = {(run.benchmark, run.name, run.noise, run.seed) for run in runs}
+    assert len(runs) == len(found) == 2 * 2 * 2 * 3
+    assert ("multimnist", "uniform", 0.4, 2) in found
+
+
+def test_defaults_are_one_run_without_noise():
+    (run,) = expand(SMALL, "s").runs
+    assert run == RunConfig("simulated-arm", "uniform")
+
+
+def test_what_a_benchmark_says_goes_before_the_settings():
+    entries = [{"benchmark": "simulated-arm", "epochs": 7, "noisy_tasks": ["joint_3"]}, "multimnist"]
+    arm, digits = expand({**SMALL, "benchmarks": entries, "settings": {"epochs": 2, "batch_size": 16}}, "s").runs
+    assert (arm.epochs, arm.batch_size, arm.noisy_tasks) == (7, 16, ("joint_3",))
+    assert (digits.epochs, digits.batch_size, digits.noisy_tasks) == (2, 16, None)
+
+
+def test_seeds_may_be_listed():
+    assert [run.seed for run in expand({**SMALL, "seeds": [7, 3]}, "s").runs] == [7, 3]
+
+
+def test_a_grid_makes_a_method_of_every_combination():
+    options = {"estimator": "paper", "step_size": {"grid": [0.01, 0.1]}, "every": {"grid": [1, 2]}}
+    runs = expand({**SMALL, "methods": [{"method": "excess", "options": options, "label": "E"}]}, "s").runs
+    assert [run.name for run in runs] == [f"E step_size={size} every={k}" for size in (0.01, 0.1) for k in (1, 2)]
+    assert runs[-1].options == {"estimator": "paper", "step_size": 0.1, "every": 2}
+    unlabelled = names({**SMALL, "methods": [{"method": "excess", "options": options}]})
+    assert unlabelled[0] == "excess estimator=paper every=1 step_size=0.01"
+
+
+def test_a_file_names_itself_unless_it_says_otherwise(tmp_path):
+    path = tmp_path / "arms.yaml"
+    path.write_text("benchmarks: [simulated-arm]\nmethods: [uniform]\n")
+    assert read_study(path).name == "arms"
+    path.write_text("name: other\nbenchmarks: [simulated-arm]\nmethods: [uniform]\n")
+    assert read_study(path).name == "other"
+
+
+def test_numbers_with_an_exponent_are_numbers(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("benchmarks: [simulated-arm]\nmethods: [uniform]\nsettings: {learning_rate: 1e-3}\n")
+    (run,) = read_study(path).runs
+    assert run.learning_rate == 0.001
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 3}, "epochs is not a key of a study"),
+        ({"benchmarks": None}, "benchmarks must be a list with at least one entry, found None"),
+        ({"benchmarks": []}, "benchmarks must be a list with at least one entry, found []"),
+        ({"methods": "uniform"}, "methods must be a list"),
+        ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
+        ({"benchmarks": [3]}, "an entry of benchmarks must be a mapping (key: value), found 3"),
+        ({"benchmarks": [{"epochs": 3}]}, "an entry of benchmarks must name its `benchmark`, found only epochs"),
+        ({"benchmarks": [{"benchmark": "sarcos", "noise": 1}]}, "noise must be a list"),
+        ({"benchmarks": [{"benchmark": "sarcos", "label": "x"}]}, "label is not a key of an entry of benchmarks"),
+        ({"benchmarks": [{"benchmark": "sarcos", "noise_kind": "pair"}] * 2}, "benchmarks has 'sarcos pair' twice"),
+        ({"tune": {}}, "tune must name values to try"),
+        ({"tune": {"epochs": [3]}}, "epochs is not a key of tune"),
+        ({"tune": {"learning_rate": 0.1}}, "learning_rate must be a list"),
+        ({"tune": {"learning_rate": [0.1, 0]}}, "learning_rate must be positive and finite, found 0"),
+        ({"tune": {"learning_rate": ["high"]}}, "learning_rate must be a number, found 'high'"),
+        ({"tune_seeds": 2}, "tune_seeds is given, but nothing to tune"),
+        ({"benchmarks": ["sarcos", "sarcos"]}, "benchmarks has 'sarcos' twice"),
+        ({"methods": ["adam"]}, "unknown method 'adam'"),
+        ({"methods": ["uniform", "uniform"]}, "methods has 'uniform' twice"),
+        ({"methods": ["uniform", {"method": "rlw", "label": "uniform"}]}, "methods has 'uniform' twice"),
+        ({"methods": [{"label": "x"}]}, "an entry of methods must name its `method`, found only label"),
+        ({"methods": [{"method": "rlw", "label": 3}]}, "label must be a word"),
+        ({"methods": [{"method": "excess", "options": ["paper"]}]}, "options must be a mapping"),
+        ({"methods": [{"method": "excess", "options": {"every": {"grid": []}}}]}, "grid must be a list with at least"),
+        ({"noise": [2]}, "noise must be between 0 and 1, found 2"),
+        ({"noise": ["high"]}, "noise must be a number, found 'high'"),
+        ({"noise": [0.4, 0.4]}, "noise has 0.4 twice"),
+        ({"noise": []}, "noise must be a list with at least one entry, found []"),
+        ({"noise": 0.4}, "noise must be a list"),
+        ({"seeds": 0}, "seeds must be at least 1, found 0"),
+        ({"seeds": [1, 1]}, "seeds has 1 twice"),
+        ({"seeds": [-1]}, "seed must be from 0 to"),
+        ({"seeds": True}, "seeds must be a list"),
+        ({"settings": {"data": "x"}}, "data is not a key of settings"),
+        ({"settings": {"epochs": "3"}}, "epochs must be a whole number, found '3'"),
+        ({"settings": {"devices": 2}}, "devices is not a key of settings"),
+        ({"settings": {"optimiser": "lion"}}, "optimiser must be one of"),
+        ({"benchmarks": ["no_such_module:load"]}, "there is no module no_such_module"),
+        ({"methods": ["no_such_module:Rule"]}, "there is no module no_such_module"),
+        ({"settings": {"epochs": 0}}, "epochs must be at least 1, found 0"),
+        ({"settings": {"exclude_true": 1}}, "exclude_true must be true or false, found 1"),
+        ({"settings": {"noisy_tasks": "joint_1"}}, "noisy_tasks must be a list of names, found 'joint_1'"),
+        ({"name": 3}, "name must be a plain name without / or"),
+        ({"name": "../../x"}, "name must be a plain name without / or"),
+        ({"name": "/tmp/x"}, "name must be a plain name without / or"),
+        ({"name": ".."}, "name must be a plain name without / or"),
+        ({"seeds": 1_000_000_000}, "seeds must be at most 100000, found 1000000000"),
+        ({"seeds": 60_000, "noise": [0, 0.5]}, "the study has 120000 runs, more than 100000"),
+        (
+            {"methods": [{"method": "excess", "options": {k: {"grid": list(range(400))} for k in ("a", "b")}}]},
+            "the grids of excess have more than 100000 points",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_key(change, message):
+    with pytest.raises(ValueError) as refused:
+        expand({**SMALL, **change}, "s")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("plain", [None, [], "uniform", 3])
+def test_a_study_is_a_mapping(plain):
+    with pytest.raises(ValueError, match="a study must be a mapping"):
+        expand(plain, "s")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("methods: [a\n", "is not YAML"),
+        ("methods: [uniform]\nnoise: [0]\nmethods: [rlw]\n", "methods stands there twice"),
+        ("benchmarks: [simulated-arm]\n", "methods is missing"),
+        ("", "a study must be a mapping"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(tmp_path, text, message):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as refused:
+        read_study(path)
+    assert str(path) in str(refused.value)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_nested_aliases_are_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    (tmp_path / "s.yaml").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"s\.yaml: \*a0 \(line 2\) is an alias; write the value out"):
+        read_study(tmp_path / "s.yaml")
+
+
+def test_every_field_of_a_run_has_a_kind():
+    assert set(FIELDS) == {field.name for field in fields(RunConfig)}
+
+
+BASE = RunConfig("simulated-arm", "excess", noise=0.4)
+
+
+def test_a_plain_run_lies_where_one_looks_for_it():
+    assert folder_of(BASE) == Path("simulated-arm/excess/noise-0.4/seed-0")
+    assert folder_of(replace(BASE, noise=1, seed=12)) == Path("simulated-arm/excess/noise-1/seed-12")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"noise": 0.40000001},
+        {"options": {"every": 2}},
+        {"options": {"every": "2"}},
+        {"label": "mine"},
+        {"label": "excess", "options": {"every": 2}},
+        {"label": "excess every=2"},
+        {"label": "excess every 2"},
+        {"epochs": 3},
+        {"batch_size": 3},
+        {"benchmark_options": {"size": "paper"}},
+        {"data": "somewhere"},
+        {"noisy_tasks": ("joint_1",)},
+        {"noise_seed": 1},
+        {"precision": "bf16-mixed"},
+        {"exclude_true": True},
+    ],
+)
+def test_no_two_configurations_share_a_folder(change):
+    others = [BASE, replace(BASE, options={"every": 3}), replace(BASE, label="other"), replace(BASE, epochs=4)]
+    for other in (*others, replace(BASE, **change, limit_batches=5)):
+        assert folder_of(replace(BASE, **change)) != folder_of(other)
+
+
+def test_the_device_does_not_move_a_run():
+    assert folder_of(replace(BASE, device="cpu")) == folder_of(BASE)
+
+
+@pytest.mark.parametrize("label", ["a" * 300, "../../up", "a/b\\c:*?", "...", "ü ± ✗", "CON "])
+def test_any_label_makes_a_legal_name(tmp_path, label):
+    folder = folder_of(replace(BASE, label=label))
+    assert len(folder.parts) == 4
+    assert all(len(part) < 100 for part in folder.parts)
+    (tmp_path / folder).mkdir(parents=True)
+    assert (tmp_path / folder).resolve().is_relative_to(tmp_path.resolve())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_studies_of_the_repository_are_well_formed(path):
+    study = read_study(path)
+    assert study.name == path.stem
+    assert len({folder_of(run) for run in study.runs}) == len(study.runs)
+    assert path.stem.endswith("-oracle") or "excess" in {run.method for run in study.runs}
+
+
+def test_the_no_regret_study_asks_what_it_should():
+    runs = read_study(ROOT / "studies" / "no-regret.yaml").runs
+    methods = {"excess", "uniform", "gradnorm", "mgda", "groupdro", "imtl", "excess (paper)"}
+    assert {run.name for run in runs} == methods
+    assert {run.noise for run in runs} == {0, 0.2, 0.4, 0.6, 0.8, 1}
+    assert len(runs) == 7 * 7 * 6 * 5
+
+
+def test_files_and_import_paths_make_plain_folder_names():
+    names = ["a/houses.csv", "b/houses.csv", "../../houses.csv", "my_package.data:load", "my_package.data:other"]
+    folders = [folder_of(RunConfig(name, "my_package.rules:Mine")) for name in names]
+    assert len(set(folders)) == len(names)
+    for folder in folders:
+        assert len(folder.parts) == 4
+        assert all(part == part.strip(".") and ":" not in part for part in folder.parts)
+
+
+def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():
+    demo = read_study(Path(__file__).parents[3] / "studies" / "demo.yaml")
+    assert {run.benchmark_options.get("bundled") for run in demo.runs} == {True}

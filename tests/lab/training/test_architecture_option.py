@@ -1,0 +1,46 @@
+"""`--architecture`: every one trains on vectors and images, and its network comes back from the run folder."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from excessmtl import lab
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.data import registry
+from excessmtl.lab.training import architectures
+from excessmtl.lab.training.config import _CHOICES, RunConfig
+
+
+def test_the_choices_are_those_that_can_be_built():
+    assert _CHOICES["architecture"] == architectures.names()
+
+
+@pytest.mark.parametrize("benchmark", ["simulated-arm", "digit-domains"])
+def test_every_architecture_of_a_benchmark(benchmark):
+    """Vectors through a sequence of layers; images of each task's own through a trunk that is one stage."""
+    made = registry()[benchmark].load(None, 0)
+    shared = made.train.inputs
+    inputs = made.prepare((next(iter(shared.values())) if isinstance(shared, dict) else shared)[:3])
+    for name in architectures.names()[1:]:
+        network = architectures.build(made, name)
+        outputs = network(inputs)
+        assert set(outputs) == {task.name for task in made.tasks}
+        assert all(len(output) == 3 for output in outputs.values())
+        assert network.private_parameters()
+
+
+def test_a_run(tmp_path):
+    arguments = ["train", "simulated-arm", "--architecture", "mmoe", "--epochs", "1", "--limit-batches", "2"]
+    result = CliRunner().invoke(app, [*arguments, "--device", "cpu", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.stderr or result.exception
+    network = lab.load(tmp_path / "run")
+    assert type(network).__name__ == "MMoE"
+    assert all(output.isfinite().all() for output in network(torch.randn(2, 21)).values())
+    assert RunConfig("simulated-arm", "excess", architecture="mmoe").name == "excess mmoe"
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(ValueError, match="'single' shares nothing"):
+        RunConfig("simulated-arm", "single", architecture="mmoe")
+    with pytest.raises(ValueError, match="architecture must be one of"):
+        RunConfig("simulated-arm", "excess", architecture="tree")

@@ -1,0 +1,263 @@
+"""Run folders that were cut short, edited or made up: one sentence and exit code 2, never a traceback or a hang."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from excessmtl import lab
+from excessmtl.lab.cli.app import app
+
+QUANTITIES = ("weights", "losses", "excess_risks")
+TRAIN = ["--targets", "b,c", "--kind", "b=classification", "--device", "cpu", "--batch-size", 20]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A table and a run of one epoch on it."""
+    place = tmp_path_factory.mktemp("damaged")
+    (place / "table.csv").write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{i * i % 11}.5\n" for i in range(80)))
+    result = invoke("train", place / "table.csv", *TRAIN, "--epochs", 1, "--out", place / "run")
+    assert result.exit_code == 0, result.output
+    return place
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy to damage."""
+    return shutil.copytree(finished / "run", tmp_path / "run")
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def resumed(finished, run, epochs=2):
+    return invoke("train", finished / "table.csv", *TRAIN, "--epochs", epochs, "--out", run, "--resume")
+
+
+def refused(result, *words):
+    assert result.exit_code == 2, (result.output, repr(result.exception))
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert all(str(word) in line for word in words), line
+
+
+def with_state(run, change):
+    """The run with another state in its checkpoint, and the sha256 that belongs to it."""
+    (path,) = (run / "checkpoint").glob("*.pt")
+    state = change(torch.load(path, weights_only=True))
+    if not isinstance(state, bytes):
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        state = buffer.getvalue()
+    path.write_bytes(state)
+    note = json.loads((run / "checkpoint" / "latest.json").read_text())
+    note["sha256"] = hashlib.sha256(state).hexdigest()
+    (run / "checkpoint" / "latest.json").write_text(json.dumps(note))
+
+
+def without(name):
+    return lambda state: {key: value for key, value in state.items() if key != name}
+
+
+def with_value(name, value):
+    return lambda state: {**state, name: value}
+
+
+class Foreign:
+    """Something that a checkpoint must not hold: loading it would import this module."""
+
+
+STATES = {
+    "empty": lambda state: b"",
+    "text": lambda state: b"no checkpoint",
+    "zip": lambda state: b"PK\x03\x04" + bytes(100),
+    "pickle": lambda state: b"\x80\x04.",
+    "list": lambda state: [state],
+    "nothing": lambda state: None,
+    "tensor": lambda state: torch.zeros(3),
+    "object": lambda state: {**state, "rows": Foreign()},
+    **{
+        f"no {name}": without(name)
+        for name in ("model", "optimiser", "balancer", "losses", "random", "rows", "seconds")
+    },
+    **{f"no {name}": without(name) for name in ("history", "scaler", "cuda_random")},
+    "model of another kind": with_value("model", [1, 2]),
+    "empty model": with_value("model", {}),
+    "model of another shape": lambda state: {**state, "model": {k: v[..., :1] for k, v in state["model"].items()}},
+    "texts in the model": lambda state: {**state, "model": dict.fromkeys(state["model"], "x")},
+    "optimiser of another kind": with_value("optimiser", 3),
+    "optimiser without groups": lambda state: {**state, "optimiser": {"state": {}, "param_groups": []}},
+    "optimiser of another shape": lambda state: {
+        **state,
+        "optimiser": {
+            **state["optimiser"],
+            "state": {key: {**own, "exp_avg": torch.zeros(7)} for key, own in state["optimiser"]["state"].items()},
+        },
+    },
+    "optimiser without moments": lambda state: {
+        **state,
+        "optimiser": {
+            **state["optimiser"],
+            "state": {key: {"step": own["step"]} for key, own in state["optimiser"]["state"].items()},
+        },
+    },
+    "no options of the optimiser": lambda state: {
+        **state,
+        "optimiser": {
+            **state["optimiser"],
+            "param_groups": [{"params": g["params"]} for g in state["optimiser"]["param_groups"]],
+        },
+    },
+    "balancer of another kind": with_value("balancer", "excess"),
+    "no balancer": with_value("balancer", None),
+    "empty balancer": with_value("balancer", {}),
+    "losses of another kind": with_value("losses", 1),
+    "unknown losses": with_value("losses", {"b.x": torch.zeros(1)}),
+    "random numbers of another kind": with_value("random", "x"),
+    "random numbers of another size": with_value("random", torch.zeros(3, dtype=torch.uint8)),
+    "random numbers as floats": with_value("random", torch.zeros(5056)),
+    "rows of another kind": with_value("rows", 1),
+    "rows that are lists": with_value("rows", [[1]]),
+    "rows without scores": with_value("rows", [{"epoch": 0}]),
+    "rows of texts": lambda state: {**state, "rows": [dict.fromkeys(row, "x") for row in state["rows"]]},
+    "rows of other epochs": lambda state: {**state, "rows": state["rows"] * 3},
+    "no row": with_value("rows", []),
+    "history of another kind": with_value("history", [1]),
+    "empty history": with_value("history", {}),
+    "history of texts": with_value("history", {name: ["x"] for name in QUANTITIES}),
+    "history of another shape": with_value("history", {name: [torch.zeros(2, 7)] for name in QUANTITIES}),
+    "seconds of another kind": with_value("seconds", "long"),
+    "seconds that are a list": with_value("seconds", [1]),
+}
+
+
+@pytest.mark.parametrize("change", STATES.values(), ids=STATES)
+def test_a_checkpoint_of_any_content_is_one_sentence(finished, run, change):
+    with_state(run, change)
+    refused(resumed(finished, run), "the checkpoint", run / "checkpoint", "delete the run's folder")
+
+
+@pytest.mark.parametrize("change", [STATES[name] for name in ("empty", "list", "no model", "model of another shape")])
+def test_a_network_is_not_read_from_it_either(run, change):
+    with_state(run, change)
+    refused(invoke("diagnose", run), "the checkpoint", "delete the run's folder")
+
+
+FILES = ["3", "null", '"."', '"../checkpoint/epoch-00000.pt"', '"epoch-00000.pt"', '"epoch-00000.pt", "sha256": 3']
+
+
+@pytest.mark.parametrize(
+    "note", ["", "[]", "null", "3", "{}", "\0", "[" * 100_000, *(f'{{"file": {file}}}' for file in FILES)]
+)
+def test_a_note_of_any_content_is_one_sentence(finished, run, note):
+    (run / "checkpoint" / "latest.json").write_text(note)
+    refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
+
+
+def test_a_checkpoint_lies_beside_its_note(finished, run):
+    (path,) = (run / "checkpoint").glob("*.pt")
+    shutil.copy(path, run / path.name)
+    note = json.loads((run / "checkpoint" / "latest.json").read_text())
+    (run / "checkpoint" / "latest.json").write_text(json.dumps({**note, "file": f"../{path.name}"}))
+    refused(resumed(finished, run), "file of latest.json must be the name of a checkpoint beside it", "../")
+
+
+TEXTS = {
+    "empty": "",
+    "cut short": '{"benchmark": "tab',
+    "binary": "\0\1\2",
+    "list": "[]",
+    "number": "3",
+    "null": "null",
+    "empty mapping": "{}",
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("file", ["summary.json", "config.yaml"])
+def test_a_file_that_is_no_mapping(finished, run, file, text):
+    (run / file).write_text(text)
+    refused(resumed(finished, run, epochs=1), run / file)
+
+
+OF_ANY_KIND = [None, "x", [1], {"b": "x"}, {"b": 1}, float("nan"), 10**400]
+SUMMARIES = [
+    *(("benchmark", value) for value in OF_ANY_KIND if value != "x"),
+    *(("noise", value) for value in OF_ANY_KIND if not isinstance(value, int | float)),
+    *(("epochs", value) for value in OF_ANY_KIND if not isinstance(value, int)),
+    *((key, value) for key in ("noisy_tasks", "primary_metric", "scores") for value in OF_ANY_KIND),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), SUMMARIES)
+def test_a_summary_with_a_value_of_another_kind(finished, run, key, value):
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, key: value}))
+    refused(resumed(finished, run, epochs=1), run / "summary.json", key)
+
+
+NUMBERS, OTHERS = ("seed", "noise", "epochs"), ["", ["x"], True]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in (*NUMBERS, "benchmark", "method", "options", "label") for value in OTHERS),
+        *((key, {"a": 1}) for key in (*NUMBERS, "benchmark", "benchmark_options", "label")),
+        *((key, 3) for key in ("benchmark", "method", "options", "benchmark_options", "label")),
+        ("benchmark", "no\0such"),
+        ("benchmark", "no\0such.csv"),
+        ("seed", -1),
+    ],
+)
+def test_settings_of_another_kind(run, key, value):
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(json.dumps({**settings, key: value}))
+    refused(invoke("diagnose", run))
+
+
+def test_aliases_that_stand_for_a_million_values_are_not_written_out(finished, run):
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    nested = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    nested += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 6)]
+    del settings["options"]
+    (run / "config.yaml").write_text("\n".join([*nested, yaml.safe_dump(settings), "options: {k: *a5}"]))
+    result = resumed(finished, run)
+    refused(result, "was started with {'k': [[...]")
+    assert len(result.stderr) < 2000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize(("file", "epochs"), [("summary.json", 1), ("config.yaml", 1), ("checkpoint/latest.json", 2)])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(finished, run, file, epochs, tmp_path):
+    (run / file).unlink()
+    os.mkfifo(tmp_path / "pipe")
+    (run / file).symlink_to(tmp_path / "pipe")
+    refused(resumed(finished, run, epochs), run / file, "is a pipe")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+def test_a_link_to_a_summary_is_followed_and_one_to_a_pipe_is_not(run, tmp_path):
+    (run / "summary.json").rename(tmp_path / "elsewhere.json")
+    (run / "summary.json").symlink_to(tmp_path / "elsewhere.json")
+    assert len(lab.collect(run)) == 1
+    (tmp_path / "elsewhere.json").unlink()
+    os.mkfifo(tmp_path / "elsewhere.json")
+    with pytest.raises(ValueError, match=r"summary\.json is a pipe, not a plain file"):
+        lab.collect(run)
+
+
+def test_a_file_of_no_sane_size_is_not_read(run):
+    with (run / "summary.json").open("wb") as file:
+        file.truncate(2**40)  # nothing of it is stored
+    with pytest.raises(ValueError, match=r"summary\.json has more than 268,435,456 bytes"):
+        lab.collect(run)

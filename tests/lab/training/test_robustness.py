@@ -1,0 +1,260 @@
+"""Runs that meet what real machines have in store."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from scipy.io import savemat
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.training import loop
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.loop import Run, train
+from excessmtl.lab.training.processes import make_fabric
+from excessmtl.lab.training.run_folder import RunFolder
+
+SMALL = {"epochs": 3, "limit_batches": 2, "batch_size": 32, "device": "cpu"}
+ARGUMENTS = ["train", "multimnist", "--method", "uniform", "--epochs", "3", "--limit-batches", "2"]
+ARGUMENTS += ["--batch-size", "32", "--device", "cpu"]
+
+
+class Killed(BaseException):
+    """Nothing of ours catches it, so nothing is tidied up that a SIGKILL would not leave tidy."""
+
+
+def refused(arguments, message, out):
+    result = CliRunner().invoke(app, [*map(str, arguments), "--out", str(out)])
+    assert result.exit_code == 2, (result.stderr, result.exception)
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def tables(folder):
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    with np.load(folder / "steps.npz") as steps:
+        return rows, dict(steps)
+
+
+def events(folder):
+    """(tag, step) of every event on disk, as often as it is there."""
+    files = (folder / "tensorboard").glob("events.out.tfevents.*")
+    found = [event for file in files for event in EventFileLoader(str(file)).Load()]
+    return [(value.tag, event.step) for event in found for value in event.summary.value]
+
+
+@pytest.mark.parametrize("table", ["write_metrics", "write_steps"])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_tables_follow_the_checkpoint_after_a_kill_between_their_writes(tmp_path, monkeypatch, table, epoch):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    train(config, tmp_path / "whole")
+    real, calls = getattr(RunFolder, table), []
+
+    def killed(self, *args):
+        calls.append(args)
+        if len(calls) == epoch + 1:
+            raise Killed
+        real(self, *args)
+
+    monkeypatch.setattr(RunFolder, table, killed)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run")
+    monkeypatch.undo()
+    train(config, tmp_path / "run", resume=True)
+    whole, run = tables(tmp_path / "whole"), tables(tmp_path / "run")
+    assert whole[0] == run[0]
+    for key in whole[1]:
+        np.testing.assert_array_equal(whole[1][key], run[1][key])
+
+
+def test_tensorboard_has_every_epoch_once_however_often_a_run_is_resumed(tmp_path, monkeypatch):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    real = Run._save
+    for last in (0, 1):
+
+        def save(self, epoch, last=last):
+            real(self, epoch)
+            if epoch == last:
+                raise Killed
+
+        monkeypatch.setattr(Run, "_save", save)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "run", resume=True)
+    monkeypatch.undo()
+    train(config, tmp_path / "run", resume=True)
+    train(config, tmp_path / "run", resume=True)
+    found = events(tmp_path / "run")
+    tags = {tag for tag, _ in found}
+    assert "test/top_left/accuracy" in tags
+    assert sorted(found) == sorted((tag, step) for tag in tags for step in range(3))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    summary = train(config, tmp_path / "run")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    monkeypatch.setattr(Run, "_epoch", lambda *_: pytest.fail("trained again"))
+    assert train(config, tmp_path / "run", resume=True) == summary
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--resume", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0
+    assert "uniform on multimnist" in result.stdout
+
+
+def test_what_a_killed_process_had_begun_to_write_is_no_obstacle(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".config.yaml.0123456789ab").write_text("bench")
+    summary = train(RunConfig("multimnist", "uniform", **SMALL), folder, resume=True)
+    assert summary["completed"]
+    (folder / "summary.json").unlink()
+    (folder / "checkpoint" / ".epoch-00002.pt.0123456789ab").write_bytes(b"half")
+    assert train(RunConfig("multimnist", "uniform", **SMALL), folder, resume=True)["scores"] == summary["scores"]
+    assert not list(folder.rglob(".*"))
+
+
+def test_config_is_resolved_to_the_last_option(tmp_path):
+    train(RunConfig("multimnist", "excess", seed=3, noise=0.4, **SMALL), tmp_path / "run")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["seed"], config["noise_seed"], config["device"]) == (3, 3, "cpu")
+    assert config["benchmark_options"] == {"canvas": 36, "pairs": None, "bundled": False}
+    assert config["source"].startswith("bundled digits")
+    options = config["method_options"]
+    assert (options["heads"], options["every"], options["scale"], options["decay"]) == ("unweighted", 1, "sum", 0.99)
+    assert {"python", "excessmtl", "torch", "lightning", "numpy"} <= set(config["versions"])
+    assert all(config["versions"].values())
+    again = RunConfig.from_dict(config)
+    assert train(again, tmp_path / "run", resume=True)["seed"] == 3
+
+
+def test_resume_notices_other_data_and_other_defaults(tmp_path):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    train(config, tmp_path / "run")
+    path = tmp_path / "run" / "config.yaml"
+    original = path.read_text()
+    for name in ("bundled digits", "scale: sum"):
+        assert name in original
+        path.write_text(original.replace(name, "MNIST" if name == "bundled digits" else "scale: 1.0"))
+        with pytest.raises(ValueError, match="was started with"):
+            train(config, tmp_path / "run", resume=True)
+    path.write_text("{")
+    refused([*ARGUMENTS, "--resume"], "is not the config.yaml of a run", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["excess", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gradnorm", "mgda", "moml", "single"))],
+)
+def test_bf16_trains_and_resumes_exactly(tmp_path, monkeypatch, method):
+    config = RunConfig("multimnist", method, noise=0.8, precision="bf16-mixed", **SMALL)
+    whole = train(config, tmp_path / "whole")
+    assert all(np.isfinite(score) for score in whole["scores"].values())
+    real = Run._save
+
+    def save(self, epoch):
+        real(self, epoch)
+        if epoch == 0:
+            raise Killed
+
+    monkeypatch.setattr(Run, "_save", save)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "parts")
+    monkeypatch.undo()
+    assert train(config, tmp_path / "parts", resume=True)["metrics"] == whole["metrics"]
+    full = train(RunConfig("multimnist", method, noise=0.8, **SMALL), tmp_path / "full")
+    assert full["metrics"] != whole["metrics"], "bf16 changed nothing, so it was not used"
+
+
+def test_bf16_runs_the_layers_in_bf16_and_keeps_parameters_and_losses_in_fp32(tmp_path):
+    run = Run(RunConfig("multimnist", "excess", precision="bf16-mixed", **SMALL), tmp_path / "run")
+    seen = []
+    run.learner.network.trunk.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    batch = next(run.data.train.shuffled(0, 0))
+    result = run.learner.step(batch, torch.Generator())
+    assert set(seen) == {torch.bfloat16}
+    assert {parameter.dtype for parameter in run.learner.network.parameters()} == {torch.float32}
+    assert result.losses.dtype == result.weights.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "16-mixed"), ("auto", "16-mixed"), ("cuda", "32-true")])
+def test_what_the_machine_cannot_do_is_refused(monkeypatch, device, precision):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"CUDA device|not available on this machine"):
+        make_fabric(RunConfig("multimnist", "uniform", device=device, precision=precision))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", ["excess", "mgda", "single"])
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed", "32-true"])
+def test_cuda(tmp_path, method, precision):
+    small = {**SMALL, "device": "cuda", "limit_batches": 20}
+    summary = train(RunConfig("multimnist", method, precision=precision, **small), tmp_path / "run")
+    assert all(score > 0.1 for score in summary["scores"].values())
+
+
+def test_out_that_is_a_file(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    refused(ARGUMENTS, "exists and is not a run", tmp_path / "run")
+    refused(ARGUMENTS, "Not a directory", tmp_path / "run" / "below")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_out_with_other_things_in_it(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("mine")
+    refused(ARGUMENTS, "exists and is not a run", tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is read-only for the administrator")
+def test_out_in_a_folder_that_is_read_only(tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(ARGUMENTS, "Permission denied", tmp_path / "locked" / "run")
+
+
+def test_out_on_a_file_system_that_is_read_only(tmp_path, monkeypatch):
+    real = Path.open
+
+    def read_only(self, mode="r", *args, **kwargs):
+        if "x" in mode or "w" in mode:
+            raise OSError(30, "Read-only file system", str(self))
+        return real(self, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    refused(ARGUMENTS, "Read-only file system", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "write", "message"),
+    [
+        ("sarcos", lambda path: savemat(path, {"x": np.zeros((30, 27))}, appendmat=False), "table with 28 columns"),
+        ("school", lambda path: path.write_text("1,2,3\n"), "has 3 columns"),
+        ("nyuv2", lambda path: path.mkdir(), "is missing"),
+        ("office-home", lambda path: path.mkdir(), "holds 0 domains"),
+        ("multimnist", lambda path: path.mkdir(), "MNIST's four IDX files"),
+        ("multimnist", lambda path: path.write_bytes(b"x"), "MNIST's four IDX files"),
+    ],
+)
+def test_data_of_the_wrong_shape(tmp_path, monkeypatch, benchmark, write, message):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "cache"))
+    write(tmp_path / "data")
+    refused(["train", benchmark, "--data", tmp_path / "data"], message, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_diverges_says_so_in_valid_json(tmp_path, monkeypatch):
+    real = loop.scores
+    monkeypatch.setattr(loop, "scores", lambda *args: dict.fromkeys(real(*args), float("nan")))
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.stderr
+    assert "diverged" in result.stdout
+    text = (tmp_path / "run" / "summary.json").read_text()
+    summary = json.loads(text, parse_constant=pytest.fail)
+    assert summary["scores"] == {"top_left": None, "bottom_right": None}

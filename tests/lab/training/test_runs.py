@@ -1,0 +1,282 @@
+"""Whole runs as a user makes them: processes that are killed, folders that are looked into."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.loop import train
+
+# As in the tests' own process: two of them at a time on two cores, and threads would wait for each other.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+SMALL = {"epochs": 2, "limit_batches": 3, "batch_size": 64, "device": "cpu"}
+
+
+def cli(*args, **kwargs):
+    command = [sys.executable, "-m", "excessmtl", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT, **kwargs)
+
+
+def in_process(*args):
+    """The same without paying for a new interpreter."""
+    return CliRunner().invoke(app, [str(argument) for argument in args])
+
+
+def read_steps(folder):
+    with np.load(folder / "steps.npz") as steps:
+        return dict(steps)
+
+
+def without_time(summary):
+    return {key: value for key, value in summary.items() if key != "seconds_per_step"}
+
+
+def test_a_run_folder_holds_what_the_design_names(tmp_path):
+    summary = train(RunConfig("multimnist", "excess", noise=0.8, **SMALL), tmp_path / "run")
+    folder = tmp_path / "run"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["noisy_tasks"] == ["bottom_right"]
+    assert config["learning_rate"] == 1e-3
+    assert config["versions"]["torch"]
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    assert len(rows) == 2
+    steps = read_steps(folder)
+    assert steps["tasks"].tolist() == ["top_left", "bottom_right"]
+    assert steps["weights"].shape == steps["losses"].shape == steps["excess_risks"].shape == (6, 2)
+    np.testing.assert_allclose(steps["weights"].sum(1), 1, rtol=1e-5)
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    expected = {"benchmark", "method", "options", "noise", "noisy_tasks", "seed", "epochs", "scores"}
+    expected |= {"higher_is_better", "clean_score", "noisy_score", "overall_score", "weights", "clean_weight"}
+    assert expected | {"seconds_per_step", "completed"} <= set(summary)
+    assert sum(summary["weights"].values()) == pytest.approx(1)
+    assert float(rows[-1]["test/top_left/accuracy"]) == pytest.approx(summary["scores"]["top_left"])
+    assert list((folder / "tensorboard").iterdir())
+
+
+def test_runs_repeat_exactly(tmp_path):
+    summaries = [train(RunConfig("multimnist", "excess", noise=0.4, **SMALL), tmp_path / name) for name in "ab"]
+    assert without_time(summaries[0]) == without_time(summaries[1])
+    other = train(RunConfig("multimnist", "excess", noise=0.4, seed=1, **SMALL), tmp_path / "c")
+    assert without_time(other) != without_time(summaries[0])
+
+
+KILLED = ["train", "digit-domains", "--method", "gradnorm", "--noise", 0.5, "--epochs", 6, "--limit-batches", 4]
+KILLED += ["--device", "cpu", "--batch-size", 32]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was not killed."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert in_process(*KILLED, "--out", folder).exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, rows):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "excessmtl", *map(str, KILLED), "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    deadline = time.monotonic() + 200
+    while finished_epochs(folder) < rows:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (folder / "summary.json").exists()
+    finished = in_process(*KILLED, "--out", folder, "--resume")
+    assert finished.exit_code == 0, finished.output
+    summaries = [json.loads((place / "summary.json").read_text()) for place in (whole, folder)]
+    assert without_time(summaries[0]) == without_time(summaries[1])
+    assert (whole / "metrics.csv").read_text() == (folder / "metrics.csv").read_text()
+    first, second = read_steps(whole), read_steps(folder)
+    for key in first:
+        np.testing.assert_array_equal(first[key], second[key])
+    assert not list(folder.rglob(".*"))
+
+
+def finished_epochs(folder):
+    """So many have been written down."""
+    table = folder / "metrics.csv"
+    return len(table.read_text().splitlines()) - 1 if table.exists() else 0
+
+
+def test_a_finished_run_is_trained_for_more_epochs(tmp_path):
+    config = RunConfig("multimnist", "excess", noise=0.8, **{**SMALL, "epochs": 2})
+    whole = train(config, tmp_path / "whole")
+    assert train(replace(config, epochs=1), tmp_path / "parts")["epochs"] == 1
+    assert train(replace(config, epochs=None), tmp_path / "parts", resume=True)["epochs"] == 1
+    assert without_time(train(config, tmp_path / "parts", resume=True)) == without_time(whole)
+    assert without_time(train(replace(config, epochs=None), tmp_path / "parts", resume=True)) == without_time(whole)
+    assert (tmp_path / "whole/metrics.csv").read_text() == (tmp_path / "parts/metrics.csv").read_text()
+    with pytest.raises(ValueError, match=r"epochs is 1, but .* only more epochs are possible"):
+        train(replace(config, epochs=1), tmp_path / "parts", resume=True)
+    cosine = replace(config, schedule="cosine")
+    train(cosine, tmp_path / "cosine")
+    with pytest.raises(ValueError, match="only with a constant learning rate"):
+        train(replace(cosine, epochs=3), tmp_path / "cosine", resume=True)
+
+
+def test_resume_from_the_middle_is_bit_exact(tmp_path, monkeypatch):
+    config = RunConfig("multimnist", "excess", noise=0.8, **{**SMALL, "epochs": 3})
+    whole = train(config, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    class StopAfterFirst:
+        def on_step(self, *args):
+            pass
+
+        def on_epoch(self, epoch, row):
+            if epoch == 0:
+                raise Stop
+
+    with pytest.raises(Stop):
+        train(config, tmp_path / "parts", watcher=StopAfterFirst())
+    parts = train(config, tmp_path / "parts", resume=True)
+    assert without_time(whole) == without_time(parts)
+    first, second = (read_steps(tmp_path / name) for name in ("whole", "parts"))
+    for key in ("weights", "losses", "excess_risks"):
+        np.testing.assert_array_equal(first[key], second[key])
+
+
+def test_ctrl_c_leaves_a_resumable_run(tmp_path):
+    arguments = ["train", "multimnist", "--epochs", "200", "--limit-batches", "2", "--device", "cpu"]
+    command = [sys.executable, "-m", "excessmtl", *arguments, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        # In the background of a script SIGINT is ignored, and children inherit that; at a terminal it is not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoint" / "latest.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command with --resume goes on" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_run_of_another_kind_is_not_overwritten(tmp_path):
+    train(RunConfig("multimnist", "uniform", **SMALL), tmp_path / "run")
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(RunConfig("multimnist", "uniform", **SMALL), tmp_path / "run")
+    with pytest.raises(ValueError, match="method is 'excess', but the run"):
+        train(RunConfig("multimnist", "excess", **SMALL), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "missing", "note"])
+def test_a_damaged_checkpoint_is_noticed(tmp_path, damage):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    train(config, tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    (path,) = (tmp_path / "run" / "checkpoint").glob("*.pt")
+    if damage == "truncate":
+        path.write_bytes(path.read_bytes()[:1000])
+    elif damage == "flip":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif damage == "missing":
+        path.unlink()
+    else:
+        (tmp_path / "run" / "checkpoint" / "latest.json").write_text("{")
+    arguments = ["train", "multimnist", "--method", "uniform", "--epochs", 2, "--limit-batches", 3, "--batch-size", 64]
+    result = in_process(*arguments, "--device", "cpu", "--out", tmp_path / "run", "--resume")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the checkpoint")
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monkeypatch):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    real = os.fsync
+    calls = []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(config, tmp_path / "run")
+    monkeypatch.undo()
+    assert not list((tmp_path / "run").rglob(".*"))
+    summary = train(config, tmp_path / "run", resume=True)
+    assert summary["completed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "multimnits"], "unknown benchmark 'multimnits'"),
+        (["train", "multimnist", "--method", "exces"], "unknown method 'exces'"),
+        (["train", "multimnist", "--noise", "1.5"], "noise must be between 0 and 1, found 1.5"),
+        (["train", "multimnist", "--noisy-tasks", "left"], "unknown task 'left'"),
+        (["train", "multimnist", "--epochs", "0"], "epochs must be at least 1"),
+        (["train", "multimnist", "--option", "step_size=1"], "step_size is not an option"),
+        (["train", "multimnist", "--option", "step_size"], "name=value"),
+        (["train", "multimnist", "--benchmark-option", "canvas=30"], "canvas must be 28, 36 or 56"),
+        (["train", "multimnist", "--benchmark-option", "colour=1"], "not an option of 'multimnist'"),
+        (["train", "multimnist", "--benchmark-option", "canvas=[36]"], "canvas of 'multimnist' must be of type int"),
+        (["train", "multimnist", "--benchmark-option", "pairs=many"], "pairs of 'multimnist' must be of type int"),
+        (["train", "synthetic-rooms", "--benchmark-option", "augment=1"], "must be of type bool, found 1"),
+        (["train", "simulated-arm", "--benchmark-option", "size=3"], "must be of type str, found 3"),
+        (["train", "simulated-arm", "--data", "sarcos_inv.mat"], "leave --data out"),
+        (["train", "synthetic-rooms", "--data", "nyuv2"], "leave --data out"),
+        (["train", "multimnist", "--option", "estimator={a"], "neither a word, a number nor a list"),
+        (["train", "multimnist", "--method", "cagrad", "--option", "c=much"], "c must be a number, found 'much'"),
+        (["train", "multimnist", "--option", "protect={left: 0.5}"], "protect names unknown task 'left'"),
+        (["train", "multimnist", "--option", "scale=total"], "scale must be 'sum', 'mean' or a positive number"),
+        (["train", "multimnist", "--option", "trust=low"], "trust must be a number, found 'low'"),
+        (["train", "multimnist", "--seed", "-1"], "seed must be"),
+        (["train", "multimnist", "--seed", "99999999999999999999"], "seed must be"),
+        (["train", "multimnist", "--learning-rate", "inf"], "learning_rate must be positive and finite"),
+        (["train", "multimnist", "--weight-decay", "nan"], "weight_decay must be at least 0 and finite"),
+        (["train", "multimnist", "--device", "cuda"], "device 'cuda' is not available on this machine"),
+        (["train", "multimnist", "--device", "cpu", "--precision", "16-mixed"], "'16-mixed' needs a CUDA device"),
+        (["train", "multimnist", "--device", "tpu9"], "device"),
+        (["train", "sarcos"], "simulated-arm"),
+        (["train", "office-home"], "digit-domains"),
+        (["train", "nyuv2"], "synthetic-rooms"),
+        (["train", "sarcos", "--data", "/no/such/file.mat"], "does not exist"),
+        (["data", "get", "mnits"], "mnits"),
+        (["data", "where", "mnist"], "mnist is not available"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = ["--out", tmp_path / "run"] if arguments[0] == "train" else []
+    result = in_process(*arguments, *out)
+    assert result.exit_code == 2, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert message in lines[0]
+    assert not (tmp_path / "run").exists()
