@@ -150,7 +150,7 @@ class Balancer(nn.Module):
             inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
             plan, outcome = self._run(inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
-            forget(plan.noted)
+            forget(plan.recognised)
             return self._commit(inputs, outcome)
         except RuntimeError as error:
             explain_second_backward(error)

@@ -79,7 +79,7 @@ class Adapter:
     def moments(self, seen: Observation) -> Moments:
         """Moments of every task over all micro-batches of a step (zeros where the task has none)."""
         batches = seen.samples_of_all
-        if batches and self._takes_vectors and all(one.z.ndim == 2 for one in batches):
+        if batches and self._takes_vectors and all(batch.z.ndim == 2 for batch in batches):
             sums = [total(parts) for parts in zip(*map(self._of_vectors, batches), strict=True)]
         else:
             projected: dict[tuple[int, int, int], Tensor] = {}

@@ -21,44 +21,10 @@ both sums. Elsewhere it is an approximation: features that go together are count
 below one), and several outputs are averaged instead of added. `docs/estimators.md` has how it compares with the truth.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from excessmtl.excess.adapter import Moments
-
-
-@dataclass(frozen=True)
-class ExcessRisk:
-    """The share of every task's loss that is excess risk, from moving averages of U and F."""
-
-    decay: float
-    damping: float
-
-    def init(self, tasks: int, width: int) -> dict[str, Tensor]:
-        """U (`signal`) and F (`noise`), and in how many steps a task had two labelled samples or more (`paired`)."""
-        averages = {name: torch.zeros(tasks, width + 1) for name in ("signal", "noise")}
-        return {"paired": torch.zeros(tasks), **averages}
-
-    def update(self, state: Mapping[str, Tensor], moments: Moments, new: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The new state, and the shares [m]: 0 where there has been no pair of samples yet.
-
-        `new` [m], bool: the tasks of this batch.
-        """
-        paired = new & (moments.count >= 2)
-        # Both averages start at zero and are short of the truth by the same factor, so their ratio is not.
-        state = {
-            "paired": state["paired"] + paired,
-            "signal": self._moved(state["signal"], pair_signal(moments), paired),
-            "noise": self._moved(state["noise"], moments.fisher, paired),
-        }
-        return state, reducible_share(state["signal"], state["noise"], self.damping)
-
-    def _moved(self, average: Tensor, value: Tensor, paired: Tensor) -> Tensor:
-        """Of other tasks the value need not be finite."""
-        return torch.where(paired.unsqueeze(1), torch.lerp(average, value, 1 - self.decay), average)
 
 
 def pair_signal(moments: Moments) -> Tensor:

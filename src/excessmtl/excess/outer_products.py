@@ -16,8 +16,8 @@ def outer_products(z: Tensor, dz: Tensor) -> Tensor:
 
 def in_parts(z: Tensor, dz: Tensor) -> Tensor:
     """The same, a part of the positions at a time: views of a map, which are not copied."""
-    whole = z.shape[1] // _PART * _PART
-    total = z[:, whole:].mT @ dz[:, whole:]
-    for one, left, right in zip(total, z[:, :whole], dz[:, :whole], strict=True):
-        one += (left.unflatten(0, (-1, _PART)).mT @ right.unflatten(0, (-1, _PART))).sum(0)
+    even = z.shape[1] // _PART * _PART
+    total = z[:, even:].mT @ dz[:, even:]
+    for product, left, right in zip(total, z[:, :even], dz[:, :even], strict=True):
+        product += (left.unflatten(0, (-1, _PART)).mT @ right.unflatten(0, (-1, _PART))).sum(0)
     return total

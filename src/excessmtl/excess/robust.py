@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.excess.adapter import Adapter
-from excessmtl.excess.excess_risk import ExcessRisk, reducible_share
+from excessmtl.excess.excess_risk import pair_signal, reducible_share
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 from excessmtl.methods.observation import Observation
@@ -94,18 +94,14 @@ class RobustExcess(Rule):
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
     @property
-    def _excess(self) -> ExcessRisk:
-        return ExcessRisk(self.decay, self.damping)
-
-    @property
     def takes_vectors(self) -> bool:
         """Not where the dimensions of a sequence are in an order of the user's."""
         return self.batch_dim == 0 and self.feature_dim in (None, -1)
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
-        """The moving average of the loss, sums of the first losses and norms, the steps of each task."""
-        own = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed")}
-        return {**own, **self._excess.init(tasks, self.width)}
+        """Moving averages of the loss, of U and of F; sums of the first losses and norms; the steps of each task."""
+        numbers = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed", "paired")}
+        return {**numbers, **{name: torch.zeros(tasks, self.width + 1) for name in ("signal", "noise")}}
 
     def update(self, state: State, seen: Observation) -> Decision:
         """Refresh what is known of the tasks in this batch; weigh all."""
@@ -114,18 +110,27 @@ class RobustExcess(Rule):
         # Squares overflow long before gradients do: such a batch would stay in the averages for ever.
         new = seen.ok & (size + moments.fisher.sum(1) < math.inf)
         early = new & (state["observed"] < self.first_steps)
-        own = {
+        paired = new & (moments.count >= 2)
+        new_state = {
             "loss": torch.where(new, torch.lerp(state["loss"], seen.losses, 1 - self.decay), state["loss"]),
             "initial": torch.where(early, state["initial"] + seen.losses, state["initial"]),
             "norm": torch.where(early, state["norm"] + size.sqrt(), state["norm"]),
             "observed": state["observed"] + new,
+            "paired": state["paired"] + paired,
+            "signal": self._moved(state["signal"], pair_signal(moments), paired),
+            "noise": self._moved(state["noise"], moments.fisher, paired),
         }
-        excess, shares = self._excess.update(state, moments, new)
-        risks, initial, norms = self._averages(own)
+        # Both averages start at zero and are short of the truth by the same factor, so their ratio is not.
+        shares = reducible_share(new_state["signal"], new_state["noise"], self.damping)
+        risks, initial, norms = self._averages(new_state)
         weigh = self._with_heads if seen.heads else self._without_heads
         # A task without a gradient does not move the trunk, and has no unit: it must not crowd out the others.
-        weights = _simplex(weigh(risks, self._believed(shares, excess["paired"]), initial, norms), norms <= 0)
-        return Decision(weights, {**own, **excess}, torch.where(excess["paired"] > 0, risks * shares, torch.nan))
+        weights = _simplex(weigh(risks, self._believed(shares, new_state["paired"]), initial, norms), norms <= 0)
+        return Decision(weights, new_state, torch.where(new_state["paired"] > 0, risks * shares, torch.nan))
+
+    def _moved(self, average: Tensor, value: Tensor, paired: Tensor) -> Tensor:
+        """Of other tasks the value need not be finite."""
+        return torch.where(paired.unsqueeze(1), torch.lerp(average, value, 1 - self.decay), average)
 
     def progress(self, state: State) -> Progress:
         """From the moving averages; the excess risk is the one that steps report."""

@@ -27,7 +27,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(plan.at_parameters) and not plan.complete)
     again = retain or plan.overlap or len(plan.representations) > 1
-    at_z = {id(one): RowsInTheMaking(one, _tasks_at(one, plan.reaches)) for one in plan.representations}
+    at_z = {id(z): RowsInTheMaking(z, _tasks_at(z, plan.reaches)) for z in plan.representations}
     at_leaves: list[list[tuple[Tensor, Tensor]]] = [[] for _ in inputs.losses]
     at_parameters = AtParameters(plan.at_parameters, count) if plan.at_parameters else None
     with repeatable(nodes_of(inputs.losses) if again else ()):
@@ -89,7 +89,7 @@ def _backward(
 ) -> tuple[list[Any], Sequence[Tensor | None], Sequence[Tensor | None]]:
     """The leaves and representations below one loss, their gradients, and those at `parameters`."""
     representations, leaves = list(reach.representations.values()), list(reach.leaves.values())
-    targets = [*(one.edge for one in representations), *leaves]
+    targets = [*(z.edge for z in representations), *leaves]
     if not targets and not parameters:
         return [], [], []
     several = len(representations) > 1
@@ -100,18 +100,18 @@ def _backward(
         retain_graph=retain_graph or several,
         allow_unused=True,
     )
-    tensors = [one.tensor() for one in representations]
+    tensors = [z.tensor() for z in representations]
     lost = representations if None in tensors else []
     with hooks_disabled([*tensors, *leaves, *parameters]):
         last = () if several or parameters else representations
         with _stopped_at(representations if several else ()), nothing_below(last), _before_hooks(loss, lost) as arrived:
-            found: list[Tensor | None] = list(grad([*targets, *([] if several else parameters)]))
+            gradients: list[Tensor | None] = list(grad([*targets, *([] if several else parameters)]))
         if several and parameters:  # they lie below the representations, where nothing has arrived
-            found += grad(parameters)
-    at_parameters = found[len(targets) :]
+            gradients += grad(parameters)
+    at_parameters = gradients[len(targets) :]
     if lost:
-        found[: len(representations)] = [arrived.get(id(one)) for one in representations]
-    return [*representations, *leaves], found[: len(targets)], at_parameters
+        gradients[: len(representations)] = [arrived.get(id(z)) for z in representations]
+    return [*representations, *leaves], gradients[: len(targets)], at_parameters
 
 
 @contextmanager
@@ -121,13 +121,13 @@ def _before_hooks(loss: Tensor, representations: Sequence[Representation]) -> It
     The hooks of a tensor that nobody holds cannot be disabled; they act on what is delivered.
     """
     arrived: dict[int, Tensor] = {}
-    by_end = {(one.edge.node, one.edge.output_nr): one for one in representations if one.edge is not None}
+    by_end = {(z.edge.node, z.edge.output_nr): z for z in representations if z.edge is not None}
 
     def taking(ends: Sequence[tuple[int, Representation]]) -> Callable[..., None]:
         def take(gradients: tuple[Tensor | None, ...], outputs: object) -> None:
-            for place, one in ends:
+            for place, z in ends:
                 if (gradient := gradients[place]) is not None:
-                    arrived[id(one)] = arrived[id(one)] + gradient if id(one) in arrived else gradient
+                    arrived[id(z)] = arrived[id(z)] + gradient if id(z) in arrived else gradient
 
         return take
 
@@ -167,7 +167,7 @@ def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
 
 @contextmanager
 def _prehooks(representations: Sequence[Representation], hook: Callable[..., Any]) -> Iterator[None]:
-    edges: list[Any] = [edge for one in representations for edge in one.edges]
+    edges: list[Any] = [edge for z in representations for edge in z.edges]
     handles = [edge.node.register_prehook(hook) for edge in edges if edge is not None]
     try:
         yield

@@ -114,7 +114,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     if not parts:  # everything waits for the last micro-batch
         first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]
-    parts = [target.in_whole(one) if isinstance(target, Representation) else (target, one) for target, one in parts]
+    parts = [target.in_source(part) if isinstance(target, Representation) else (target, part) for target, part in parts]
     targets = [target.tensor() if isinstance(target, Representation) else target for target, _ in parts]
     if any(target is None for target in targets):  # a representation that nobody holds any more
         parts = _at_leaves(parts)
@@ -136,16 +136,16 @@ class _Deferred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         factor = outputs[0] * ctx.unscale
-        found = [(gradient * factor).to(gradient.dtype) for gradient in ctx.gradients]
-        return None, None, None, *found, *(None for _ in range(ctx.targets - len(found)))
+        gradients = [(gradient * factor).to(gradient.dtype) for gradient in ctx.gradients]
+        return None, None, None, *gradients, *(None for _ in range(ctx.targets - len(gradients)))
 
 
 def _at_leaves(parts: Sequence[Contribution]) -> list[Contribution]:
     """The same contributions after a backward pass through the trunk."""
     above = [(target, gradient) for target, gradient in parts if isinstance(target, Representation)]
-    leaves = leaves_among(nodes_below([one for one, _ in above]))
-    edges: list[Any] = [one.edge for one, _ in above]
+    leaves = leaves_among(nodes_below([z for z, _ in above]))
+    edges: list[Any] = [z.edge for z, _ in above]
     with hooks_disabled(leaves):
-        found = torch.autograd.grad(edges, leaves, [gradient for _, gradient in above], allow_unused=True)
-    below = [(leaf, gradient) for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None]
+        gradients = torch.autograd.grad(edges, leaves, [gradient for _, gradient in above], allow_unused=True)
+    below = [(leaf, gradient) for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None]
     return [*below, *(part for part in parts if isinstance(part[0], Tensor))]

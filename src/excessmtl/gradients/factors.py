@@ -59,7 +59,7 @@ class Factors(AtRepresentation):
     @property
     def layout(self) -> Any:
         """Whose outputs are whose, and where gradients go."""
-        return self.sizes, tuple([(id(one.weight), id(one.bias), one.outputs, one.reached) for one in self.layers])
+        return self.sizes, tuple([(id(weight), id(bias), *rest) for weight, bias, *rest in self.layers])
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factors":
         """The same with other factors."""
@@ -168,4 +168,4 @@ def _multiplied(left: Tensor, right: Tensor, sizes: tuple[int, ...]) -> Tensor:
     if set(sizes) == {size}:
         return torch.bmm(left.view(-1, tasks, size).transpose(0, 1), right.view(tasks, size, -1))
     lefts, rights = torch.split(left, [*sizes], dim=1), torch.split(right, [*sizes])
-    return torch.stack([one @ other for one, other in zip(lefts, rights, strict=True)])
+    return torch.stack([a @ b for a, b in zip(lefts, rights, strict=True)])

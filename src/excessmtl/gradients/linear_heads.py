@@ -154,9 +154,9 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     if node not in repeated and is_cast(node) and node in heads.users:
         node, position = heads.users[node]
         positions = [position]
-    if node in repeated or (found := linear_layer(node)) is None or positions != [found[0]]:
+    if node in repeated or (layer := linear_layer(node)) is None or positions != [layer[0]]:
         return None
-    place, taken, applied = found
+    place, taken, applied = layer
     if taken is None or applied is None:  # not saved: the other one wants no gradient
         return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.

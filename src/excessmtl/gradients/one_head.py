@@ -55,10 +55,10 @@ class OneHead:
 
 def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> OneHead | None:
     """The layer, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
-    found = _columns_of_matrix(losses) or _columns_taken(losses, find)
-    if found is None:
+    taken = _columns_of_matrix(losses) or _columns_taken(losses, find)
+    if taken is None:
         return None
-    node, columns = found
+    node, columns = taken
     if any(column not in (None, task) for task, column in enumerate(columns)):
         return None
     for place, (child, output) in enumerate(node.next_functions):

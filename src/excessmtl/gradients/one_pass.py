@@ -62,38 +62,19 @@ class SeparatePlan(Plan):
     """The `TrunkGraph`, where its gradients are computed for every task."""
     separate_heads: ClassVar[bool] = True
 
-    @property
-    def reaches(self) -> Sequence[Reach]:
-        """What each loss reaches."""
-        assert self.heads is not None
-        z = {id(one): one for one in self.representations}
-        return [
-            Reach({id(leaf): leaf for leaf in leaves}, z if above else {})
-            for leaves, above in zip(self.heads.leaves, self.heads.entries, strict=True)
-        ]
-
     @cached_property
-    def representations(self) -> list[Representation]:
-        """The tensor z, unless the backward passes end at the shared parameters."""
-        return [] if self.at_parameters or self.heads is None else [self.heads.representation]
-
-    @property
-    def own_leaves(self) -> list[Tensor]:
-        """All leaves outside `shared` that a loss reaches."""
+    def reaches(self) -> Sequence[Reach]:
+        """What each loss reaches; without z where the backward passes go on to the shared parameters."""
         assert self.heads is not None
-        return list({id(leaf): leaf for own in self.heads.leaves for leaf in own}.values())
+        z = {} if self.at_parameters else {id(self.heads.representation): self.heads.representation}
+        pairs = zip(self.heads.leaves, self.heads.entries, strict=True)
+        return [Reach({id(leaf): leaf for leaf in leaves}, z if above else {}) for leaves, above in pairs]
 
     @property
-    def leaves(self) -> list[list[Tensor]]:
-        """Per task: the leaves outside `shared` that its loss reaches."""
-        assert self.heads is not None
-        return self.heads.leaves
-
-    @property
-    def noted(self) -> list[Representation]:
+    def recognised(self) -> list[Representation]:
         """The tensor z."""
         assert self.heads is not None
-        return [self.heads.representation.whole]
+        return [self.heads.representation.source]
 
 
 def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation) -> SeparateHeads | None:
@@ -117,9 +98,10 @@ def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentati
             for position, (child, output) in enumerate(node.next_functions):
                 if child is None:
                     continue
-                if (types is None or type(child).__name__ in types) and (found := find(child, output)) is not None:
-                    z = z or found
-                    if found is not z:
+                may_be_z = types is None or type(child).__name__ in types
+                if may_be_z and (representation := find(child, output)) is not None:
+                    z = z or representation
+                    if representation is not z:
                         return None
                     entries[task].setdefault(node, []).append(position)
                     continue
@@ -178,11 +160,11 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
     ]
     try:
         with hooks_disabled([z, *leaves]), nothing_below([heads.representation]):
-            found = gradients_from(losses, [*edges, *leaves], retain_graph)
+            gradients = gradients_from(losses, [*edges, *leaves], retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
-    return by_task(heads.leaves, found[1:])
+    return by_task(heads.leaves, gradients[1:])
 
 
 def _backward_to_selections(
@@ -192,11 +174,11 @@ def _backward_to_selections(
     edges, owners = heads.representation.edges, heads.own_edges
     assert owners is not None
     with hooks_disabled(leaves), nothing_below([heads.representation]):
-        found = gradients_from(losses, [*edges, *leaves], retain_graph)
-    for edge, gradient in zip(edges, found, strict=False):
+        gradients = gradients_from(losses, [*edges, *leaves], retain_graph)
+    for edge, gradient in zip(edges, gradients, strict=False):
         if gradient is not None:
             store(owners[edge.node], dense(gradient))
-    return by_task(heads.leaves, found[len(edges) :])
+    return by_task(heads.leaves, gradients[len(edges) :])
 
 
 def gradients_from(losses: Losses, targets: list[Any], retain_graph: bool = False) -> Sequence[Tensor | None]:
@@ -210,8 +192,8 @@ def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
     dtype, device = losses[0].dtype, losses[0].device
     ones = torch.ones(len(losses), dtype=dtype, device=device).unbind()  # one kernel
     return [
-        one if loss.ndim == 0 and loss.dtype == dtype and loss.device == device else torch.ones_like(loss)
-        for one, loss in zip(ones, losses, strict=True)
+        unit if loss.ndim == 0 and loss.dtype == dtype and loss.device == device else torch.ones_like(loss)
+        for unit, loss in zip(ones, losses, strict=True)
     ]
 
 

@@ -84,7 +84,7 @@ class OwnLeaves:
             total = group.added_to(total)
         if self.loose:
             values = [gradient.coalesce().values() if gradient.is_sparse else gradient for _, _, gradient in self.loose]
-            sizes = torch.stack([magnitude(one).to(total.device) for one in values])
+            sizes = torch.stack([magnitude(entries).to(total.device) for entries in values])
             tasks = tuple(task for task, _, _ in self.loose)
             total = total.index_add(0, index_of(tasks, total.device), sizes)
         return total

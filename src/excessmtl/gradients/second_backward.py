@@ -76,7 +76,7 @@ class _Replacement:
         """From now on it replaces what arrives."""
         self._remaining = dict(self.gradients)
         if factor is not None:
-            self._remaining = {end: (one * factor).to(one.dtype) for end, one in self._remaining.items()}
+            self._remaining = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self._remaining.items()}
 
     def stop(self) -> None:
         """From now on what arrives is left as it is."""

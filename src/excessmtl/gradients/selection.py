@@ -23,35 +23,35 @@ class Selected(Representation):
 
     sequence: Representation
     position: int
-    found: list[GradientEdge]
+    places: list[GradientEdge]
     """Once, where heads share one selection, or once for every head that selects the position anew."""
 
     @property
-    def whole(self) -> Representation:
+    def source(self) -> Representation:
         """The sequence."""
         return self.sequence
 
     @property
     def edges(self) -> list[Any]:
         """All places where it is in the graph."""
-        return self.found
+        return self.places
 
     def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
         """At the one selection, whose hooks then act as those of z do, or at the sequence where there are several."""
-        if len(self.found) == 1:
+        if len(self.places) == 1:
             return self.edge, gradient
-        sequence, filled = self.in_whole(gradient)
+        sequence, filled = self.in_source(gradient)
         return sequence.edge, filled
 
     def without_graph(self) -> Representation:
         """A copy of the values, which does not keep those of the other positions."""
         return Representation(None, self.values.clone(), None, _nowhere)
 
-    def in_whole(self, gradient: Tensor) -> tuple[Representation, Tensor]:
+    def in_source(self, gradient: Tensor) -> tuple[Representation, Tensor]:
         """The whole representation, and its gradient where the selected position has this one."""
-        filled = torch.zeros_like(self.whole.stored)
+        filled = torch.zeros_like(self.source.stored)
         filled.select(_POSITIONS, self.position).copy_(gradient)
-        return self.whole, filled
+        return self.source, filled
 
 
 def through_selection(find: FindRepresentation) -> FindRepresentation:
@@ -62,18 +62,19 @@ def through_selection(find: FindRepresentation) -> FindRepresentation:
     selected: dict[tuple[int, int], Selected] = {}
 
     def look(node: Node, output: int) -> Representation | None:
-        found = find(node, output)
-        if found is not None or (where := selection(node)) is None:
-            return found
+        representation = find(node, output)
+        if representation is not None or (where := selection(node)) is None:
+            return representation
         below, number = node.next_functions[0]
-        whole = None if below is None else find(below, number)
-        if whole is None or whole.stored.ndim != 3 or where[0] != _POSITIONS:
+        sequence = None if below is None else find(below, number)
+        if sequence is None or sequence.stored.ndim != 3 or where[0] != _POSITIONS:
             return None
-        key, edge = (id(whole), where[1]), GradientEdge(node, 0)
+        key, edge = (id(sequence), where[1]), GradientEdge(node, 0)
         if key not in selected:
-            selected[key] = Selected(edge, whole.stored.select(*where), whole.version, _nowhere, whole, where[1], [])
-        if edge not in selected[key].found:
-            selected[key].found.append(edge)
+            values = sequence.stored.select(*where)
+            selected[key] = Selected(edge, values, sequence.version, _nowhere, sequence, where[1], [])
+        if edge not in selected[key].places:
+            selected[key].places.append(edge)
         return selected[key]
 
     return look

@@ -51,8 +51,8 @@ class AtParameters:
             self._fill(slice(first, end), gradients)
             return
         for row, task in enumerate(tasks):
-            one = [None if gradient is None else gradient[row : row + 1] for gradient in gradients]
-            self._fill(slice(task, task + 1), one)
+            rows = [None if gradient is None else gradient[row : row + 1] for gradient in gradients]
+            self._fill(slice(task, task + 1), rows)
 
     def _fill(self, tasks: slice, gradients: Sequence[Tensor | None]) -> None:
         rows = self.matrix[tasks]
@@ -265,8 +265,8 @@ class TaskGradients:
             parts.append((part.representation, combined))
         if self.complete and self.at_parameters is not None:
             combined = weights.to(self.at_parameters.dtype) @ self.at_parameters
-            for parameter, one in zip(self.parameters, split_by_parameter(combined, self.parameters), strict=True):
-                parts.append((parameter, one.view(parameter.shape).to(parameter.dtype)))
+            for parameter, gradient in zip(self.parameters, split_by_parameter(combined, self.parameters), strict=True):
+                parts.append((parameter, gradient.view(parameter.shape).to(parameter.dtype)))
         return parts
 
     # ------------------------------------------------------------------ micro-batches that wait for the last one

@@ -91,9 +91,9 @@ class Trunk:
             if self.vmap_works and min(at_once, len(tasks)) > 1:
                 tasks = self._several(z, graph.node_types, dz, even_parts(tasks, at_once), parameters, take)
             for task in tasks:
-                found = gradients_at([z.edge], [dz[task]], parameters, task != tasks[-1])
-                take([task], found)
-                del found  # before the next pass
+                gradients = gradients_at([z.edge], [dz[task]], parameters, task != tasks[-1])
+                take([task], gradients)
+                del gradients  # before the next pass
 
     def _several(
         self,
@@ -109,15 +109,15 @@ class Trunk:
         while left and self.vmap_works:
             retain = not known or len(left) > 1
             try:
-                found = _vmapped(z, parameters, _picked(dz, left[0]), retain)
+                gradients = _vmapped(z, parameters, _picked(dz, left[0]), retain)
             except Exception as error:  # whatever a hook or a function of the user's may raise
                 self.vmap_works = False
                 if retain:  # if the error is the user's own, it will come again
                     break
                 error.add_note("Several tasks in one backward pass have worked before. Pass tasks_at_once=1.")
                 raise
-            take(left.pop(0), found)
-            del found  # before the next pass
+            take(left.pop(0), gradients)
+            del gradients  # before the next pass
         if self.vmap_works:
             self.known |= types
         return [task for part in left for task in part]
@@ -134,13 +134,13 @@ def _vmapped(z: Representation, parameters: Sequence[Tensor], dz: Tensor, retain
     reached: list[bool] = []
 
     def of_one(dz: Tensor) -> tuple[Tensor, ...]:
-        found = gradients_at([z.edge], [dz], parameters, retain_graph)
-        reached.extend(gradient is not None for gradient in found)
-        return tuple(gradient for gradient in found if gradient is not None)
+        gradients = gradients_at([z.edge], [dz], parameters, retain_graph)
+        reached.extend(gradient is not None for gradient in gradients)
+        return tuple(gradient for gradient in gradients if gradient is not None)
 
     with vmap_warnings_disabled():
         several = iter(torch.vmap(of_one)(dz))
-    return [next(several) if there else None for there in reached]
+    return [next(several) if is_reached else None for is_reached in reached]
 
 
 def even_parts(tasks: Sequence[int], most: int) -> list[Sequence[int]]:

@@ -109,15 +109,15 @@ def _check_reentrant(inputs: StepInputs, method: str) -> None:
 
 
 def _check_representation(plan: Plan, per_sample: bool) -> None:
-    for one in plan.representations:
-        if one.stored.ndim == 0 or one.stored.is_complex():
-            found = "a single number" if one.stored.ndim == 0 else "complex"
+    for z in plan.representations:
+        if z.stored.ndim == 0 or z.stored.is_complex():
+            kind = "a single number" if z.stored.ndim == 0 else "complex"
             raise ValueError(
-                f"this method looks at the representation, and a tensor of it is {found}; let the shared module return "
+                f"this method looks at the representation, and a tensor of it is {kind}; let the shared module return "
                 "real features of every sample, or take a method that looks at losses or shared parameters"
             )
         if per_sample:
-            one.check_unchanged()
+            z.check_unchanged()
 
 
 def _check_reached(plan: Plan) -> None:
@@ -141,11 +141,11 @@ def _check_whole_model(plan: Plan) -> None:
     inputs = plan.inputs
     if inputs.at is not None or inputs.probe is Probe.LOSSES or any(reach.leaves for reach in plan.reaches):
         return
-    found = problems.whole_model(inputs, inputs.find_representation)
-    if found is not None and inputs.probe.at_representation:
-        raise ValueError(found)
-    if found is not None:
-        warn(found)
+    problem = problems.whole_model(inputs, inputs.find_representation)
+    if problem is not None and inputs.probe.at_representation:
+        raise ValueError(problem)
+    if problem is not None:
+        warn(problem)
 
 
 def _check_nothing_around(plan: Plan) -> None:
@@ -154,7 +154,7 @@ def _check_nothing_around(plan: Plan) -> None:
     Its gradient would need a backward pass through the trunk for this task, and the trunk is passed once, with the
     weights. Where there are several tensors, each of them stops what arrives there, so nothing is counted twice.
     """
-    below = {id(one): {id(leaf) for leaf in leaves_among(nodes_below([one]))} for one in plan.representations}
+    below = {id(z): {id(leaf) for leaf in leaves_among(nodes_below([z]))} for z in plan.representations}
     for task, reach in zip(plan.inputs.tasks, plan.reaches, strict=True):
         if len(reach.representations) != 1:
             continue

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 def parameters_in(shared: Any, argument: str = "shared") -> list[Tensor]:
     """The parameters in a module, a tensor, or an iterable of both; a ValueError where there are none."""
-    found = [list(part.parameters()) if isinstance(part, nn.Module) else [part] for part in parts_in(shared, argument)]
-    parameters = list({id(one): one for own in found for one in own}.values())  # once each, as in a module
+    lists = [list(part.parameters()) if isinstance(part, nn.Module) else [part] for part in parts_in(shared, argument)]
+    parameters = list({id(part): part for own in lists for part in own}.values())  # once each, as in a module
     for parameter in parameters:
         if not isinstance(parameter, Tensor) or not parameter.is_leaf:
             kind = f"a {type(parameter).__name__}" if not isinstance(parameter, Tensor) else "a tensor with a history"
@@ -32,16 +32,17 @@ def parts_in(shared: Any, argument: str) -> list[Any]:
         return [shared]
     if isinstance(shared, Iterable):
         return list({id(part): part for part in list(shared)}.values())  # once each
-    found = type(shared).__name__
-    raise ValueError(f"{argument} must be a module or parameters, found {found}; pass e.g. model.encoder")
+    raise ValueError(
+        f"{argument} must be a module or parameters, found {type(shared).__name__}; pass e.g. model.encoder"
+    )
 
 
 def submodule(shared: Any, name: Any) -> nn.Module:
     """The submodule of `shared` with a dotted name, as given by `z=`."""
     if not isinstance(shared, nn.Module) or not isinstance(name, str) or not name:
-        found = type(shared).__name__ if not isinstance(shared, nn.Module) else repr(name)
+        given = type(shared).__name__ if not isinstance(shared, nn.Module) else repr(name)
         raise ValueError(
-            f"z must be the name of a submodule of the module passed as shared, found {found}; "
+            f"z must be the name of a submodule of the module passed as shared, found {given}; "
             "pass e.g. shared=model, z='encoder'"
         )
     try:
@@ -60,4 +61,4 @@ def called_modules(module: nn.Module) -> list[nn.Module]:
     """
     if getattr(type(module), "forward", None) is not nn.Module.forward:
         return [module]
-    return [one for child in module.children() for one in called_modules(child)]
+    return [module for child in module.children() for module in called_modules(child)]

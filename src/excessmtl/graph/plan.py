@@ -30,7 +30,7 @@ class Plan:
     separate_heads: ClassVar[bool] = False
     """Whether it is known that no two tasks meet above the representation."""
 
-    @property
+    @cached_property
     def reaches(self) -> Sequence[Reach]:
         """What each loss reaches."""
         return self.explored
@@ -38,8 +38,8 @@ class Plan:
     @cached_property
     def representations(self) -> list[Representation]:
         """All of them, once each. None: the backward passes end at the shared parameters."""
-        found = {key: one for reach in self.reaches for key, one in reach.representations.items()}
-        return list(found.values())
+        by_id = {key: z for reach in self.reaches for key, z in reach.representations.items()}
+        return list(by_id.values())
 
     @property
     def own_leaves(self) -> list[Tensor]:
@@ -60,8 +60,8 @@ class Plan:
         return bool(compiled_among(node for node, _ in nodes_above(losses, self.representations)))
 
     @property
-    def noted(self) -> list[Representation]:
-        """The representations that this step has found in the graph."""
+    def recognised(self) -> list[Representation]:
+        """The representations in the graph of this step."""
         return self.representations
 
     @property
@@ -77,16 +77,16 @@ def plan(inputs: StepInputs) -> Plan:
     problem: str | None = None
     if find is not None and (explicit or not inputs.probe.to_the_end):
         reaches, overlap = explore(inputs.losses, shared, find)
-        found = any(reach.representations for reach in reaches)
+        has_z = any(reach.representations for reach in reaches)
         around = [task for task, reach in zip(inputs.tasks, reaches, strict=True) if reach.shared]
-        if around and found:
+        if around and has_z:
             problem = f"the loss of task {around[0]!r} also reaches shared parameters around the representation"
-        if explicit and (around or not found):
+        if explicit and (around or not has_z):
             raise ValueError(
-                f"at does not hold the whole representation: {problem if found else 'no loss was computed from it'}; "
+                f"at does not hold the whole representation: {problem if has_z else 'no loss was computed from it'}; "
                 "pass a tuple of all tensors through which the losses reach the shared parameters"
             )
-        if found and not around and not inputs.probe.to_the_end:
+        if has_z and not around and not inputs.probe.to_the_end:
             looked_at = inputs.probe.parameters(inputs.shared)
             return Plan(inputs, reaches, overlap, looked_at, second_backward=sharded)
     if inputs.probe.at_representation or sharded:

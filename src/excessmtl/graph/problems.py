@@ -71,8 +71,8 @@ def no_representation(inputs: "StepInputs", find: FindRepresentation | None) -> 
             f"{needs} the shared representation, and shared is a list of parameters; pass it as at=z, mark it in the "
             "model by z = excessmtl.representation(z), or pass the module that computes it as shared"
         )
-    if whole := whole_model(inputs, find):
-        return whole
+    if problem := whole_model(inputs, find):
+        return problem
     users = _users_of(nodes, shared.ids)
     if not users and not fsdp.in_use():
         return no_shared_parameter(inputs)
@@ -119,7 +119,7 @@ def whole_model(inputs: "StepInputs", find: FindRepresentation | None) -> str | 
     returned = find is not None and any(
         loss.grad_fn is not None and find(loss.grad_fn, loss.output_nr) is not None for loss in losses.values()
     )
-    found = "the losses are its own outputs"
+    reason = "the losses are its own outputs"
     if not returned:
         reached = {task: leaves_among(nodes_of([loss])) for task, loss in losses.items()}
         users: dict[int, list[str]] = {}
@@ -134,9 +134,9 @@ def whole_model(inputs: "StepInputs", find: FindRepresentation | None) -> str | 
         single = next((key for key, tasks in users.items() if len(tasks) == 1), None)
         if single is None or len(losses) == 1:
             return None
-        found = f"a parameter in it, of shape {shapes[single]}, is used by task {users[single][0]!r} alone"
+        reason = f"a parameter in it, of shape {shapes[single]}, is used by task {users[single][0]!r} alone"
     return (
-        f"shared ({inputs.shared.name}) is the whole model: {found}, so heads are part of it; pass the part that all "
+        f"shared ({inputs.shared.name}) is the whole model: {reason}, so heads are part of it; pass the part that all "
         "tasks share, e.g. shared=model.encoder, or shared=model with its name, z='encoder'"
     )
 

@@ -71,7 +71,7 @@ class Representation:
         return Representation(None, self.stored, self.version, _gone)
 
     @property
-    def whole(self) -> "Representation":
+    def source(self) -> "Representation":
         """What was found or given in the graph, where this is a part of it."""
         return self
 
@@ -84,7 +84,7 @@ class Representation:
         """Where in the graph its gradient enters, and as what."""
         return self.edge, gradient
 
-    def in_whole(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
+    def in_source(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
         """Where a tensor may be alive that this gradient can be given to, and what it is there."""
         return self, gradient
 
@@ -175,7 +175,7 @@ def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
     if not modules and not _any_marked:
         return None
     owners = (_MARKED, *map(id, modules))
-    found: dict[tuple[Node, int], Representation] = {}
+    known: dict[tuple[Node, int], Representation] = {}
 
     def find(node: Node, output: int) -> Representation | None:
         if type(node).__name__ not in _noted:
@@ -184,9 +184,9 @@ def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
         if notes is None:
             return None
         note = next((notes[owner, output] for owner in owners if (owner, output) in notes), None)
-        if note is not None and (node, output) not in found:
-            found[node, output] = Representation(GradientEdge(node, output), *note)
-        return found.get((node, output))
+        if note is not None and (node, output) not in known:
+            known[node, output] = Representation(GradientEdge(node, output), *note)
+        return known.get((node, output))
 
     find.types = _noted  # type: ignore[attr-defined]  # who asks for many nodes asks for these alone
     return find
@@ -194,26 +194,26 @@ def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
 
 def given(tensors: list[Tensor]) -> FindRepresentation:
     """Finds the tensors that the caller passed as `at=`."""
-    found: dict[tuple[Node, int], Representation] = {}
+    known: dict[tuple[Node, int], Representation] = {}
     for tensor in tensors:
         edge, reference = get_gradient_edge(tensor), partial(_itself, tensor)
         version = torch_private.version(tensor)
-        found[edge.node, edge.output_nr] = Representation(edge, tensor.detach(), version, reference)
-    return lambda node, output: found.get((node, output))
+        known[edge.node, edge.output_nr] = Representation(edge, tensor.detach(), version, reference)
+    return lambda node, output: known.get((node, output))
 
 
 def forget(representations: Iterable[Representation]) -> None:
     """Drop the notes, which would keep z in memory for as long as somebody keeps the losses."""
-    found = [one.edge.node for one in representations if one.edge is not None]
-    for node in found:
+    nodes = [z.edge.node for z in representations if z.edge is not None]
+    for node in nodes:
         metadata: dict[str, Any] = node.metadata  # type: ignore[assignment]  # a property
         metadata.pop(_NOTE, None)
         metadata[_USED] = True
     # An output of the shared module may lie a little below what was marked, with a note of its own.
-    seen = set(found)
-    for node in found if _any_marked else ():  # grows while it is read
+    seen = set(nodes)
+    for node in nodes if _any_marked else ():  # grows while it is read
         below = [child for child, _ in node.next_functions if child is not None and child not in seen]
-        found.extend(below[: max(0, _NEARBY - len(found))])
+        nodes.extend(below[: max(0, _NEARBY - len(nodes))])
         seen.update(below)
         node.metadata.pop(_NOTE, None)  # type: ignore[attr-defined]  # a property
 

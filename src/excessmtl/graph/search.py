@@ -61,8 +61,8 @@ def explore(losses: Sequence[Tensor | None], shared: Set[int], find: FindReprese
             for child, output in node.next_functions:
                 if child is None:
                     continue
-                if (found := find(child, output)) is not None:
-                    parts.append(Reach(representations={id(found): found}))
+                if (z := find(child, output)) is not None:
+                    parts.append(Reach(representations={id(z): z}))
                 elif child in below:
                     parts.append(below[child])
                     overlap = overlap or (visitor[child] != task and leaf_of(child) is None)
@@ -94,7 +94,7 @@ def nodes_above(
 
     An edge is its place among the node's inputs, and the node and output it leads to.
     """
-    stops = {(one.edge.node, one.edge.output_nr) for one in representations if one.edge is not None}
+    stops = {(z.edge.node, z.edge.output_nr) for z in representations if z.edge is not None}
     stack: list[Any] = list(dict.fromkeys(loss.grad_fn for loss in losses))
     seen = set(stack)
     while stack:
@@ -113,7 +113,7 @@ def nodes_above(
 
 def nodes_below(representations: Iterable[Representation]) -> Iterator[Node]:
     """All nodes of the trunk."""
-    return _nodes_from([one.edge.node for one in representations if one.edge is not None])
+    return _nodes_from([z.edge.node for z in representations if z.edge is not None])
 
 
 def nodes_of(losses: Iterable[Tensor | None]) -> Iterator[Node]:

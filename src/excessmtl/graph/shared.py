@@ -34,7 +34,7 @@ class Shared:
     def __init__(self, shared: nn.Module | Iterable[nn.Module | Tensor], layer: Any = None) -> None:
         given = parts_in(shared, "shared")
         parameters = parameters_in(given)
-        self._parts: list[Part] = [_part(one) for one in given]
+        self._parts: list[Part] = [_part(part) for part in given]
         self._layer: Any = layer if layer is None or isinstance(layer, nn.Module | Tensor) else list(layer)
         self._copies: dict[int, Any] | None = None
         self._listed: ParameterList | None = None
@@ -108,8 +108,8 @@ class Shared:
     def name(self) -> str:
         """What was passed, in words."""
         modules = [type(part[0]).__name__ for part in self._parts if not isinstance(part, Tensor)]
-        kinds = list(dict.fromkeys(modules))
-        return ", ".join(kinds[:4]) + (", ..." if len(kinds) > 4 else "") if kinds else "a list of parameters"
+        names = list(dict.fromkeys(modules))
+        return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") if names else "a list of parameters"
 
     @property
     def training(self) -> bool:
@@ -162,7 +162,7 @@ class Shared:
         """The parameters GradNorm looks at: the last shared weight matrix unless the user chose."""
         self._resolve()
         if self._layer is not None:
-            chosen = [one for one in parameters_in(self._layer, "layer") if one.requires_grad]
+            chosen = [parameter for parameter in parameters_in(self._layer, "layer") if parameter.requires_grad]
             if not chosen:
                 raise ValueError("layer has no parameter that wants a gradient; choose a layer that is trained")
             return chosen
