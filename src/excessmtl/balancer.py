@@ -14,7 +14,7 @@ from excessmtl.distributed.processes import Reduction, mean_where, no_reduction,
 from excessmtl.distributed.replicas import ReplicaCheck
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.gradients.ways import Ways
+from excessmtl.gradients.ways import AnyGraph
 from excessmtl.graph.checks import GraphChecks
 from excessmtl.graph.inputs import Losses, StepInputs
 from excessmtl.graph.parts import submodule
@@ -88,7 +88,7 @@ class Balancer(nn.Module):
         z: str | None = None,
         layer: nn.Module | Tensor | Iterable[Tensor] | None = None,
         pool: bool = True,
-        engine: EngineName | Ways = "fast",
+        engine: EngineName | AnyGraph = "fast",
         tasks_at_once: int | None = None,
         record: bool = True,
     ) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from excessmtl.balancer import Balancer
 from excessmtl.excess.method import excess
-from excessmtl.gradients.ways import Ways
+from excessmtl.gradients.ways import AnyGraph
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.names import checked_name
@@ -43,7 +43,7 @@ class ExcessMTL(Balancer):
         protect: Mapping[str, float] | None = None,
         z: str | None = None,
         pool: bool = True,
-        engine: EngineName | Ways = "fast",
+        engine: EngineName | AnyGraph = "fast",
         tasks_at_once: int | None = None,
         record: bool = True,
         **options: Any,

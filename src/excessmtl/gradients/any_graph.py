@@ -71,7 +71,7 @@ def _without_zeros(
     This reads from the device, once. A task whose gradients at the representation are all zero keeps them.
     """
     flags = [dense(gradient).any().reshape(1) for pairs in at_leaves for _, gradient in pairs]
-    flags += [part.rows.flat.any(1) for part in at_z]
+    flags += [part.flat.any(1) for part in at_z]
     moved = iter(torch.cat([flag.to(flags[0].device) for flag in flags]).tolist() if flags else ())
     leaves = [[pair for pair in pairs if next(moved)] for pairs in at_leaves]
     reached = [{task for task in part.tasks if next(moved)} for part in at_z]
@@ -79,8 +79,7 @@ def _without_zeros(
     kept = []
     for part, tasks in zip(at_z, reached, strict=True):
         places = [place for place, task in enumerate(part.tasks) if task in tasks or task not in anywhere]
-        rows_kept = replace(part.rows, flat=part.rows.flat[places])
-        kept.append(Rows(part.representation, tuple(part.tasks[place] for place in places), rows_kept))
+        kept.append(replace(part, flat=part.flat[places], tasks=tuple(part.tasks[place] for place in places)))
     return kept, leaves
 
 

@@ -5,7 +5,7 @@ that of the weight is D_i' z. One product of matrices gives the weighted sum ove
 of all weights. Autograd would take two products per layer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.at_representation import AtRepresentation
 from excessmtl.graph.representation import Representation
 from excessmtl.tensors import filled, index_of
 
@@ -32,7 +31,7 @@ class Layer(NamedTuple):
 
 
 @dataclass
-class Factors(AtRepresentation):
+class Factors:
     """`left[:, outputs of task i] @ right[outputs of task i]` is the gradient of task i."""
 
     representation: Representation
@@ -47,7 +46,7 @@ class Factors(AtRepresentation):
     """[outputs of all layers, 1] bool: those of tasks that take part, once that is known."""
 
     @property
-    def tasks(self) -> tuple[int, ...]:  # type: ignore[override]
+    def tasks(self) -> tuple[int, ...]:
         """All of them."""
         return tuple(range(len(self.sizes)))
 
@@ -113,6 +112,11 @@ class Factors(AtRepresentation):
     def tensors(self) -> Tensor:
         """[m, samples, features]: the factors multiplied out."""
         return _multiplied(self.left, self.right, self.sizes)
+
+    def gated_sum(self, gates: Mapping[int, Tensor]) -> Tensor:
+        """The sum of some of the gradients, by their places, each times a tensor of its own."""
+        tensors = self.tensors
+        return torch.stack([tensors[place] * gate.to(tensors.dtype) for place, gate in gates.items()]).sum(0)
 
     def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """The sums over samples. Where tasks have one output each, no gradient of a sample is multiplied out."""

@@ -20,17 +20,12 @@ class Stacked:
     order: tuple[int, ...]
     """Dimensions from the outermost to the innermost in memory."""
 
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> "Stacked":
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> "Stacked":
         """Copies of these."""
         order = memory_order(tensors[0])
         ordered = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
-        return cls(torch.stack([*ordered]).view(len(tensors), -1), tensors[0].shape, order)
-
-    @classmethod
-    def empty_like(cls, tensor: Tensor, count: int) -> "Stacked":
-        """Memory for `count` tensors like this one."""
-        return cls(tensor.new_empty(count, tensor.numel()), tensor.shape, memory_order(tensor))
+        return Stacked(torch.stack([*ordered]).view(len(tensors), -1), tensors[0].shape, order)
 
     @cached_property
     def tensors(self) -> Tensor:

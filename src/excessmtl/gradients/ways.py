@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -34,24 +34,8 @@ _SELECTION_TRIES = 3
 """Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
 
 
-class Ways(Protocol):
-    """What a balancer asks for in every step."""
-
-    def plan(self, inputs: StepInputs) -> Plan:
-        """How far the backward pass of each task goes."""
-
-    def task_gradients(self, plan: Plan) -> TaskGradients:
-        """The gradients of every task."""
-
-    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
-        """`function(gradients)`."""
-
-    def forget(self) -> None:
-        """Drop whatever depends on where the balancer's state is in memory."""
-
-
 class AnyGraph:
-    """One backward pass per task, for every graph."""
+    """One backward pass per task, for every graph. What a balancer asks for in every step."""
 
     def plan(self, inputs: StepInputs) -> Plan:
         """How far the backward pass of each task goes."""
@@ -66,10 +50,10 @@ class AnyGraph:
         return function(gradients)
 
     def forget(self) -> None:
-        """Nothing here depends on where the balancer's state is in memory."""
+        """Drop whatever depends on where the balancer's state is in memory: nothing here."""
 
 
-class Fastest:
+class Fastest(AnyGraph):
     """Takes quicker ways than one backward pass per task, with the same results.
 
     Args:
@@ -92,7 +76,7 @@ class Fastest:
             separate = self._separate_plan(inputs)
             if separate is not None:
                 return separate
-        return plan(inputs)
+        return super().plan(inputs)
 
     def _separate_plan(self, inputs: StepInputs) -> SeparatePlan | None:
         """The plan where the graph has separate heads."""
@@ -142,7 +126,7 @@ class Fastest:
             return self._separate_heads(plan)
         if plan.inputs.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
             return WeightsFirst.of(plan)
-        return task_by_task(plan)
+        return super().task_gradients(plan)
 
     def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
         """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
@@ -150,9 +134,6 @@ class Fastest:
             return function(gradients)
         except NotFinite:
             return function(task_by_task(replace(plan, overlap=True)))
-
-    def forget(self) -> None:
-        """Nothing here depends on where the balancer's state is in memory."""
 
     def _separate_heads(self, plan: SeparatePlan) -> TaskGradients:
         inputs = plan.inputs

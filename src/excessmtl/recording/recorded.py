@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.gradients.ways import AnyGraph, Fastest, Key, Ways
+from excessmtl.gradients.ways import AnyGraph, Fastest, Key
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Plan
@@ -51,7 +51,7 @@ class _RecordedDecision:
         return Outcome(list(zip(targets, gradients.copies(), strict=True)), step, self.write.replay)
 
 
-class Recorded:
+class Recorded(AnyGraph):
     """The fastest ways with the decisions recorded: the first few times with a kind of batch as they are.
 
     Belongs to one balancer. Recordings are not copied with it: they are bound to the memory they were made in.
@@ -79,7 +79,7 @@ class Recorded:
         """Drop all recordings: the state they read has moved."""
         self.cache = GraphCache()
 
-    def evaluate(self, function: Decide, gradients: TaskGradients, plan: Plan, key: Key) -> Outcome:
+    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
         """`function(gradients)`, from a recording where there is one."""
         tensors = None if self.failed or plan.second_backward else gradients.tensors
         if tensors is None or not records_on(tensors[0].device) or not can_record(tensors):
@@ -147,7 +147,7 @@ def small_enough(tensors: list[Tensor]) -> bool:
 EngineName = Literal["fast", "reference"]
 
 
-def chosen_ways(engine: "EngineName | Ways", probe: Probe, tasks_at_once: Any, record: bool) -> Ways:
+def chosen_ways(engine: EngineName | AnyGraph, probe: Probe, tasks_at_once: Any, record: bool) -> AnyGraph:
     """What the options `engine`, `tasks_at_once` and `record` of a balancer stand for."""
     if tasks_at_once is not None and not probe.to_the_end:
         raise ValueError("tasks_at_once is not used by this method as it is set up here; leave it out")
