@@ -22,9 +22,9 @@ from rich.table import Table
 
 import excessmtl
 from excessmtl.lab.data.base import Targets
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.speed.machine import machine
 from excessmtl.lab.training.batches import Inputs, prepared
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.model import MultiTaskModel
 from excessmtl.lab.training.progress import ProgressBar, Watcher

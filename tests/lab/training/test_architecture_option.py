@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from excessmtl import lab
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
+from excessmtl.lab.runs.config import _CHOICES, RunConfig
 from excessmtl.lab.training import architectures
-from excessmtl.lab.training.config import _CHOICES, RunConfig
 
 
 def test_the_choices_are_those_that_can_be_built():

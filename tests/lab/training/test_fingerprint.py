@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from excessmtl.lab.compare.collect import collect, read_table, write_table
-from excessmtl.lab.training.config import RunConfig
-from excessmtl.lab.training.fingerprint import code_of, fingerprint
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.fingerprint import code_of, fingerprint
 from excessmtl.lab.training.loop import Run
 
 

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from excessmtl.lab.cli.app import app
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
 
 # As in the tests' own process: two of them at a time on two cores, and threads would wait for each other.

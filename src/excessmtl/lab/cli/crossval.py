@@ -40,7 +40,7 @@ def crossval(
 
     Stopped? The same command goes on.
     """
-    from excessmtl.lab.training.config import RunConfig
+    from excessmtl.lab.runs.config import RunConfig
     from excessmtl.lab.training.crossval import FILE, cross_validate
 
     for name in ("lightning.fabric", "lightning.pytorch"):

@@ -15,7 +15,7 @@ from rich.table import Table
 from excessmtl.lab.cli.terminal import console, names_in
 
 if TYPE_CHECKING:
-    from excessmtl.lab.training.config import RunConfig
+    from excessmtl.lab.runs.config import RunConfig
 
 _data, _training, _machine = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Data and label noise", "Training", "Machine")
@@ -94,7 +94,7 @@ def train(
 ) -> None:
     """Train a network on many tasks with one method and keep everything in a run folder."""
     # Imported here: the training half takes seconds to import, and `--help` should not.
-    from excessmtl.lab.training.config import RunConfig
+    from excessmtl.lab.runs.config import RunConfig
     from excessmtl.lab.training.loop import Run
     from excessmtl.lab.training.progress import ProgressBar
 

@@ -13,7 +13,7 @@ from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
 from excessmtl.lab.data.kinds import binary, classification, regression
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.tasks import Kind, Task
-from excessmtl.plain import shortened
+from excessmtl.lab.schema import shortened
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
 _FEW = 20

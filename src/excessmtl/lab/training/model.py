@@ -4,9 +4,9 @@ from torch import Tensor, nn
 
 from excessmtl.architectures import MultiTask
 from excessmtl.lab.data.base import Benchmark
+from excessmtl.lab.runs.config import SINGLE, RunConfig
 from excessmtl.lab.training import architectures
 from excessmtl.lab.training.batches import ByTask, Inputs
-from excessmtl.lab.training.config import SINGLE, RunConfig
 
 
 class MultiTaskModel(nn.Module):
