@@ -34,7 +34,7 @@ _WORDS = {
     "int_type": "a whole number",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
-    "list_type": "a list with at least one entry",
+    "list_type": "a list",
     "literal_error": "one of {expected}",
     "model_type": "a mapping (key: value)",
     "string_pattern_mismatch": "a word or a text in quotes",
@@ -64,6 +64,8 @@ def sentence(error: ValidationError, where: str, keys: Sequence[str] = ()) -> st
     key = str(place[0]) if place else where
     if place and isinstance(place[0], int):  # a value of a list, or an argument without its name
         key = keys[place[0]] if keys else where
+    elif len(place) > 1 and isinstance(place[1], str):  # a value of a mapping
+        key = f"{place[1]} of {place[0]}"
     if kind in _UNKNOWN:
         return f"{key} is not a key of {where}; the keys are {', '.join(keys)}"
     if kind == "missing":

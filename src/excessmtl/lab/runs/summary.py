@@ -89,7 +89,7 @@ def columns_of(summary: Any, where: str) -> dict[str, Any]:
     """The columns of a run, checked; `where` names the file of the summary, or of the table, in errors."""
     known = {name: value for name, value in mapping(summary, where).items() if value is not None}
     try:
-        return vars(checked(Summary, known, "it"))
+        return vars(checked(Summary, known, "the summary"))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
