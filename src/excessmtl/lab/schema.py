@@ -89,7 +89,7 @@ def in_sentences(where: str) -> Callable[[type[Schema]], type[Schema]]:
             except ValidationError as error:
                 raise ValueError(sentence(error, where, keys)) from None
 
-        schema.__init__ = init  # type: ignore[assignment]
+        schema.__init__ = init  # type: ignore[method-assign]
         return schema
 
     return decorate

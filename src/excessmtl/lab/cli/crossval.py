@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,17 +46,17 @@ def crossval(
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)
     check_file(suspects)
-    config = RunConfig(
-        benchmark,
-        method,
-        seed=seed,
-        noise=noise,
-        noisy_tasks=None if noisy_tasks is None else tuple(names_in(noisy_tasks)),
-        epochs=epochs,
-        data=data,
-        benchmark_options=pairs("--benchmark-option", benchmark_option) | of_a_table(targets, kind),
-        device=device,
-    )
+    values: dict[str, Any] = {
+        "method": method,
+        "seed": seed,
+        "noise": noise,
+        "noisy_tasks": None if noisy_tasks is None else tuple(names_in(noisy_tasks)),
+        "epochs": epochs,
+        "data": data,
+        "benchmark_options": pairs("--benchmark-option", benchmark_option) | of_a_table(targets, kind),
+        "device": device,
+    }
+    config = RunConfig(benchmark, **values)
     show(cross_validate(config, out, folds), json, suspects)
     if not json:
         console.print(f"written: {out / FILE}", soft_wrap=True)

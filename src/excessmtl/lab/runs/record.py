@@ -124,7 +124,7 @@ class RunRecord:
     def columns(self) -> dict[str, Any]:
         """What summary.json and tables of runs say of it."""
         config = self.config
-        named = {name: config[name] for name in _COLUMNS if name in config}
+        named = {name: config[name] for name in (*_COLUMNS, "noisy_validation") if name in config}
         about = {"record": VERSION, "benchmark": self.data.data_name, "source": self.data.source, "code": self.code}
         return {**named, **about, "method_options": dict(self.method_options or {}), "settings": self._settings}
 

@@ -173,7 +173,7 @@ def chosen_epoch(validation_errors: Sequence[float]) -> int | None:
 
 
 def _scores(row: Row, tasks: Mapping[str, Scored], part: str = "test") -> dict[str, Any]:
-    return {task: row.get(f"{part}/{task}/{scored.metric}") for task, scored in tasks.items()}
+    return {task: row.get(f"{part}/{task}/{scored.metric}", math.nan) for task, scored in tasks.items()}
 
 
 def _means(

@@ -49,6 +49,7 @@ _ALONE = ("devices", "strategy")
 """A run over several devices starts processes of its own, which a worker of a sweep cannot."""
 _RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (*_VARIED, *_ALONE))
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
+_HINTS: dict[str, Any] = get_type_hints(RunConfig, include_extras=True)
 _MOST_RUNS = 100_000
 
 
@@ -79,8 +80,7 @@ class StudyFile(BaseModel):
 
 def _model(names: Iterable[str], required: str | None = None, **more: Any) -> type[BaseModel]:
     """A mapping that may have these fields of a run."""
-    hints = get_type_hints(RunConfig, include_extras=True)
-    parts = {name: (hints[name], ... if name == required else None) for name in names}
+    parts = {name: (_HINTS[name], ... if name == required else None) for name in names}
     return create_model("Entry", __config__=STRICT, **parts, **more)  # type: ignore[call-overload,no-any-return]
 
 
@@ -91,10 +91,7 @@ _Grid = create_model("Grid", __config__=STRICT, grid=(Entries, ...))
 _Tuned = create_model(
     "Tuned",
     __config__=STRICT,
-    **{  # type: ignore[call-overload]
-        name: (Annotated[list[get_type_hints(RunConfig, include_extras=True)[name]], Field(min_length=1)], None)
-        for name in TUNABLE
-    },
+    **{name: (list[_HINTS[name]], Field(None, min_length=1)) for name in TUNABLE},  # type: ignore
 )
 
 Fields = dict[str, Any]
