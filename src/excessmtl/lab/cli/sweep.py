@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,7 +40,8 @@ def sweep(
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     found = read_study(study_file(study))
     if device is not None:
-        found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
+        changes: dict[str, Any] = {"device": device}
+        found = replace(found, runs=tuple(replace(config, **changes) for config in found.runs))
     place = Path("runs", found.name) if out is None else out
     left, count, where = next_runs(found, place)
     if dry_run:
