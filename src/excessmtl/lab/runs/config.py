@@ -45,7 +45,7 @@ class RunConfig:
     """A registered name, `package.module:function`, or a CSV file."""
     method: Annotated[
         Word, Help("A method, 'single' for one network per task, or a rule of yours as package.module:Rule.")
-    ]
+    ] = "excess"
     architecture: Annotated[
         Literal[ARCHITECTURES],  # type: ignore[valid-type]
         Help(f"How tasks share the network: {', '.join(ARCHITECTURES[:-1])} or {ARCHITECTURES[-1]}."),
