@@ -17,7 +17,7 @@ _BENCHMARK = typer.Argument(
     help="A benchmark (`excessmtl benchmarks` lists them), a CSV file, or a function of yours as "
     "package.module:function."
 )
-_TABLE = {
+_TABLE: dict[str, tuple[Any, Any, Help]] = {
     "targets": (str | None, None, Help("Of a CSV file: the columns to predict, comma-separated.", DATA)),
     "kind": (
         list[str],
