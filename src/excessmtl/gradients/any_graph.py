@@ -166,8 +166,7 @@ def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
 
 @contextmanager
 def _prehooks(representations: Sequence[Representation], hook: Callable[..., Any]) -> Iterator[None]:
-    edges: list[Any] = [edge for z in representations for edge in z.edges]
-    handles = [edge.node.register_prehook(hook) for edge in edges if edge is not None]
+    handles = [z.edge.node.register_prehook(hook) for z in representations if z.edge is not None]
     try:
         yield
     finally:

@@ -149,7 +149,7 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
         return None
     ((node, positions),) = above.items()
     repeated = heads.repeated
-    if not repeated and len(heads.representation.edges) == 1 and (plain := plain_linear(node)) is not None:
+    if not repeated and (plain := plain_linear(node)) is not None:
         return _ordinary(node, *plain[1:]) if positions == [plain[0]] else None
     if node not in repeated and is_cast(node) and node in heads.users:
         node, position = heads.users[node]
@@ -160,7 +160,7 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     if taken is None or applied is None:  # not saved: the other one wants no gradient
         return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
-    own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
+    own = heads.representation.edge is not None and taken.grad_fn is heads.representation.edge.node
     if has_hooks(applied) or has_hooks(view_of(applied)) or (not own and has_hooks(taken)):
         return None
     inputs = [child for child, _ in node.next_functions]

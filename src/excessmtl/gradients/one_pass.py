@@ -39,17 +39,6 @@ class SeparateHeads:
     users: dict[Node, tuple[Node, int]]
     """The node above each node, and which of its inputs it is; of several, the one found first."""
 
-    @cached_property
-    def own_edges(self) -> dict[Node | None, int] | None:
-        """The nodes at which z is found, and whose each is; None where tasks share one."""
-        owners: dict[Node | None, int] = {}
-        for task, above in enumerate(self.entries):
-            for node, positions in above.items():
-                for position in positions:
-                    if owners.setdefault(node.next_functions[position][0], task) != task:
-                        return None
-        return owners
-
 
 @dataclass
 class SeparatePlan(Plan):
@@ -74,7 +63,7 @@ class SeparatePlan(Plan):
     def recognised(self) -> list[Representation]:
         """The tensor z."""
         assert self.heads is not None
-        return [self.heads.representation.source]
+        return [self.heads.representation]
 
 
 def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation) -> SeparateHeads | None:
@@ -147,9 +136,6 @@ class _Collector:
 def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Store, retain_graph: bool) -> Pairs:
     """One backward pass: hands the tasks' gradients at z to `store`, and returns those at their own leaves."""
     leaves = [leaf for own in heads.leaves for leaf in own]
-    edges = heads.representation.edges
-    if len(edges) > 1:
-        return _backward_to_selections(losses, heads, store, retain_graph, leaves)
     z = heads.representation.tensor()
     # The hooks of a z that nobody holds cannot be disabled, and some overwrite what they see.
     collector = _Collector(store, torch.clone if z is None else _itself)
@@ -160,25 +146,11 @@ def backward_to_representation(losses: Losses, heads: SeparateHeads, store: Stor
     ]
     try:
         with hooks_disabled([z, *leaves]), nothing_below([heads.representation]):
-            gradients = gradients_from(losses, [*edges, *leaves], retain_graph)
+            gradients = gradients_from(losses, [heads.representation.edge, *leaves], retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
     return by_task(heads.leaves, gradients[1:])
-
-
-def _backward_to_selections(
-    losses: Losses, heads: SeparateHeads, store: Store, retain_graph: bool, leaves: list[Tensor]
-) -> Pairs:
-    """The same where every head has selected its part of z itself: what arrives there is the gradient of its task."""
-    edges, owners = heads.representation.edges, heads.own_edges
-    assert owners is not None
-    with hooks_disabled(leaves), nothing_below([heads.representation]):
-        gradients = gradients_from(losses, [*edges, *leaves], retain_graph)
-    for edge, gradient in zip(edges, gradients, strict=False):
-        if gradient is not None:
-            store(owners[edge.node], dense(gradient))
-    return by_task(heads.leaves, gradients[len(edges) :])
 
 
 def gradients_from(losses: Losses, targets: list[Any], retain_graph: bool = False) -> Sequence[Tensor | None]:

@@ -15,7 +15,6 @@ from excessmtl.gradients.losses_only import NotFinite, WeightsFirst
 from excessmtl.gradients.one_head import OneHead, find_one_head
 from excessmtl.gradients.one_pass import SeparateHeads, SeparatePlan, backward_to_representation, find_separate_heads
 from excessmtl.gradients.own_leaves import OwnLeaves, Pairs
-from excessmtl.gradients.selection import Selected, through_selection
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
 from excessmtl.gradients.through_trunk import Trunk, graph_below
 from excessmtl.graph.inputs import StepInputs
@@ -29,9 +28,7 @@ Function = Callable[[TaskGradients], T]
 """From the gradients of a batch to whatever is made of them; changes nothing else."""
 Key = Callable[[], Hashable]
 """Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
-WAYS = frozenset({"linear heads", "one head", "separate heads", "selection", "losses only"})
-_SELECTION_TRIES = 3
-"""Steps in which heads on one position of a sequence are looked for: who has them has them in every step."""
+WAYS = frozenset({"linear heads", "one head", "separate heads", "losses only"})
 
 
 class AnyGraph:
@@ -63,8 +60,6 @@ class Fastest(AnyGraph):
 
     def __init__(self, tasks_at_once: int | None = None, ways: frozenset[str] = WAYS) -> None:
         self.ways, self.trunk = ways, Trunk(tasks_at_once)
-        self._selections_tried = 0
-        """In how many steps selected positions were looked for in vain since they were last found."""
         self._last_losses: list[weakref.ref[Tensor]] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,7 +79,7 @@ class Fastest(AnyGraph):
         if find is None:
             return None
         sharded = inputs.distributed and fsdp.in_use()
-        heads = self._find_heads(inputs, shared, find, sharded)
+        heads = find_separate_heads(inputs.losses, shared, find)
         linear: LinearHeads | OneHead | None = None
         if heads is not None and "linear heads" in self.ways and not sharded:
             linear = find_linear_layers(heads)
@@ -102,23 +97,6 @@ class Fastest(AnyGraph):
         if trunk is None:
             return None
         return SeparatePlan(inputs, (), True, inputs.parameters, False, heads, linear, trunk)
-
-    def _find_heads(
-        self, inputs: StepInputs, shared: frozenset[int], find: FindRepresentation, sharded: bool
-    ) -> SeparateHeads | None:
-        if self._selections_tried < _SELECTION_TRIES and "selection" in self.ways and inputs.takes_vectors:
-            self._selections_tried += 1
-            heads = None if sharded else find_separate_heads(inputs.losses, shared, through_selection(find))
-            if heads is not None and isinstance(heads.representation, Selected) and self._can_deliver(heads, inputs):
-                self._selections_tried = 0
-                return heads
-        return find_separate_heads(inputs.losses, shared, find)
-
-    def _can_deliver(self, heads: SeparateHeads, inputs: StepInputs) -> bool:
-        """Whether one selection serves all tasks, or each has its own and the trunk is passed once."""
-        if len(heads.representation.edges) == 1:
-            return True
-        return not inputs.probe.to_the_end and heads.own_edges is not None
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""

@@ -70,24 +70,6 @@ class Representation:
         self.check_unchanged()
         return Representation(None, self.stored, self.version, _gone)
 
-    @property
-    def source(self) -> "Representation":
-        """What was found or given in the graph, where this is a part of it."""
-        return self
-
-    @property
-    def edges(self) -> list[Any]:
-        """All places where it is in the graph."""
-        return [self.edge]
-
-    def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
-        """Where in the graph its gradient enters, and as what."""
-        return self.edge, gradient
-
-    def in_source(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
-        """Where a tensor may be alive that this gradient can be given to, and what it is there."""
-        return self, gradient
-
     def with_values(self, values: Tensor) -> "Representation":
         """Other values, without a graph and without a check."""
         return Representation(None, values, None, _gone)
