@@ -89,9 +89,9 @@ def test_held_out_labels_are_as_bad_as_the_training_labels_and_drawn_anew(finish
 
 
 def lab_config(run):
-    from excessmtl.lab.runs.config import read_config
+    from excessmtl.lab.runs.record import RunRecord
 
-    return read_config(run / "config.yaml")
+    return RunRecord.read(run / "config.yaml").config
 
 
 def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):

@@ -64,6 +64,8 @@ def sentence(error: ValidationError, where: str, keys: Sequence[str] = ()) -> st
     key = str(place[0]) if place else where
     if place and isinstance(place[0], int):  # a value of a list, or an argument without its name
         key = keys[place[0]] if keys else where
+    elif place and not keys:
+        key = f"{place[0]} of {where}"
     elif len(place) > 1 and isinstance(place[1], str):  # a value of a mapping
         key = f"{place[1]} of {place[0]}"
     if kind in _UNKNOWN:

@@ -51,4 +51,4 @@ def _recorded(path: Path) -> dict[str, str | None]:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error
     versions = mapping(plain, str(path)).get("versions") or {}
-    return checked(dict[Word, str | None], versions, f"{path}: versions")
+    return checked(dict[Word, str | None], versions, f"versions in {path}")
