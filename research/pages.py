@@ -8,6 +8,8 @@ PAGES = (
     "research.choosing:PAGE",
     "research.diagnosis.page:PAGE",
     "research.kit.tables:PAGE",
+    "research.results:PAGE",
+    "research.robustness:PAGE",
 )
 """Where each `Page` is defined, as `module:name`; a test fills them all and compares with what is committed."""
 

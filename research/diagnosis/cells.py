@@ -87,7 +87,8 @@ def record(cell: Cell, folder: Path, device: str = "cpu") -> Path:
     kept: dict[str, np.ndarray] = {}
     for task, output in found.predictions.items():
         labels = found.targets[task]
-        assert output is not None and labels is not None, f"{task} has no test labels"
+        assert output is not None
+        assert labels is not None
         kept[f"test/{task}/predictions"] = output.numpy().astype(np.float32)
         kept[f"test/{task}/targets"] = labels.numpy()
         kept[f"test/{task}/clean"] = benchmark.test.targets[task].numpy()
@@ -117,5 +118,7 @@ def noisy_split(benchmark: Benchmark, split: str, cell: Cell) -> Split:
         if task.name in benchmark.noisy_tasks and cell.level:
             inputs: Any = clean.inputs
             own = inputs[task.name] if isinstance(inputs, Mapping) else inputs
-            targets[task.name] = disturbed(cell.kind, task, own, targets[task.name], cell.level, cell.seed, _SPLITS[split])
+            targets[task.name] = disturbed(
+                cell.kind, task, own, targets[task.name], cell.level, cell.seed, _SPLITS[split]
+            )
     return replace(clean, targets=targets)

@@ -171,5 +171,7 @@ def samples_summary(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for name, frame in frames.items():
         noisy, clean = frame[frame["truth"] >= 0.15], frame[frame["truth"] == 0]
         errors = {"error": mean_error(noisy), "clean_estimate": clean["estimate"].mean(), "auroc": separation(frame)}
-        rows.append({"samples": name, **errors, "covered": covered(frame), "called_noisy": (noisy["verdict"] == "noisy").mean()})
+        rows.append(
+            {"samples": name, **errors, "covered": covered(frame), "called_noisy": (noisy["verdict"] == "noisy").mean()}
+        )
     return pd.DataFrame(rows)

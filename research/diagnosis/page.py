@@ -69,7 +69,12 @@ def by_data() -> Table:
                 "clean: called suspect": int((clean["verdict"] == "suspect").sum()),
             }
         )
-    numbers = {"mean error ↓": ".3f", "baseline ↓": ".3f", "intervals that hold": ".0%", "clean: mean estimate ↓": ".3f"}
+    numbers = {
+        "mean error ↓": ".3f",
+        "baseline ↓": ".3f",
+        "intervals that hold": ".0%",
+        "clean: mean estimate ↓": ".3f",
+    }
     return Table.of_records(rows, {"data": ""} | {name: numbers.get(name, "d") for name in list(rows[0])[1:]})
 
 

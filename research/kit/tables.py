@@ -18,7 +18,8 @@ _SETTING = ["problem", "level", "kind"]
 _POINTS, _SHARE = 0.3, 0.03
 _MOST = 10.0
 """One setting counts no more than this, in either direction."""
-_SHOWN = ("new+k1", "new+k2h.1", "new+R", "new", "uw+R", "uw", "ship+R", "ship", "imtl+R", "imtl", "uniform+R", "uniform")
+_RULES = ("new", "uw", "ship", "imtl", "uniform")
+_SHOWN = (*_RULES, *(f"{rule}+R" for rule in _RULES), "new+k1", "new+k2h.1")
 _ROUND = 4
 """The search that decided."""
 

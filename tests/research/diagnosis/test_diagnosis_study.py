@@ -63,7 +63,9 @@ def test_the_published_file_has_no_false_alarm_and_missed_goals_come_first():
 
 def test_summaries_of_tasks():
     columns = {"verdict": ["noisy", "suspect", "clean", "too little evidence"], "estimate": [0.2, 0.1, 0.0, np.nan]}
-    frame = pd.DataFrame({"world": "w", "truth": [0.2, 0.0, 0.0, 0.2], "low": 0.0, "high": [0.3, 0.1, 0.1, 0.1], **columns})
+    frame = pd.DataFrame(
+        {"world": "w", "truth": [0.2, 0.0, 0.0, 0.2], "low": 0.0, "high": [0.3, 0.1, 0.1, 0.1], **columns}
+    )
     (hard,) = hard_summary(frame).to_dict("records")
     assert hard == {"world": "w", "tasks": 4, "mean_estimate": pytest.approx(0.1), "largest": 0.2} | dict.fromkeys(
         ("noisy", "suspect", "other"), 1
