@@ -193,11 +193,8 @@ def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path: Path, ids: list[o
     named, plain = load(path, id="house"), load(write(tmp_path, frame()))
     assert wide.train.inputs.shape[1] > plain.train.inputs.shape[1]
     assert torch.equal(named.train.inputs, plain.train.inputs)
-    for part in (
-        named.train,
-        named.test,
-        named.train.rows(dict.fromkeys(named.train.targets, torch.arange(70) % 3 == 0)),
-    ):
+    some = dict.fromkeys(named.train.targets, torch.arange(70) % 3 == 0)
+    for part in (named.train, named.test, named.train.rows(some)):
         assert part.ids.tolist() == [str(ids[row]) for row in part.file_rows.tolist()]
 
 
