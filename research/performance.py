@@ -14,7 +14,7 @@ from typing import Any
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table, written
-from excessmtl.lab.speed.ablation import ALL
+from excessmtl.lab.speed.ablation import ALL, STEPS
 from excessmtl.lab.speed.networks import NETWORKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -106,7 +106,9 @@ def ways() -> str:
             most[key] = max(most.get(key, own), own)
         for key, (ratio, network) in most.items():
             rows.setdefault(key, []).append(f"x{ratio:.2f} ({network})")
-    lines = [[method, _RENAMED.get(way, way), *cells] for (method, way), cells in rows.items() if way != ALL]
+    # A way that has been given up since it was measured is not shown.
+    named = [(method, _RENAMED.get(way, way), cells) for (method, way), cells in rows.items() if way != ALL]
+    lines = [[method, way, *cells] for method, way, cells in named if way in STEPS[method]]
     table = Table.of_texts("", ["method", "step", "CPU, at most", "GPU, at most"], lines, words=("step",))
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 

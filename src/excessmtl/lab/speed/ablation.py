@@ -15,7 +15,6 @@ STEPS: Mapping[str, Mapping[str, Ours]] = {
     "excess": {
         ALL: Ours("excess"),
         "without linear heads": Ours("excess", without="linear heads"),
-        "without selection": Ours("excess", without="selection"),
         "without separate heads": Ours("excess", without="separate heads"),
         "without CUDA graphs": Ours("excess", {"record": False}),
         "one backward pass per task": Ours("excess", {"engine": "reference"}),
