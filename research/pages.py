@@ -8,6 +8,7 @@ PAGES = (
     "research.choosing:PAGE",
     "research.diagnosis.page:PAGE",
     "research.kit.tables:PAGE",
+    "research.performance:PAGE",
     "research.results:PAGE",
     "research.robustness:PAGE",
 )
