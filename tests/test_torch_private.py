@@ -3,6 +3,7 @@
 import re
 import warnings
 from contextlib import nullcontext
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -335,7 +336,7 @@ def test_every_function_has_a_canary():
         name
         for module in (engine, modules, nodes)
         for name, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+        if isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }
     assert set(CANARIES) == functions | trees
 
