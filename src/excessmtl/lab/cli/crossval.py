@@ -22,7 +22,7 @@ def crossval(
     suspects: Annotated[
         Path | None,
         typer.Option(
-            help="CSV or .parquet file for all labels, the worst first; by the row of your CSV file (0: the first "
+            help="CSV or .parquet file for all labels, the worst first; by the row of your table (0: the first "
             "below the header), else by the sample of the training split."
         ),
     ] = None,

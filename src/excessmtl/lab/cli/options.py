@@ -14,16 +14,17 @@ from excessmtl.lab.cli.terminal import names_in
 from excessmtl.lab.runs.config import DATA, Help, RunConfig
 
 _BENCHMARK = typer.Argument(
-    help="A benchmark (`excessmtl benchmarks` lists them), a CSV file, or a function of yours as "
+    help="A benchmark (`excessmtl benchmarks` lists them), a .csv, .csv.gz or .parquet file, or a function of yours as "
     "package.module:function."
 )
 _TABLE: dict[str, tuple[Any, Any, Help]] = {
-    "targets": (str | None, None, Help("Of a CSV file: the columns to predict, comma-separated.", DATA)),
+    "targets": (str | None, None, Help("Of a table: the columns to predict, comma-separated.", DATA)),
     "kind": (
         list[str],
         [],
-        Help("Of a CSV file: target=regression, classification or binary; repeat. Default: inferred.", DATA),
+        Help("Of a table: target=regression, classification or binary; repeat. Default: inferred.", DATA),
     ),
+    "id": (str | None, None, Help("Of a table: the column that names its rows, no input.", DATA)),
 }
 """Options of a benchmark that is a table; they stand after its data."""
 Command = Callable[..., None]
@@ -89,12 +90,12 @@ def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter
 def _config(values: dict[str, Any]) -> RunConfig:
     """The run that these options describe."""
     given = dict(values)
-    targets, kinds = given.pop("targets"), given.pop("kind")
+    of_a_table = _of_a_table(*(given.pop(name) for name in _TABLE))
     for name in ("options", "benchmark_options", "optimiser_options"):
         if name.removesuffix("s") in given:
             option = name.removesuffix("s")
             given[name] = _pairs(f"--{option.replace('_', '-')}", given.pop(option))
-    given["benchmark_options"] |= _of_a_table(targets, kinds)
+    given["benchmark_options"] |= of_a_table
     given["optimiser_options"] = given.get("optimiser_options") or None
     if given["noisy_tasks"] is not None:
         given["noisy_tasks"] = tuple(names_in(given["noisy_tasks"]))
@@ -115,13 +116,13 @@ def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
     return pairs
 
 
-def _of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
-    """The options of a CSV file; a column may be called anything."""
+def _of_a_table(targets: str | None, kind: list[str], id: str | None) -> dict[str, Any]:
+    """The options of a table; a column may be called anything."""
     kinds = {}
     for value in kind:
         name, equals, word = value.rpartition("=")
         if not equals or not name:
             raise ValueError(f"--kind must look like target=kind, found {value!r}")
         kinds[name.strip()] = word.strip()
-    options: dict[str, Any] = {} if targets is None else {"targets": names_in(targets)}
-    return {**options, "kinds": kinds} if kinds else options
+    options = {"targets": None if targets is None else names_in(targets), "kinds": kinds or None, "id": id}
+    return {name: value for name, value in options.items() if value is not None}

@@ -51,7 +51,7 @@ def train(
 
 def _default_folder(config: RunConfig, resume: bool) -> Path:
     """Named after the run; where that is taken, with a number behind it. To resume: the last one of that name."""
-    name = f"{Path(config.benchmark).stem}-{config.name}-noise-{config.noise:g}-seed-{config.seed}"
+    name = f"{Path(config.benchmark.removesuffix('.gz')).stem}-{config.name}-noise-{config.noise:g}-seed-{config.seed}"
     words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")
     places = (Path("runs", words if number == 1 else f"{words}-{number}") for number in count(1))
     taken = list(takewhile(Path.exists, places))

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,12 +18,15 @@ from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_js
 _LARGEST_TABLE = 2**28
 """Bytes, unpacked; a table of 100,000 runs has about as many."""
 _TABLES = ("runs.csv", "runs.csv.gz")
+_FOLD = re.compile(r"; fold \d+ of \d+")
+"""In the source of a run that `crossval` trained on a part of the training data."""
 _TEXTS = ("folder", *TEXTS)
 
 
 def collect(folder: Path) -> pd.DataFrame:
     """One row per finished run, sorted: the columns `PLAIN` and `NESTED`, and `folder` (relative to `folder`).
 
+    Folds of a cross-validation are left out: they are trained on less data than the other runs.
     A folder without run folders but with a `runs.csv` that `write_table` wrote gives the rows of that file.
     """
     if not folder.is_dir():
@@ -33,6 +37,11 @@ def collect(folder: Path) -> pd.DataFrame:
             {"folder": path.parent.relative_to(folder).as_posix(), **columns_of(read_json(path), str(path))}
             for path in paths
         ]
+        rows = [row for row in rows if not _FOLD.search(row["source"])]
+        if not rows:
+            raise ValueError(
+                f"{folder} holds the folds of a cross-validation and no run on all training data; pass another folder"
+            )
         frame = pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
         return frame.sort_values(["benchmark", "label", "noise", "seed"], ignore_index=True, kind="stable")
     tables = sorted(path for name in _TABLES for path in folder.rglob(name))

@@ -42,6 +42,7 @@ class _Label(_Part):
     margin: Number
     noise_probability: Number
     row: Number = 0
+    id: Word = ""
     picture: Annotated[str, BeforeValidator(_picture)] = ""
 
 
