@@ -59,7 +59,7 @@ def library_files():
 
 
 @pytest.mark.parametrize(
-    ("half", "known"), [(LABORATORY, ("reports", {"compare", "paper"})), (LIBRARY, ("step", {"gradients", "methods"}))]
+    ("half", "known"), [(LABORATORY, ("paper", {"compare", "reports"})), (LIBRARY, ("step", {"gradients", "methods"}))]
 )
 def test_no_two_rooms_import_each_other(half, known):
     rooms = graph(half)
@@ -73,6 +73,10 @@ def test_no_two_rooms_import_each_other(half, known):
 
 def test_statistics_know_nothing_of_what_is_made_of_them():
     assert not graph(LABORATORY)["compare"] & {"studies", "paper", "reports", "cli"}
+
+
+def test_a_report_knows_no_paper():
+    assert graph(LABORATORY)["reports"] == {"compare", "data", "training"}
 
 
 def test_gradients_know_no_method_no_step_and_no_recording():
