@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import by_gradients as g
 from oracles import bayesian, by_losses, excess
+from oracles import by_gradients as g
 from oracles import by_second_batch as second
 from oracles.by_gradients import from_rows
 from oracles.by_losses import trained_on

@@ -1,9 +1,9 @@
 """BayesAgg-MTL: the gradient of every sample by z, weighted by how sure a Bayesian last layer is of it.
 
-Achituve et al., ICML 2024, https://arxiv.org/abs/2402.04005. The last layer of every task has a Gaussian posterior, from
-the samples of the epoch before and those of the batch (`last_layer.py`). It makes the gradient g_k of a sample's loss
-by z a random vector, whose mean and variance are known for regression and sampled for classification. The trunk gets,
-per sample and per feature,
+Achituve et al., ICML 2024, https://arxiv.org/abs/2402.04005. The last layer of every task has a Gaussian posterior
+(`last_layer.py`), from the samples of the epoch before and those of the batch. It makes the gradient g_k of a sample's
+loss by z a random vector, whose mean and variance are known for regression and sampled for classification. The trunk
+gets, per sample and per feature,
     sum_k a_k E[g_k],   a_k in proportion to Var(g_k)^-power,   sum_k a_k = 1
 and the heads get the gradients of their own losses. `step.weights` are the means of a_k over samples and features.
 
@@ -14,9 +14,9 @@ Losses are means over the labelled samples of the squared error or the cross-ent
 their gradients. Without `layers` there is no posterior, and all tasks count alike; a warning says so.
 
 Call `end_epoch()` after every epoch; if it is never called, `window` steps count as one. During the first
-`warmup_epochs` all tasks count alike, as with the authors. Ours: what an epoch says of the last layers is summed up step
-by step, where the authors keep all representations and expand the losses of classifications around the weights at the
-end of the epoch; a last layer for regression has a bias if the head has one; and samples may lack labels.
+`warmup_epochs` all tasks count alike, as with the authors. Ours: what an epoch says of the last layers is summed up
+step by step, where the authors keep all representations and expand the losses of classifications around the weights at
+the end of the epoch; a last layer for regression has a bias if the head has one; and samples may lack labels.
 
 The memory and the time of a "classification" grow with the square and the cube of classes times features. Several
 processes that train together share one posterior; layers whose parameters are sharded (FSDP) are not supported.
@@ -230,7 +230,7 @@ def _names(place: int, which: str = "") -> tuple[str, str]:
 
 def _kinds(kinds: Any, tasks: Sequence[str]) -> tuple[Kind, ...]:
     """In task order."""
-    by_task = dict.fromkeys(tasks, kinds) if isinstance(kinds, str) else kinds
+    by_task: Any = dict.fromkeys(tasks, kinds) if isinstance(kinds, str) else kinds
     if not isinstance(by_task, Mapping):
         by_task = dict(zip(tasks, by_task, strict=False)) if len(by_task) == len(tasks) else dict.fromkeys(by_task)
     if set(by_task) != set(tasks):

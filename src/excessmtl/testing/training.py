@@ -70,7 +70,7 @@ class Training:
     ) -> None:
         self.network, self.drawn = Network(), False
         made = build(rule, options, "the rule")
-        given: dict[str, Any] = {option: "b" if "b" in tasks else tasks[0] for option in made.places - set(options)}
+        given: dict[str, Any] = dict.fromkeys(made.places - set(options), "b" if "b" in tasks else tasks[0])
         if getattr(made, "layers", ()) is None:  # the last layers of the heads
             given |= {"layers": {task: self.network.heads[task] for task in tasks}}
             given |= {"kinds": {task: KINDS[task] for task in tasks}}
