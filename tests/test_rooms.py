@@ -85,7 +85,7 @@ def test_gradients_know_no_method_no_step_and_no_recording():
 
 
 def test_one_backward_pass_per_task_knows_no_quicker_way():
-    ways = {"linear_heads", "losses_only", "one_head", "one_pass", "selection", "through_trunk", "ways", "factors"}
+    ways = {"heads", "losses_only", "one_head", "through_trunk", "ways"}
     known = {
         name.split(".")[2] for name in imported(SOURCE / "excessmtl/gradients/any_graph.py") if name.count(".") > 1
     }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.hashing import dampened, hashed_counts, substrings
 from excessmtl.lab.data.kinds import rare_binary
 from excessmtl.lab.data.networks.mlp import MLP
@@ -33,10 +33,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0, features: str = "
         features: "substrings": hashed substrings of the SMILES, of up to five characters; "rdkit": Morgan fingerprints
             of radius 2, which need the package rdkit.
     """
-    path = sources.find("tox21", data)
-    path = path / _FILE if path.is_dir() else path
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist: --data must name {_FILE} or its folder.")
+    path = sources.find("tox21", data, _FILE)
     try:
         frame = pd.read_csv(path)
     except (ValueError, UnicodeDecodeError, EOFError, OSError) as error:
