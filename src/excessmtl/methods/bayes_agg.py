@@ -22,6 +22,7 @@ The memory and the time of a "classification" grow with the square and the cube 
 processes that train together share one posterior; layers whose parameters are sharded (FSDP) are not supported.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -124,6 +125,9 @@ class BayesAgg(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """What enters at z, and the state with the samples of this batch."""
         targets = seen.extras.get("targets")
+        samples = {place: list(seen.samples(place)) for place in range(seen.tasks)}
+        for sample in itertools.chain.from_iterable(samples.values()):
+            check_mask(sample.labelled, len(sample.z))
         if self.layers is None:
             if targets is not None:
                 raise ValueError("targets is used with layers only; give layers={task: its last nn.Linear} to create")
@@ -136,7 +140,7 @@ class BayesAgg(Rule):
         if unknown := [task for task in targets if task not in self.layers]:
             raise ValueError(f"targets names unknown task {unknown[0]!r}; the tasks are {list(self.layers)}")
         state = self._rolled(state)
-        shown = _one_representation([(place, list(seen.samples(place))) for place in range(seen.tasks)])
+        shown = _one_representation(samples)
         draws = _generator(seen, next(iter(shown.values())).z.device)
         tasks = {place: self._task(place, sample, targets, state, seen, draws) for place, sample in shown.items()}
         powers = [_POWER[self._kind(place)] if self.power is None else self.power for place in tasks]
@@ -193,7 +197,6 @@ class BayesAgg(Rule):
                 f"{tuple(x.shape)}; pass it as at=z"
             )
         target, labelled = _filled(name, kind, targets.get(name), x, layer.out_features)
-        check_mask(sample.labelled, len(x))
         labelled = labelled & seen.ok[place] & (True if sample.labelled is None else sample.labelled.to(x.device))
         weight = layer.weight.detach().to(x.dtype)
         if layer.bias is not None:
@@ -257,9 +260,9 @@ def _check_layer(task: str, kind: Kind, layer: Any, first: Any) -> None:
         )
 
 
-def _one_representation(samples: Sequence[tuple[int, list[Sample]]]) -> dict[int, Sample]:
+def _one_representation(samples: Mapping[int, list[Sample]]) -> dict[int, Sample]:
     """Place of a task with a loss -> its samples; a ValueError where tasks do not see the same tensor."""
-    shown = {place: own for place, own in samples if own}
+    shown = {place: own for place, own in samples.items() if own}
     if any(len(own) > 1 for own in shown.values()) or len({own[0].z.data_ptr() for own in shown.values()}) > 1:
         raise ValueError(
             "bayes_agg weights the tasks of each sample, and they do not all see one tensor; let all layers take the "
