@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from torch import nn
 
 import excessmtl
 from excessmtl.balancer import Balancer
@@ -226,6 +227,8 @@ def _size(split: Split) -> int:
 def _plain(value: Any) -> Any:
     if isinstance(value, Probe):
         return value.value
+    if isinstance(value, Mapping):
+        return {name: repr(part) if isinstance(part, nn.Module) else part for name, part in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
