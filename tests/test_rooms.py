@@ -21,7 +21,6 @@ LIBRARY = (
     "integrations",
     "diagnosis",
     "architectures",
-    "bayes_agg",
     "testing",
 )
 ON_THE_LIBRARY = {"lab", "__main__"}

@@ -106,4 +106,6 @@ def complete_options(balancer: Balancer) -> Mapping[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Probe):
         return value.value
+    if isinstance(value, Mapping):
+        return {name: repr(part) if isinstance(part, nn.Module) else part for name, part in value.items()}
     return list(value) if isinstance(value, tuple) else value
