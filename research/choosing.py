@@ -94,13 +94,12 @@ def methods_table(scores: pd.DataFrame) -> Table:
         row
         | {cost: own["ratio"].get(row["method"]) for cost, own in zip(costs, networks.values(), strict=True)}
         | {
-            "method": f"`{row['method']}`",
-            "paper": f"[{row['paper']}]({CATALOGUE[row['method']].link})",
+            "method": f"[`{row['method']}`]({CATALOGUE[row['method']].link})",
             "lost to noise": lost_to_noise(scores, row["method"]),
         }
         for row in rows()
     ]
-    columns = ("method", "paper", "needs", *costs, "lost to noise", "scale-free", "good for")
+    columns = ("method", "needs", *costs, "lost to noise", "scale-free", "good for")
     return Table.of_records(records, {name: _times if name in costs else "" for name in columns})
 
 

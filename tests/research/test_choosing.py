@@ -29,10 +29,9 @@ def test_what_noise_costs_and_the_rank_under_it(runs):
     columns = ["without", "with_noise", "lost", "spread", "rank", "seeds"]
     assert scores.loc["excess", columns].tolist() == [0.901, 0.891, 1.0, 0.0, 1.0, 3.0]
     assert scores.loc["uniform", columns].tolist() == [0.921, 0.851, 7.0, 0.0, 2.0, 3.0]
-    shown = {row[0]: row for row in choosing.methods_table(scores.reset_index()).texts}
-    assert shown["`uniform`"][1].startswith("[Caruana 1997](https")
-    assert "7.0 points" in shown["`uniform`"]
-    assert "not measured" in shown["`mgda`"]
+    shown = {row[0].split("`")[1]: row for row in choosing.methods_table(scores.reset_index()).texts}
+    assert "7.0 points" in shown["uniform"]
+    assert "not measured" in shown["mgda"]
 
 
 def test_errors_are_lost_in_percent(runs):
