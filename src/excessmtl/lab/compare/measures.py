@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from excessmtl.lab.compare.relative import delta_m, mean_rank
 from excessmtl.lab.compare.settings import PLAIN_UNITS, Metric, Setting
-from excessmtl.lab.data.comparison import delta_m, mean_rank
 from excessmtl.lab.training.config import SINGLE
 
 Direction = Literal["higher", "lower", ""]
