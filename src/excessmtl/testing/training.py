@@ -15,6 +15,7 @@ from excessmtl.methods.observation import Observation
 from excessmtl.step.result import Step
 
 TASKS = ("a", "b", "c")
+KINDS = {"a": "classification", "b": "regression", "c": "regression"}
 Losses = dict[str, Tensor]
 Update = Callable[[State, Observation], Decision]
 Watch = Callable[[Update, State, Observation], Decision]
@@ -36,13 +37,23 @@ class Network(nn.Module):
 
     def losses(self, seed: int, batch: int = 6) -> tuple[Tensor, Losses]:
         """The representation of a batch and the tasks' losses, the same for the same seed."""
-        draws = torch.Generator().manual_seed(seed)
-        z = self.trunk(torch.randn(batch, 5, generator=draws))
+        x, targets = self.batch(seed, batch)
+        z = self.trunk(x)
         outputs = {task: head(z) for task, head in self.heads.items()}
         return z, {
-            "a": cross_entropy(outputs["a"], torch.randint(0, 3, (batch,), generator=draws)),
-            "b": self.scale * mse_loss(outputs["b"], torch.randn(batch, 1, generator=draws)),
-            "c": mse_loss(outputs["c"], torch.randn(batch, 2, generator=draws)),
+            "a": cross_entropy(outputs["a"], targets["a"]),
+            "b": self.scale * mse_loss(outputs["b"], targets["b"]),
+            "c": mse_loss(outputs["c"], targets["c"]),
+        }
+
+    @staticmethod
+    def batch(seed: int, size: int = 6) -> tuple[Tensor, dict[str, Tensor]]:
+        """Inputs and labels, the same for the same seed."""
+        draws = torch.Generator().manual_seed(seed)
+        return torch.randn(size, 5, generator=draws), {
+            "a": torch.randint(0, 3, (size,), generator=draws),
+            "b": torch.randn(size, 1, generator=draws),
+            "c": torch.randn(size, 2, generator=draws),
         }
 
 
@@ -59,8 +70,11 @@ class Training:
     ) -> None:
         self.network, self.drawn = Network(), False
         made = build(rule, options, "the rule")
-        named = {option: "b" if "b" in tasks else tasks[0] for option in made.places if option not in options}
-        self.balancer = Balancer(replace(made, **named), tasks, self.network.trunk, **of_balancer)
+        given: dict[str, Any] = dict.fromkeys(made.places - set(options), "b" if "b" in tasks else tasks[0])
+        if getattr(made, "layers", ()) is None:  # the last layers of the heads
+            given |= {"layers": {task: self.network.heads[task] for task in tasks}}
+            given |= {"kinds": {task: KINDS[task] for task in tasks}}
+        self.balancer = Balancer(replace(made, **given), tasks, self.network.trunk, **of_balancer)
         update = self.balancer.rule.update
 
         def watched(state: State, seen: Observation) -> Decision:
@@ -83,6 +97,8 @@ class Training:
             inputs["validation_losses"] = {task: self.network.losses(number + 1000)[1][task] for task in balancer.tasks}
         if "metrics" in rule.uses:
             inputs["metrics"] = {task: 0.2 + (3 * number + TASKS.index(task)) % 7 / 10 for task in balancer.tasks}
+        if "targets" in rule.uses:
+            inputs["targets"] = {task: self.network.batch(number)[1][task] for task in balancer.tasks}
         z, losses = self.network.losses(number)
         losses = change({task: losses[task] for task in balancer.tasks})
         if scalar:

@@ -13,7 +13,7 @@ from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORS
 from excessmtl.lab.compare.measures import number
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, clean_tasks, regrets_of
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 MEASURES = ("clean", "noisy", "overall")
 LAST, CHOSEN = "last", "chosen"

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from excessmtl.bayes_agg.last_layer import (
+from excessmtl.methods.last_layer import (
     Evidence,
     Posterior,
     evidence,
@@ -114,7 +114,7 @@ def test_sampled_moments_do_not_depend_on_how_many_draws_are_looked_at_at_once(m
     x, weight, y = data("classification")
     found = posterior(Evidence(*evidence("classification", x, weight, y)), PRIOR)
     whole = sampled_moments("classification", found, x, y, 3, 50, torch.Generator().manual_seed(1))
-    monkeypatch.setattr("excessmtl.bayes_agg.last_layer._AT_ONCE", 7 * 12 * 3)
+    monkeypatch.setattr("excessmtl.methods.last_layer._AT_ONCE", 7 * 12 * 3)
     parts = sampled_moments("classification", found, x, y, 3, 50, torch.Generator().manual_seed(1))
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other)

@@ -12,7 +12,7 @@ common, binary outputs have one each, and the classes of a classification share 
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from excessmtl.solvers.conditioning import precise
 
@@ -49,8 +49,9 @@ class Moments(NamedTuple):
     """[samples, features]"""
 
 
-def sizes(kind: Kind, outputs: int, inputs: int) -> tuple[int, int, int]:
+def sizes(kind: Kind, layer: nn.Linear) -> tuple[int, int, int]:
     """Blocks, rows and n."""
+    outputs, inputs = layer.out_features, layer.in_features + (layer.bias is not None)
     if kind == "classification":
         return 1, 1, outputs * inputs
     return (1 if kind == "regression" else outputs), outputs, inputs
