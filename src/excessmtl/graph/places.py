@@ -39,6 +39,11 @@ class Probe:
         """Whether the gradients of shared parameters are looked at."""
         return self.looked_at is not None
 
+    @property
+    def partway(self) -> bool:
+        """Whether every task goes some way through the trunk, which is passed once more for all of them."""
+        return self.at_parameters and not self.to_the_end
+
     def parameters(self, shared: Shared) -> Sequence[Tensor]:
         """The shared parameters whose gradients are looked at."""
         return () if self.looked_at is None else self.looked_at(shared)
