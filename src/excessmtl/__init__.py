@@ -43,5 +43,5 @@ def __getattr__(name: str) -> Any:
         return import_module("excessmtl.testing")
     if name == "Recorder":
         with needed_by("excessmtl.Recorder", "lab"):
-            return import_module("excessmtl.lab.training.recorder").Recorder
+            return import_module("excessmtl.lab.runs.recorder").Recorder
     raise AttributeError(f"module 'excessmtl' has no attribute {name!r}")

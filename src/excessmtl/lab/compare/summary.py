@@ -12,7 +12,7 @@ from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.statistics import Spread
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 DIVERGED, NOTHING = "diverged", "–"
 _NAMED = 4
@@ -104,18 +104,6 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
 def _place(label: str, order: Sequence[str]) -> int:
     """Of a label that may have been completed by what tells its runs apart."""
     return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
-
-
-def noise_table(setting: Setting, measure: Measure, order: Sequence[str]) -> Table:
-    """A row per method, a column per noise level; methods that have no value at any level are left out."""
-    cells = {(row.label, row.noise): row.cells[measure.key].shown for row in rows_of(setting)}
-    empty, levels = table.Cell(""), setting.noise_levels
-    rows = []
-    for label in order:
-        own = [cells.get((label, level), empty) for level in levels]
-        if any(cell.text not in ("", NOTHING) for cell in own):
-            rows.append(table.Row([table.Cell(label, method=label), *own]))
-    return Table(measure.caption, ["method", *(f"noise {level:g}" for level in levels)], rows)
 
 
 def _described(setting: Setting) -> str:

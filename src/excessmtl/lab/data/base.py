@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,11 @@ class Entry:
 
 
 _REGISTRY: dict[str, Entry] = {}
+_MODULES = (
+    *("celeba", "cityscapes", "digit_domains", "lidc", "multimnist", "nyuv2", "office_home", "qm9", "sarcos", "school"),
+    *("simulated_arm", "synthetic_rooms", "teacher", "tox21", "vader"),
+)
+"""Importing one registers its benchmarks."""
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
@@ -141,4 +147,15 @@ def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[
 
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
+    for module in _MODULES:
+        import_module(f"{__package__}.{module}")
     return dict(_REGISTRY)
+
+
+def registered(name: str) -> Entry | None:
+    """The benchmark of this name, if there is one; the others are not imported."""
+    words = name.replace("-", "_")
+    for module in _MODULES:
+        if words == module or words.startswith(f"{module}_"):
+            import_module(f"{__package__}.{module}")
+    return _REGISTRY.get(name)

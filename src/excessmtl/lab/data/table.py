@@ -16,7 +16,7 @@ from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split,
 from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.tasks import Kind, Task
-from excessmtl.plain import shortened
+from excessmtl.lab.schema import shortened
 from excessmtl.warn import warn
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}

@@ -11,9 +11,9 @@ from torch import Generator, Tensor, nn
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.balancers import make_balancer
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
-from excessmtl.lab.training.config import Resolved
 from excessmtl.lab.training.last_layers import labels, last_layers
 from excessmtl.lab.training.losses import task_losses
 from excessmtl.lab.training.model import SingleTaskModels, make_network

@@ -13,16 +13,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import yaml
-from filelock import Timeout
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
-from excessmtl.lab.training.config import RECORDED
-from excessmtl.lab.training.fingerprint import code_of
-from excessmtl.lab.training.resolve import complete_options
-from excessmtl.lab.training.run_folder import Row, RunFolder, config_yaml
-from excessmtl.lab.training.summary import finite, mean_of, mean_weights
-from excessmtl.plain import shortened
+from excessmtl.lab.runs.fingerprint import code_of
+from excessmtl.lab.runs.folder import RunFolder, refuse_another
+from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, complete_options
+from excessmtl.lab.runs.summary import Row, Scored, summarise
+from excessmtl.lab.schema import mapping
 from excessmtl.step.result import Step
 
 QUANTITIES = ("weights", "losses", "excess_risks")
@@ -76,18 +74,19 @@ class Recorder:
         if unknown:
             raise ValueError(f"noisy_tasks names unknown task {unknown[0]!r}; the tasks are {list(self.tasks)}")
         path = Path(out)
-        self.about: dict[str, Any] = {
-            "benchmark": name or path.absolute().parent.name or "runs",
-            "source": RECORDED,
+        options, data = complete_options(balancer), name or path.absolute().parent.name or "runs"
+        config: dict[str, Any] = {
+            "benchmark": data,
             "method": balancer.rule.name,
             "label": label or balancer.rule.name,
-            "options": dict(complete_options(balancer)),
-            "code": code_of(type(balancer.rule)),
+            "options": options,
             "settings": dict(settings or {}),
             "noise": noise,
             "noisy_tasks": list(noisy_tasks),
             "seed": seed,
+            "tasks": list(self.tasks),
         }
+        self.record = RunRecord(config, options, DataIdentity(data, RECORDED), code_of(type(balancer.rule)))
         self.writes = not (dist.is_available() and dist.is_initialized() and dist.get_rank())
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {quantity: [] for quantity in QUANTITIES}
@@ -95,7 +94,7 @@ class Recorder:
         self._start, self._seconds = time.perf_counter(), 0.0
         self.folder = RunFolder(path)
         if self.writes:
-            self._open({**self.about, "tasks": list(self.tasks)}, resume)
+            self._open(resume)
 
     def step(self, step: Step | None = None) -> None:
         """Note a step; the balancer's last one by default."""
@@ -130,8 +129,8 @@ class Recorder:
         for place, task in enumerate(self.tasks):
             row |= {f"train/{task}/{name}": float(mean[place]) for name, mean in means.items()}
         for task in self.tasks:
-            found = row[f"train/{task}/loss"] if scores is None else float(scores[task])
-            row[f"test/{task}/{self.metric[task]}"] = found
+            score = row[f"train/{task}/loss"] if scores is None else float(scores[task])
+            row[f"test/{task}/{self.metric[task]}"] = score
         self.rows.append(row)
         if self.writes:
             self._write(completed=False)
@@ -159,35 +158,24 @@ class Recorder:
             raise ValueError(f"{argument} must name the tasks {list(self.tasks)}, found {list(value)}")
         return {task: value[task] for task in self.tasks}
 
-    def _open(self, config: Mapping[str, Any], resume: bool) -> None:
+    def _open(self, resume: bool) -> None:
         path = self.folder.path
-        existing, content = path / "config.yaml", config_yaml(config)
+        existing, content = path / "config.yaml", self.record.to_yaml()
         if existing.exists() and not resume:
             raise ValueError(f"out={path} already holds a run; pass resume=True to go on with it, or another folder")
-        path.mkdir(parents=True, exist_ok=True)
-        try:
-            self.folder.lock.acquire(timeout=0)
-        except Timeout:
-            raise ValueError(f"another process is recording in {path}; choose another folder") from None
+        self.folder.claim(f"another process is recording in {path}; choose another folder")
         if not existing.exists():
             write_whole(existing, content)
             return
         try:
             with _readable(path):
-                old = yaml.safe_load(read_text(existing))
-            self._refuse_another(old, yaml.safe_load(content))
+                old = mapping(yaml.safe_load(read_text(existing)), "it")
+            refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
             with _readable(path):
                 self._restore()
         except ValueError:
             self.folder.close()
             raise
-
-    def _refuse_another(self, old: Any, new: Mapping[str, Any]) -> None:
-        path = self.folder.path
-        for key, value in new.items():
-            found = old.get(key) if isinstance(old, Mapping) else None
-            if key not in ("versions", "settings", "code") and found != value:
-                raise ValueError(f"{key} is {value!r}, but the run in {path} was started with {shortened(found, 400)}")
 
     def _restore(self) -> None:
         path = self.folder.path
@@ -206,32 +194,11 @@ class Recorder:
         self.folder.write_metrics(self.rows)
         steps = {quantity: np.concatenate(parts) for quantity, parts in self.history.items()}
         self.folder.write_steps(steps, self.tasks)
-        self.folder.write_summary(finite(self._summary(completed, len(steps["losses"]))))
-
-    def _summary(self, completed: bool, steps: int) -> dict[str, Any]:
-        scores = {task: self.rows[-1][f"test/{task}/{self.metric[task]}"] for task in self.tasks}
-        noisy = self.about["noisy_tasks"]
-        clean = [task for task in self.tasks if task not in noisy]
-        alike = len(set(self.metric.values())) == len(set(self.unit.values())) == 1
-        share = mean_weights(self.history["weights"][-1], list(self.tasks))
-        return {
-            **self.about,
-            "epochs": len(self.rows),
-            "primary_metric": self.metric,
-            "higher_is_better": self.higher_is_better,
-            "units": self.unit,
-            "scores": scores,
-            "mean_scores": scores,
-            "mean_scores_epochs": 1,
-            "metrics": {f"{task}/{self.metric[task]}": score for task, score in scores.items()},
-            "clean_score": mean_of(scores, clean) if alike else None,
-            "noisy_score": mean_of(scores, noisy) if alike else None,
-            "overall_score": mean_of(scores, list(scores)) if alike else None,
-            "weights": share,
-            "clean_weight": sum(share[task] for task in clean),
-            "seconds_per_step": self._seconds / steps,
-            "completed": completed,
-        }
+        scored = {task: Scored(self.metric[task], self.higher_is_better[task], self.unit[task]) for task in self.tasks}
+        seconds, weights = self._seconds / len(steps["losses"]), self.history["weights"][-1]
+        self.folder.write_summary(
+            summarise(self.record, scored, self.rows, weights, seconds, last=1, completed=completed)
+        )
 
 
 @contextmanager

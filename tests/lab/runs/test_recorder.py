@@ -83,7 +83,7 @@ def test_there_is_no_network_in_a_recorded_run(tmp_path):
 KILLED = """
 import os, sys, torch
 sys.path[:0] = {path!r}
-from training.test_recorder import ACCURACY, SCORES, make, steps
+from runs.test_recorder import ACCURACY, SCORES, make, steps
 import excessmtl
 balancer = make()
 recorder = excessmtl.Recorder({folder!r}, balancer, **ACCURACY)

@@ -13,13 +13,10 @@ from typing import Any
 import torch
 
 from excessmtl.files import read_bytes, read_text, write_whole
-from excessmtl.plain import Kind, mapping
+from excessmtl.lab.schema import mapping, shortened
 
 _NAMES = "latest.json"
-_FILE = Kind(
-    "the name of a checkpoint beside it, such as epoch-00001.pt",
-    lambda value: isinstance(value, str) and re.fullmatch(r"epoch-[0-9]{5,}\.pt", value) is not None,
-)
+_FILE = re.compile(r"epoch-[0-9]{5,}\.pt")
 ADVICE = "delete the run's folder and start again, or restore the file"
 
 
@@ -48,7 +45,10 @@ def load(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         note = mapping(json.loads(read_text(note_path)), _NAMES)
-        path = folder / _FILE.checked(note.get("file"), f"file of {_NAMES}")
+        name = note.get("file")
+        if not isinstance(name, str) or not _FILE.fullmatch(name):
+            raise ValueError(f"file of {_NAMES} must be the name of a checkpoint beside it, found {shortened(name)}")
+        path = folder / name
         content = read_bytes(path, largest=None)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"the checkpoint in {folder} cannot be read ({error}); {ADVICE}") from error

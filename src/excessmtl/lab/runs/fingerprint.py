@@ -7,7 +7,7 @@ from pathlib import Path
 
 import excessmtl
 
-LABORATORY = (*("diagnosis", "integrations", "lab", "__main__.py", "files.py", "plain.py"),)
+LABORATORY = (*("diagnosis", "integrations", "lab", "__main__.py", "files.py"),)
 """Parts of the package that decide about no weight and no gradient."""
 _DIGITS = 12
 
