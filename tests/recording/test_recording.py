@@ -1,4 +1,4 @@
-"""Making a recording moves no balancer, neither when it succeeds nor when it fails half way; what it is looked up by."""
+"""Making a recording moves no balancer, also where it fails half way; what recordings are looked up by."""
 
 from collections import namedtuple
 from contextlib import contextmanager

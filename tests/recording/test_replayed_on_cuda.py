@@ -22,7 +22,7 @@ METHODS = {
     "excess": {},
     "paper": {"estimator": "paper"},
     "paper-z": {"estimator": "paper", "probe": "representation"},
-    **dict.fromkeys(("uniform", "imtl", "gradnorm", "mgda", "groupdro", "cagrad", "nash", "uw", "dtp"), {}),
+    **{name: {} for name in ("uniform", "imtl", "gradnorm", "mgda", "groupdro", "cagrad", "nash", "uw", "dtp")},
 }
 
 
