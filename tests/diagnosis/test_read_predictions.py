@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import excessmtl
+from excessmtl.diagnosis import temperature
+from excessmtl.diagnosis.inputs import held_out
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.integers(0, 2, 1500)
@@ -72,3 +74,14 @@ def test_class_numbers_in_place_of_scores_are_refused(predictions, labels, kinds
 def test_whole_numbers_may_be_regressed():
     counts = RNG.poisson(4, 300).astype(float)
     assert excessmtl.diagnose({"visits": counts}, {"visits": counts + 1}, "regression").tasks[0].samples == 300
+
+
+def test_bins_of_many_samples_say_what_the_samples_say(monkeypatch):
+    truth = RNG.integers(0, 4, 25_000)
+    logits = 4 * np.eye(4)[truth] + RNG.normal(size=(25_000, 4))
+    labels = np.where(RNG.random(25_000) < 0.2, RNG.integers(0, 4, 25_000), truth).astype(float)
+    binned = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
+    monkeypatch.setattr(temperature, "_EXACT", 10**9)
+    exact = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
+    np.testing.assert_allclose(binned.likelihood, exact.likelihood, rtol=1e-5)
+    assert (binned.sharpness, binned.rate) == (exact.sharpness, exact.rate)

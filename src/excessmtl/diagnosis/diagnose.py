@@ -74,7 +74,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
     level = replace(level, low=seen.low)
     known = verdict not in ("not learned yet", "too little evidence")
     loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
-    floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))
+    floor, low, high = kind.floors(task, (level.rate, level.low, level.high))
     return TaskReport(
         task.task,
         verdict,
