@@ -14,36 +14,42 @@ from excessmtl.methods.base import Decision, Factory, State, build
 from excessmtl.methods.observation import Observation
 from excessmtl.step.result import Step
 
-TASKS = ("a", "b", "c")
+OUTPUTS = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 1}
+"""Task -> outputs of its head; "a" and "d" have classes, the others numbers."""
+TASKS = tuple("abc")
 Losses = dict[str, Tensor]
 Update = Callable[[State, Observation], Decision]
 Watch = Callable[[Update, State, Observation], Decision]
 
 
 class Network(nn.Module):
-    """A trunk and three heads; `scale` multiplies the loss of task "b"."""
+    """A trunk and five heads; `scale` multiplies the loss of task "b"."""
 
     def __init__(self, seed: int = 0, scale: float = 1.0) -> None:
         super().__init__()
         draws = torch.Generator().manual_seed(seed)
         self.trunk = nn.Sequential(nn.Linear(5, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh())
-        self.heads = nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(8, 1), "c": nn.Linear(8, 2)})
+        self.heads = nn.ModuleDict({task: nn.Linear(8, outputs) for task, outputs in OUTPUTS.items()})
         self.scale = scale
         with torch.no_grad():
             for parameter in self.parameters():
                 bound = parameter.shape[-1] ** -0.5
                 parameter.copy_(bound * (2 * torch.rand(parameter.shape, generator=draws) - 1))
 
-    def losses(self, seed: int, batch: int = 6) -> tuple[Tensor, Losses]:
+    def losses(self, seed: int, batch: int = 6, tasks: Sequence[str] = TASKS) -> tuple[Tensor, Losses]:
         """The representation of a batch and the tasks' losses, the same for the same seed."""
         draws = torch.Generator().manual_seed(seed)
         z = self.trunk(torch.randn(batch, 5, generator=draws))
-        outputs = {task: head(z) for task, head in self.heads.items()}
-        return z, {
-            "a": cross_entropy(outputs["a"], torch.randint(0, 3, (batch,), generator=draws)),
-            "b": self.scale * mse_loss(outputs["b"], torch.randn(batch, 1, generator=draws)),
-            "c": mse_loss(outputs["c"], torch.randn(batch, 2, generator=draws)),
-        }
+        losses: Losses = {}
+        for task, outputs in OUTPUTS.items():
+            classes = torch.randint(0, outputs, (batch,), generator=draws)
+            numbers = torch.randn(batch, outputs, generator=draws)
+            if task in tasks:
+                found = self.heads[task](z)
+                losses[task] = cross_entropy(found, classes) if task in "ad" else mse_loss(found, numbers)
+        if "b" in losses:
+            losses["b"] = self.scale * losses["b"]
+        return z, {task: losses[task] for task in tasks}
 
 
 class Training:
@@ -54,10 +60,11 @@ class Training:
         rule: Factory,
         options: Mapping[str, Any],
         tasks: Sequence[str] = TASKS,
+        seed: int = 0,
         watch: Watch | None = None,
         **of_balancer: Any,
     ) -> None:
-        self.network, self.drawn = Network(), False
+        self.network, self.seed, self.drawn = Network(seed), seed, False
         made = build(rule, options, "the rule")
         named = {option: "b" if "b" in tasks else tasks[0] for option in made.places if option not in options}
         self.balancer = Balancer(replace(made, **named), tasks, self.network.trunk, **of_balancer)
@@ -78,19 +85,21 @@ class Training:
     ) -> Step:
         """One step on the batch of this number, which also ends an epoch where it is odd; no parameter moves."""
         rule, balancer, inputs = self.balancer.rule, self.balancer, dict[str, Any]()
+        batch = 10_000 * self.seed + number
+        places = list(OUTPUTS)
         self.network.zero_grad()
         if "validation_losses" in rule.uses:
-            inputs["validation_losses"] = {task: self.network.losses(number + 1000)[1][task] for task in balancer.tasks}
+            inputs["validation_losses"] = self.network.losses(batch + 1000, tasks=balancer.tasks)[1]
         if "metrics" in rule.uses:
-            inputs["metrics"] = {task: 0.2 + (3 * number + TASKS.index(task)) % 7 / 10 for task in balancer.tasks}
-        z, losses = self.network.losses(number)
-        losses = change({task: losses[task] for task in balancer.tasks})
+            inputs["metrics"] = {task: 0.2 + (3 * number + places.index(task)) % 7 / 10 for task in balancer.tasks}
+        z, losses = self.network.losses(batch, tasks=balancer.tasks)
+        losses = change(losses)
         if scalar:
             balancer(losses, at=z if at else None, **inputs).backward()
         else:
             balancer.backward(losses, at=z if at else None, **inputs)
         if "after_step" in rule.uses:
-            balancer.after_step({task: loss.detach() * (0.9 - TASKS.index(task) / 5) for task, loss in losses.items()})
+            balancer.after_step({task: loss.detach() * (0.9 - places.index(task) / 5) for task, loss in losses.items()})
         if number % 2:
             balancer.end_epoch()
         assert balancer.last_step is not None
