@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test test-all lint types perf-check docs demo dist clean
+.PHONY: test test-all lint types perf-check pages docs demo dist clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ types: $(READY)
 
 perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a step has become much slower
 	$(BIN)/python perf/check.py
+
+pages: $(READY)  ## every document with numbers, from the committed files
+	$(BIN)/python -m research.pages
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[docs]"

@@ -33,7 +33,6 @@ def without(*ways: str) -> Callable[[], Recorded]:
 EXCESS: Mapping[str, Mapping[str, Any]] = {
     "all ways": {},
     "without linear heads": {"engine": without("linear heads")},
-    "without selection": {"engine": without("selection")},
     "without separate heads": {"engine": without("separate heads")},
     "without CUDA graphs": {"record": False},
     "reference": {"engine": lambda: "reference"},

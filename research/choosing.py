@@ -13,9 +13,8 @@ docs/data/groups.csv`).
 import argparse
 import json
 import math
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,14 @@ import pandas as pd
 
 from excessmtl.files import atomic_write
 from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.settings import all_runs, settings
+from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
 
 ROOT = Path(__file__).parent.parent
-PAGE, SCORES = ROOT / "docs" / "choosing.md", ROOT / "docs" / "data" / "choosing.csv"
+SCORES = ROOT / "docs" / "data" / "choosing.csv"
 GROUPS = ROOT / "docs" / "data" / "groups.csv"
 COSTS = ROOT / "perf" / "results" / "methods_cpu.json"
 _UNKNOWN = "not measured"
@@ -106,7 +107,7 @@ def methods_table(scores: pd.DataFrame) -> str:
     networks = json.loads(COSTS.read_text(encoding="utf-8"))["networks"]
     header = ["method", "paper", "needs", *(f"cost, {name}" for name in networks)]
     header += ["memory", "lost to noise", "missing task", "scale-free", "good for"]
-    lines = [header]
+    lines = []
     for row in rows():
         name = row["method"]
         ratios = [networks[network]["ratio"].get(name) for network in networks]
@@ -114,7 +115,8 @@ def methods_table(scores: pd.DataFrame) -> str:
         paper = f"[{row['paper']}]({CATALOGUE[name].link})"
         more = [row["memory"], lost_to_noise(scores, name), row["missing task"], row["scale-free"], row["good for"]]
         lines.append([f"`{name}`", paper, row["needs"], *costs, *more])
-    return f"{OUTDATED}\n\n{_markdown(lines)}"
+    words = ("paper", "needs", "memory", "lost to noise", "missing task", "scale-free", "good for")
+    return f"{OUTDATED}\n\n{_table(header, lines, words)}"
 
 
 def robustness_table(scores: pd.DataFrame) -> str:
@@ -128,14 +130,14 @@ def robustness_table(scores: pd.DataFrame) -> str:
         metric = "accuracy, %" if first["unit"] == "points" else "NMSE"
         header += [f"{benchmark}: {metric}, no noise", f"noise {first['noise']:g}", f"lost, {first['unit']}", "weight"]
     ranks = scores.groupby("method")["rank"].mean().sort_values(kind="stable")
-    lines = [header]
+    lines = []
     for method, rank in ranks.items():
         line = [str(method), f"{rank:.1f}"]
         for benchmark in names:
             own = scores[(scores["method"] == method) & (scores["benchmark"] == benchmark)]
             line += _cells(own.iloc[0]) if len(own) else [_UNKNOWN] * 4
         lines.append(line)
-    return f"{OUTDATED}\n\n{_markdown(lines)}"
+    return f"{OUTDATED}\n\n{_table(header, lines)}"
 
 
 def _cells(row: pd.Series) -> list[str]:
@@ -154,38 +156,41 @@ def groups_table() -> str:
     errors = pd.read_csv(GROUPS).pivot_table(
         index=["bad_records", "seed"], columns="method", values="error", sort=False
     )
-    lines = [["bad records in", "`uniform`", "`excess`", "difference"]]
+    lines = []
     for noisy, own in errors.groupby(level="bad_records", sort=False):
         change = own["excess"] - own["uniform"]
         means = [f"{own[method].mean():.2f}" for method in ("uniform", "excess")]
         lines.append([str(noisy), *means, f"{change.mean():+.2f} ± {change.std(ddof=1):.2f}"])
-    return _markdown(lines)
+    return _table(["bad records in", "`uniform`", "`excess`", "difference"], lines)
 
 
 def names_table() -> str:
     """What LibMTL and TorchJD call our methods."""
-    return _markdown([["LibMTL", "TorchJD", "here", "mind"], *([*map(_code, row[:3]), row[3]] for row in names.rows())])
+    columns = ["LibMTL", "TorchJD", "here", "mind"]
+    return _table(columns, ([*map(_code, row[:3]), row[3]] for row in names.rows()), columns)
 
 
 def _code(listed: str) -> str:
     return ", ".join(f"`{name}`" for name in listed.split(", ") if name)
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
+    return Table.of_texts("", columns, rows, words).as_markdown()
 
 
-def render(page: str) -> str:
-    """The page with its tables replaced by what the catalogue and the files say now."""
-    scores = pd.read_csv(SCORES) if SCORES.exists() else pd.DataFrame()
-    tables = {"methods": methods_table(scores), "robustness": robustness_table(scores), "groups": groups_table()}
-    tables |= {"names": names_table()}
-    for name, table in tables.items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-        page = pattern.sub(f"{start}\n\n{table}\n\n{end}".replace("\\", r"\\"), page)
-    return page
+def _scores() -> pd.DataFrame:
+    return pd.read_csv(SCORES) if SCORES.exists() else pd.DataFrame()
+
+
+PAGE = Page(
+    ROOT / "docs" / "choosing.md",
+    {
+        "methods": lambda: methods_table(_scores()),
+        "robustness": lambda: robustness_table(_scores()),
+        "groups": lambda: groups_table(),
+        "names": lambda: names_table(),
+    },
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -204,8 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if scores is not None:
         with atomic_write(SCORES) as file:
             file.write(scores.to_csv(index=False).encode())
-    with atomic_write(PAGE) as file:
-        file.write(render(PAGE.read_text(encoding="utf-8")).encode())
+    PAGE.write()
 
 
 if __name__ == "__main__":

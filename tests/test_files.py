@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from excessmtl import lab
-from excessmtl.files import write_whole
+from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.paper.methods import UNIFORM
 from made_up_runs import as_frame, made_up_run
@@ -115,3 +115,26 @@ def test_a_plain_file_and_a_new_name_below_a_link_are_written(tmp_path, runs):
     for _ in range(2):
         lab.report(runs, tmp_path / "link" / "report.html")
     assert (tmp_path / "folder" / "report.html").stat().st_size > 1000
+
+
+def test_an_atomic_write_keeps_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with atomic_write(path) as file:
+        file.write(b"old")
+
+    def stop_half_way() -> None:
+        with atomic_write(path) as file:
+            file.write(b"new, but only ha")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        stop_half_way()
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in path.parent.iterdir()] == ["file"]
+
+
+def test_the_umask_decides_who_may_read_a_written_file(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").touch()
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"shared")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "ordinary").stat().st_mode

@@ -232,7 +232,6 @@ class Balancer(nn.Module):
             extras=arguments.checked_extras(self.rule, extras, accumulate, self.tasks, device) if extras else {},
             probe=self.rule.probe if self._estimating else Probe.LOSSES,
             per_sample=self.rule.per_sample,
-            takes_vectors=self.rule.takes_vectors,
             shared=self._shared,
             reduction=self._reduction if distributed else no_reduction,
             distributed=distributed,

@@ -7,11 +7,8 @@ import torch
 from torch import nn
 
 from engines import ENGINES
-from excessmtl.gradients.at_representation import RowsInTheMaking
-from excessmtl.gradients.factors import Factors
-from excessmtl.gradients.linear_heads import find_linear_layers
-from excessmtl.gradients.one_pass import find_separate_heads
-from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.at_representation import Factors, RowsInTheMaking, Stacked
+from excessmtl.gradients.heads import find_linear_layers, find_separate_heads
 from excessmtl.gradients.ways import Fastest
 from excessmtl.graph.representation import Representation
 from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp

@@ -1,10 +1,12 @@
 """A package of the user's own, outside the repository: trained, swept by two workers, reported on and loaded."""
 
+import csv
 import json
 import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -245,8 +247,6 @@ def test_a_loader_is_taken_as_it_is_and_resumes(tmp_path):
 
 
 def test_worker_processes_read_the_same(tmp_path):
-    from dataclasses import replace
-
     here = lab.train(world("dataset"), out=tmp_path / "here", device="cpu", epochs=1)
     there = lab.train(replace(world("dataset"), workers=1), out=tmp_path / "there", device="cpu", epochs=1)
     assert here.scores == there.scores
@@ -280,8 +280,6 @@ def test_a_batch_without_any_label_trains_nothing(tmp_path):
     made = world("tensors", missing=True)
     for target in ("a", "b"):
         made.train.targets[target][:40] = torch.nan
-    from dataclasses import replace
-
     two = replace(made, tasks=made.tasks[:2], noisy_tasks=())
     for split in (two.train, two.validation, two.test):
         split.targets.pop("c")
@@ -292,7 +290,15 @@ def test_a_batch_without_any_label_trains_nothing(tmp_path):
         assert all(np.isfinite(score) for score in result.scores.values())
 
 
-NOTHING = torch.full((20, 1), torch.nan)
+def test_a_run_goes_on_after_epochs_with_fewer_metrics(tmp_path):
+    made = world("tensors")
+    fewer = replace(lab.binary, metrics=lab.binary.metrics[:1])
+    before = replace(made, tasks=tuple(replace(task, kind=fewer) if task.name == "b" else task for task in made.tasks))
+    lab.train(before, out=tmp_path / "run", device="cpu", epochs=1)
+    result = lab.train(made, out=tmp_path / "run", device="cpu", epochs=2, resume=True)
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        areas = [row["test/b/roc_auc"] for row in csv.DictReader(file)]
+    assert areas == ["", str(result.summary["metrics"]["b/roc_auc"])]
 
 
 @pytest.mark.parametrize(
@@ -316,8 +322,6 @@ NOTHING = torch.full((20, 1), torch.nan)
     ],
 )
 def test_a_benchmark_that_cannot_work_is_refused_in_one_sentence(tmp_path, change, message):
-    from dataclasses import replace
-
     made = world("tensors")
     with pytest.raises(ValueError, match=message) as refused:
         lab.train(replace(made, **change(made)), out=tmp_path / "run")

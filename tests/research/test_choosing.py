@@ -1,6 +1,7 @@
 """The tables of the page to choose by, from made-up runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,9 @@ def runs(tmp_path, monkeypatch):
     page = tmp_path / "choosing.md"
     page.write_text(
         "a\n<!-- methods -->\n<!-- /methods -->\nb\n<!-- robustness -->\nold\n<!-- /robustness -->\n"
-        "<!-- groups --><!-- /groups -->\nc\n"
+        "<!-- groups --><!-- /groups -->\nc\n<!-- names --><!-- /names -->"
     )
-    monkeypatch.setattr(choosing, "PAGE", page)
+    monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=page))
     monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
     monkeypatch.setattr(choosing, "GROUPS", tmp_path / "groups.csv")
     lines = [
@@ -39,7 +40,7 @@ def runs(tmp_path, monkeypatch):
 
 def test_what_noise_costs_and_the_best_under_noise_first(runs):
     choosing.main([str(runs)])
-    page = choosing.PAGE.read_text()
+    page = choosing.PAGE.path.read_text()
     assert page.index("| excess | 1.0 | 90.1 | 89.1 | 1.0 ± 0.0 |") < page.index(
         "| uniform | 2.0 | 92.1 | 85.1 | 7.0 ± 0.0 |"
     )
@@ -49,7 +50,7 @@ def test_what_noise_costs_and_the_best_under_noise_first(runs):
     assert "old" not in page
     assert "| none | 6.00 | 6.25 | +0.25 ± 0.35 |" in page
     choosing.main([])
-    assert choosing.PAGE.read_text() == page
+    assert choosing.PAGE.path.read_text() == page
 
 
 def test_a_method_is_added_to_those_measured_before(runs):
@@ -59,7 +60,7 @@ def test_a_method_is_added_to_those_measured_before(runs):
         better = {**summary, "method": "rlw", "label": "rlw", "clean_score": summary["clean_score"] + 0.02}
         path.write_text(json.dumps(better)) if "excess" in str(path) else path.unlink()
     choosing.main(["--add", str(runs)])
-    page = choosing.PAGE.read_text()
+    page = choosing.PAGE.path.read_text()
     assert page.index("| rlw | 1.0 |") < page.index("| excess | 2.0 |") < page.index("| uniform | 3.0 |")
     once = choosing.SCORES.read_text()
     choosing.main(["--add", str(runs)])  # measured anew
@@ -71,7 +72,7 @@ def test_a_run_that_has_diverged_does_not_make_a_method_look_good(runs):
     summary = json.loads(path.read_text())
     path.write_text(json.dumps({**summary, "clean_score": None, "scores": {"clean": None, "noisy": None}}))
     choosing.main([str(runs)])
-    assert "| excess | 2.0 | 90.1 | – | – |" in choosing.PAGE.read_text()
+    assert "| excess | 2.0 | 90.1 | – | – |" in choosing.PAGE.path.read_text()
 
 
 def test_levels_that_cannot_be_compared_are_one_sentence(runs, capsys):

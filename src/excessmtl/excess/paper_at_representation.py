@@ -40,11 +40,6 @@ class PaperExcessAtRepresentation(PaperWeights):
     def _adapter(self) -> Adapter:
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
-    @property
-    def takes_vectors(self) -> bool:
-        """Not where the dimensions of a sequence are in an order of the user's."""
-        return self.batch_dim == 0 and self.feature_dim in (None, -1)
-
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """One small accumulator whatever the trunk, and the state of the weights."""
         return {"squares": torch.zeros(tasks, (self.width + 1) * self.width), **super().init(tasks, shared)}

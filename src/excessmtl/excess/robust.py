@@ -93,11 +93,6 @@ class RobustExcess(Rule):
     def _adapter(self) -> Adapter:
         return Adapter(self.width, self.seed, self.batch_dim, self.feature_dim)
 
-    @property
-    def takes_vectors(self) -> bool:
-        """Not where the dimensions of a sequence are in an order of the user's."""
-        return self.batch_dim == 0 and self.feature_dim in (None, -1)
-
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """Moving averages of the loss, of U and of F; sums of the first losses and norms; the steps of each task."""
         numbers = {name: torch.zeros(tasks) for name in ("loss", "initial", "norm", "observed", "paired")}

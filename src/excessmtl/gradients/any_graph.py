@@ -12,9 +12,8 @@ from torch import Tensor
 from excessmtl.gradients.at_representation import Rows, RowsInTheMaking
 from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
-from excessmtl.graph import problems
 from excessmtl.graph.plan import Plan
-from excessmtl.graph.representation import Representation
+from excessmtl.graph.representation import Representation, nothing_below, stopped_at
 from excessmtl.graph.search import Reach, nodes_above, nodes_of
 from excessmtl.tensors import dense
 from excessmtl.torch_private import hooks_disabled, repeatable
@@ -55,7 +54,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
         None if at_parameters is None else at_parameters.matrix,
         plan.at_parameters,
         plan.complete,
-        headless=not plan.own_leaves,
+        headless=not any(reach.leaves for reach in plan.reaches),
     )
 
 
@@ -103,7 +102,7 @@ def _backward(
     lost = representations if None in tensors else []
     with hooks_disabled([*tensors, *leaves, *parameters]):
         last = () if several or parameters else representations
-        with _stopped_at(representations if several else ()), nothing_below(last), _before_hooks(loss, lost) as arrived:
+        with stopped_at(representations if several else ()), nothing_below(last), _before_hooks(loss, lost) as arrived:
             gradients: list[Tensor | None] = list(grad([*targets, *([] if several else parameters)]))
         if several and parameters:  # they lie below the representations, where nothing has arrived
             gradients += grad(parameters)
@@ -140,44 +139,3 @@ def _before_hooks(loss: Tensor, representations: Sequence[Representation]) -> It
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def _stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
-    """Inside, gradients that arrive at a representation go no further.
-
-    One tensor of the representation may lie below another (a pyramid, a recurrent trunk). What it gets through the
-    upper one is delivered later with the upper one's share; without this it would be counted twice.
-    """
-    with _prehooks(representations, _zeros):
-        yield
-
-
-@contextmanager
-def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
-    """Inside, a ValueError where a gradient passes a representation, on its way to a leaf of a head that lies below.
-
-    A skip connection, or a trunk that uses a parameter of a head, may appear at any step, and the graph below the
-    representation is not searched in every step.
-    """
-    with _prehooks(representations, _passed):
-        yield
-
-
-@contextmanager
-def _prehooks(representations: Sequence[Representation], hook: Callable[..., Any]) -> Iterator[None]:
-    edges: list[Any] = [edge for z in representations for edge in z.edges]
-    handles = [edge.node.register_prehook(hook) for edge in edges if edge is not None]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _passed(gradients: object) -> None:
-    raise ValueError(f"a loss reaches a tensor {problems.AROUND}")
-
-
-def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)

@@ -72,9 +72,8 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
     at_leaves: list[Tensor | None] = []
     for target, gradient in parts:
         if isinstance(target, Representation):
-            edge, delivered = target.delivered(gradient)
-            roots.append(edge)
-            at_roots.append(delivered)
+            roots.append(target.edge)
+            at_roots.append(gradient)
         else:
             leaves.append(target)
             at_leaves.append(gradient)
@@ -114,7 +113,6 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     if not parts:  # everything waits for the last micro-batch
         first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]
-    parts = [target.in_source(part) if isinstance(target, Representation) else (target, part) for target, part in parts]
     targets = [target.tensor() if isinstance(target, Representation) else target for target, _ in parts]
     if any(target is None for target in targets):  # a representation that nobody holds any more
         parts = _at_leaves(parts)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.task_gradients import Contribution, Gates, TaskGradients
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.search import nodes_of, one_head_for_all
@@ -34,8 +33,7 @@ class WeightsFirst(TaskGradients):
     def of(cls, plan: Plan) -> "WeightsFirst":
         """For the losses of this plan."""
         inputs = plan.inputs
-        nothing = OwnLeaves.nothing(len(inputs.losses))
-        return cls(inputs.losses, inputs.masks, inputs.scale, [], nothing, headless=not plan.own_leaves, plan=plan)
+        return cls(inputs.losses, inputs.masks, inputs.scale, headless=not plan.own_leaves, plan=plan)
 
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         # `NotFinite` where the sum is not, or where it is hidden which leaf is whose.

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.gradients.factors import Factors, Layer
-from excessmtl.gradients.linear_heads import Linear, fits, layer_above
-from excessmtl.gradients.one_pass import Losses, SeparateHeads, gradients_from
+from excessmtl.gradients.at_representation import Factors, Layer
+from excessmtl.gradients.heads import Linear, Losses, SeparateHeads, fits, layer_above
 from excessmtl.gradients.own_leaves import Pairs
 from excessmtl.graph.representation import FindRepresentation
 from excessmtl.torch_private import (
     arriving_shape,
+    gradients_from,
     is_cast,
     is_unbind,
     leaf_of,
@@ -50,7 +50,7 @@ class OneHead:
         left = z.stored.new_zeros(len(z.stored), len(applied)) if arrived is None else arrived
         layers = [Layer(weight, bias, 0, len(applied))]
         factors = left.to(self.layer.dtype), applied.detach().to(self.layer.dtype)
-        return Factors(z, *factors, (1,) * len(losses), layers), [[] for _ in losses]
+        return Factors(z, *factors, (1,) * len(losses), layers), ()
 
 
 def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> OneHead | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.stacked import Stacked
+from excessmtl.gradients.at_representation import LeafGradient, Stacked
 from excessmtl.graph.search import one_head_for_all
 from excessmtl.tensors import dense, index_of, magnitude, on_values, zeroed_unless
 
@@ -33,7 +33,7 @@ class LeafGroup:
         sizes = self.gradients.magnitudes().to(total.device)
         return total + sizes if self._of_all(total) else total.index_add(0, index_of(self.tasks, total.device), sizes)
 
-    def weighted(self, own: Tensor | None) -> list[tuple[int, Tensor, Tensor]]:
+    def weighted(self, own: Tensor | None) -> list[LeafGradient]:
         """(task, leaf, gradient), times `own` [m] (None: 1)."""
         flat = self.gradients.flat
         if own is not None:
@@ -49,7 +49,7 @@ class OwnLeaves:
     """The gradients of all tasks at their own leaves."""
 
     groups: list[LeafGroup]
-    loose: list[tuple[int, Tensor, Tensor]]
+    loose: list[LeafGradient]
     """(task, leaf, gradient) where the gradient is sparse, or several tasks reach the leaf."""
     leaves: list[list[Tensor]]
     """Per task: the leaves that a gradient has reached."""
@@ -58,7 +58,7 @@ class OwnLeaves:
     def of(cls, pairs: Pairs) -> "OwnLeaves":
         """From the gradients as autograd returned them."""
         owners = Counter([id(leaf) for own in pairs for leaf, _ in own])
-        alike: dict[Any, list[tuple[int, Tensor, Tensor]]] = {}
+        alike: dict[Any, list[LeafGradient]] = {}
         loose = []
         for task, own in enumerate(pairs):
             for leaf, gradient in own:
@@ -72,11 +72,6 @@ class OwnLeaves:
             tasks, leaves, gradients = zip(*members, strict=True)
             groups.append(LeafGroup(list(leaves), tasks, Stacked.of(gradients)))
         return cls(groups, loose, [[leaf for leaf, _ in own] for own in pairs])
-
-    @classmethod
-    def nothing(cls, tasks: int) -> "OwnLeaves":
-        """No gradient at all."""
-        return cls([], [], [[] for _ in range(tasks)])
 
     def added_to(self, total: Tensor) -> Tensor:
         """`total` [m] and the norms of the gradients; not finite where a gradient is not."""
@@ -156,6 +151,13 @@ class OwnLeaves:
         pairs = zip(self.groups, stored, strict=True)
         groups = [replace(group, gradients=replace(group.gradients, flat=flat)) for group, flat in pairs]
         return OwnLeaves(groups, [], self.leaves)
+
+
+def by_task(leaves: Sequence[Sequence[Tensor]], gradients: Sequence[Tensor | None]) -> Pairs:
+    """Leaves with their gradients, without those that no gradient reached."""
+    remaining = iter(gradients)
+    pairs = [[(leaf, next(remaining)) for leaf in own] for own in leaves]
+    return [[(leaf, gradient) for leaf, gradient in own if gradient is not None] for own in pairs]
 
 
 def _times(factor: Tensor) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.at_representation import AtRepresentation
+from excessmtl.gradients.at_representation import AtRepresentation, gated_sum
 from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.samples import Sample, Samples
 from excessmtl.graph.representation import Representation
@@ -73,10 +73,10 @@ class TaskGradients:
     """Per task: which samples carry a label."""
     scale: Tensor | None
     """The loss scale of a GradScaler, or None."""
-    at_z: Sequence[AtRepresentation]
+    at_z: Sequence[AtRepresentation] = ()
     """At each tensor of the representation."""
-    at_leaves: OwnLeaves
-    """At leaves outside `shared`."""
+    at_leaves: OwnLeaves | None = None
+    """At leaves outside `shared`, but those whose gradients follow from the ones at z."""
     at_parameters: Tensor | None = None
     """[m, n] at the shared parameters that are looked at, side by side."""
     parameters: Sequence[Tensor] = ()
@@ -124,7 +124,9 @@ class TaskGradients:
         """[m] bool: the loss and all gradients of the task can be worked with."""
         if self.usable_tasks is not None:
             return self.usable_tasks
-        sizes = self.at_leaves.added_to(self.values.abs())
+        sizes = self.values.abs()
+        if self.at_leaves is not None:
+            sizes = self.at_leaves.added_to(sizes)
         for part in self.at_z:
             mine = part.magnitudes().to(sizes.device)
             if len(part.tasks) == len(sizes):
@@ -166,7 +168,8 @@ class TaskGradients:
         self._zeroed = True
         for part in self.at_z:
             part.zero_unless(self._among(self.ok, part))
-        self.at_leaves.zero_unless(self.ok)
+        if self.at_leaves is not None:
+            self.at_leaves.zero_unless(self.ok)
         if self.at_parameters is not None:
             zero_unless(self.ok[:, None], self.at_parameters)
 
@@ -231,7 +234,9 @@ class TaskGradients:
     def own(self) -> list[list[tuple[Tensor, Tensor]]]:
         """Per task: (leaf, gradient) for the leaves outside `shared`, with the loss scale; zero where not ok."""
         self._zero()
-        pairs = self.at_leaves.per_task()
+        pairs: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.losses]
+        if self.at_leaves is not None:
+            pairs = self.at_leaves.per_task()
         for part in self.at_z:
             for task, leaf, gradient in part.own_gradients():
                 pairs[task].append((leaf, gradient))
@@ -249,7 +254,9 @@ class TaskGradients:
         return parts
 
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
-        parts: list[Contribution] = [*self.at_leaves.weighted_sum(weights, own)]
+        parts: list[Contribution] = []
+        if self.at_leaves is not None:
+            parts += self.at_leaves.weighted_sum(weights, own)
         seen = [0] * len(self.losses)
         for part in self.at_z:
             parts += [(leaf, gradient) for _, leaf, gradient in part.leaf_gradients(own)]
@@ -259,7 +266,7 @@ class TaskGradients:
                 combined = part.weighted_sum(self._among(weights, part))
             else:
                 pairs = [(place, task) for place, task in enumerate(part.tasks) if self.present[task]]
-                combined = part.gated_sum({place: gates[task][seen[task]] for place, task in pairs})
+                combined = gated_sum(part, {place: gates[task][seen[task]] for place, task in pairs})
                 for _, task in pairs:
                     seen[task] += 1
             parts.append((part.representation, combined))
@@ -273,7 +280,7 @@ class TaskGradients:
 
     def statistics(self) -> "TaskGradients":
         """The losses, and what rules look at at the representation, without the autograd graph."""
-        return self._only([part.without_graph() for part in self.at_z], OwnLeaves.nothing(len(self.losses)))
+        return self._only([part.without_graph() for part in self.at_z])
 
     def held_back(self) -> "TaskGradients":
         """All gradients, to be weighted later; without those at the representation, where the trunk has been passed."""
@@ -281,9 +288,9 @@ class TaskGradients:
 
     def numbers(self) -> "TaskGradients":
         """The losses, and which tasks are usable."""
-        return self._only([], OwnLeaves.nothing(len(self.losses)))
+        return self._only([])
 
-    def _only(self, at_z: Sequence[AtRepresentation], at_leaves: OwnLeaves) -> "TaskGradients":
+    def _only(self, at_z: Sequence[AtRepresentation], at_leaves: OwnLeaves | None = None) -> "TaskGradients":
         self._zero()
         pairs = zip(self.values.unbind(), self.present, strict=True)
         losses = [value if present else None for value, present in pairs]
@@ -294,14 +301,15 @@ class TaskGradients:
     @property
     def tensors(self) -> list[Tensor] | None:
         """All tensors that are read from here on; None where a CUDA graph cannot read others in their place."""
-        if len(self.at_z) != 1 or self.at_leaves.loose:
+        leaves = self.at_leaves
+        if len(self.at_z) != 1 or (leaves is not None and leaves.loose):
             return None
         (part,) = self.at_z
         return [
             *(loss for loss in self.losses if loss is not None),
             part.representation.stored,
             *part.stored,
-            *self.at_leaves.stored,
+            *(() if leaves is None else leaves.stored),
             *(mask for mask in self.masks if mask is not None),
             *(() if self.at_parameters is None else (self.at_parameters,)),
         ]
@@ -311,7 +319,7 @@ class TaskGradients:
         """Everything but the tensors: equal for batches that take the same operations."""
         (part,) = self.at_z
         masked = tuple([mask is not None for mask in self.masks])
-        parts = type(part).__name__, part.layout, self.at_leaves.layout
+        parts = type(part).__name__, part.layout, None if self.at_leaves is None else self.at_leaves.layout
         return self.present, masked, *parts, self.complete, tuple(map(id, self.parameters))
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "TaskGradients":
@@ -321,7 +329,9 @@ class TaskGradients:
         (part,) = self.at_z
         z = next(remaining)
         at_z = [part.with_stored(z, [next(remaining) for _ in part.stored])]
-        at_leaves = self.at_leaves.with_stored([next(remaining) for _ in self.at_leaves.stored])
+        at_leaves = self.at_leaves
+        if at_leaves is not None:
+            at_leaves = at_leaves.with_stored([next(remaining) for _ in at_leaves.stored])
         masks = [None if mask is None else next(remaining) for mask in self.masks]
         matrix = None if self.at_parameters is None else next(remaining)
         return replace(

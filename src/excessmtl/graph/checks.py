@@ -13,6 +13,7 @@ from excessmtl.graph import problems
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Plan
+from excessmtl.graph.representation import AROUND
 from excessmtl.graph.search import leaves_among, nodes_below, nodes_of, one_head_for_all
 from excessmtl.torch_private import has_static_graph, inside_join, is_ddp_output, is_reentrant_checkpoint, leaf_of
 from excessmtl.warn import warn
@@ -161,9 +162,7 @@ def _check_nothing_around(plan: Plan) -> None:
         (only,) = reach.representations
         for key, leaf in reach.leaves.items():
             if key in below[only]:
-                raise ValueError(
-                    f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} {problems.AROUND}"
-                )
+                raise ValueError(f"the loss of task {task!r} reaches a tensor of shape {tuple(leaf.shape)} {AROUND}")
 
 
 def _shared_outside(plan: Plan) -> str | None:

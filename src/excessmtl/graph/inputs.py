@@ -37,8 +37,6 @@ class StepInputs:
     """Where the rule looks in this step: nowhere between two estimates."""
     per_sample: bool
     """Whether the rule looks at single samples of the representation."""
-    takes_vectors: bool
-    """Whether one position of a sequence, [samples, features], may stand for all where the losses look at no other."""
     shared: Shared
     reduction: Reduction = no_reduction
     """How statistics are summed over the processes that train together."""

@@ -21,9 +21,6 @@ SECOND_BACKWARD = (
     "losses have been through a backward pass already, which has freed their graph; call balancer.backward(losses) in "
     "place of loss.backward(), once, and compute the losses again for the next step"
 )
-AROUND = (
-    "outside shared both through the representation and around it; pass at= with a tuple of all tensors that heads take"
-)
 _SAY_WHERE = "pass the representation as at=z, or mark it in the model by z = excessmtl.representation(z)"
 
 

@@ -7,6 +7,7 @@ be mistaken for the one a loss came from. Notes are made outside of compiled cod
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from excessmtl import torch_private
 
 T = TypeVar("T")
+AROUND = (
+    "outside shared both through the representation and around it; pass at= with a tuple of all tensors that heads take"
+)
 _NOTE = "excessmtl.representation"
 _USED = "excessmtl.used"
 _MARKED = 0
@@ -69,24 +73,6 @@ class Representation:
         """The values alone. They are still checked, because the memory is the caller's."""
         self.check_unchanged()
         return Representation(None, self.stored, self.version, _gone)
-
-    @property
-    def source(self) -> "Representation":
-        """What was found or given in the graph, where this is a part of it."""
-        return self
-
-    @property
-    def edges(self) -> list[Any]:
-        """All places where it is in the graph."""
-        return [self.edge]
-
-    def delivered(self, gradient: Tensor) -> tuple[GradientEdge | None, Tensor]:
-        """Where in the graph its gradient enters, and as what."""
-        return self.edge, gradient
-
-    def in_source(self, gradient: Tensor) -> "tuple[Representation, Tensor]":
-        """Where a tensor may be alive that this gradient can be given to, and what it is there."""
-        return self, gradient
 
     def with_values(self, values: Tensor) -> "Representation":
         """Other values, without a graph and without a check."""
@@ -221,6 +207,46 @@ def forget(representations: Iterable[Representation]) -> None:
 def used(node: Node) -> bool:
     """Whether a step has been taken with a representation that this node made."""
     return type(node).__name__ in _noted and _USED in node.metadata  # type: ignore[operator]  # a property
+
+
+@contextmanager
+def stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
+    """Inside, gradients that arrive at a representation go no further.
+
+    One tensor of the representation may lie below another (a pyramid, a recurrent trunk). What it gets through the
+    upper one is delivered later with the upper one's share; without this it would be counted twice.
+    """
+    with _prehooks(representations, _zeros):
+        yield
+
+
+@contextmanager
+def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
+    """Inside, a ValueError where a gradient passes a representation, on its way to a leaf of a head that lies below.
+
+    A skip connection, or a trunk that uses a parameter of a head, may appear at any step, and the graph below the
+    representation is not searched in every step.
+    """
+    with _prehooks(representations, _passed):
+        yield
+
+
+@contextmanager
+def _prehooks(representations: Sequence[Representation], hook: Callable[..., Any]) -> Iterator[None]:
+    handles = [z.edge.node.register_prehook(hook) for z in representations if z.edge is not None]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _passed(gradients: object) -> None:
+    raise ValueError(f"a loss reaches a tensor {AROUND}")
+
+
+def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
 
 
 def _gone() -> None:

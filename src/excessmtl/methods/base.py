@@ -84,11 +84,6 @@ class Rule:
         """The rule with per-task options (mappings from task names) resolved to task order."""
         return self
 
-    @property
-    def takes_vectors(self) -> bool:
-        """Whether one position of a sequence may stand for all of it where the losses look at no other."""
-        return not self.gated
-
     def total(self, tasks: int) -> float | None:
         """What the weights of all tasks sum to as published; None where that is part of what the method decides."""
         return 1.0 if self.simplex else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.stacked import memory_order
+from excessmtl.gradients.at_representation import memory_order
 from excessmtl.torch_private import copy_all
 
 _Place = tuple[int, torch.Size, tuple[int, ...], int]

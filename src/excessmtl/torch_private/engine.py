@@ -72,6 +72,24 @@ def gradients_at(
     return computed
 
 
+def gradients_from(
+    losses: Sequence[Tensor | None], targets: Sequence[Any], retain_graph: bool = False
+) -> Sequence[Tensor | None]:
+    """The gradients of all losses together at the targets, by one backward pass. A loss may be missing."""
+    roots = [loss for loss in losses if loss is not None]
+    return gradients_at(roots, _ones(roots), targets, retain_graph)
+
+
+def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of each loss. New ones at every step, each with its own memory: some functions overwrite it."""
+    dtype, device = losses[0].dtype, losses[0].device
+    ones = torch.ones(len(losses), dtype=dtype, device=device).unbind()  # one kernel
+    return [
+        unit if loss.ndim == 0 and loss.dtype == dtype and loss.device == device else torch.ones_like(loss)
+        for unit, loss in zip(ones, losses, strict=True)
+    ]
+
+
 def accumulate(roots: Sequence[Any], gradients: Sequence[Tensor]) -> None:
     """As `torch.autograd.backward`; the graph is freed."""
     if _run is None:

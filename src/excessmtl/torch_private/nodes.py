@@ -94,40 +94,6 @@ def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
     return int(name == "AddmmBackward0"), left, right
 
 
-def plain_linear(node: Node) -> tuple[int, Tensor, Tensor | None] | None:
-    """For the node of `nn.Linear` whose parameters are applied as they are: which input is the matrix, weight and bias.
-
-    The quick answer for most heads. None for any other node: nobody waits for a gradient between the layer and its
-    parameters, and nothing was cast on the way. Autograd's own error where one of them has been overwritten since.
-    """
-    name = type(node).__name__
-    if name not in LINEAR_INPUT:
-        return None
-    below, place, bias = node.next_functions, 0, None
-    if name == "AddmmBackward0":
-        place, at_bias = 1, below[0][0]
-        if type(at_bias) is not _LEAF_NODE or node._saved_alpha != 1 or node._saved_beta != 1:  # type: ignore[attr-defined]
-            return None
-        bias = at_bias.variable  # type: ignore[attr-defined]
-    elif getattr(node, "_saved_alpha", 1) != 1:
-        return None
-    transposed = below[place + 1][0]
-    if type(transposed).__name__ != TRANSPOSE:
-        return None
-    at_weight = transposed.next_functions[0][0]  # type: ignore[union-attr]
-    if type(at_weight) is not _LEAF_NODE:
-        return None
-    try:
-        getattr(node, LINEAR_INPUT[name])  # for autograd's own error where it has been overwritten since
-        applied = node._saved_mat2  # type: ignore[attr-defined]
-        unwatched = not (applied._backward_hooks or applied.retains_grad)
-    except AttributeError:
-        return None
-    weight = at_weight.variable  # type: ignore[attr-defined]
-    same = unwatched and weight.data_ptr() == applied.data_ptr() and weight.shape == applied.shape[::-1]
-    return (place, weight, bias) if same and (bias is None or bias.shape == weight.shape[:1]) else None
-
-
 def release_saved(node: Node) -> bool:
     """Free what the node of `torch.addmm` or `torch.mm` has saved; whether there was something to free.
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.lab.data import registry
-from excessmtl.lab.data.kinds import BY_NAME, binary, regression
+from excessmtl.lab.data.kinds import BY_NAME, regression
 from excessmtl.lab.data.meters import Meters
 from excessmtl.lab.data.metrics import average
 from excessmtl.lab.data.tasks import Kind, Metric, Task
@@ -12,6 +12,7 @@ from excessmtl.lab.data.tasks import Kind, Metric, Task
 CPU = torch.device("cpu")
 KINDS: list[tuple[str, int]] = [
     ("classification", 5),
+    ("binary", 1),
     ("regression", 2),
     ("segmentation", 6),
     ("depth", 1),
@@ -21,11 +22,13 @@ KINDS: list[tuple[str, int]] = [
 
 def sample(kind: str, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(3)
-    size = () if kind in ("classification", "regression") else (7, 9)
+    size = () if kind in ("classification", "binary", "regression") else (7, 9)
     output = torch.randn(n, outputs, *size, generator=g)
     known = torch.rand(n, *size, generator=g) < 0.8
     if kind == "classification":
         return output, torch.randint(outputs, (n,), generator=g)
+    if kind == "binary":
+        return output, torch.randint(2, (n,), generator=g).float()
     if kind == "regression":
         return output, torch.randn(n, outputs, generator=g)
     if kind == "segmentation":
@@ -86,10 +89,22 @@ def test_the_mean_of_the_training_target_has_an_nmse_of_about_one(name: str) -> 
             assert meters.compute()["nmse"] == pytest.approx(1, abs=0.25)
 
 
-def test_binary_accuracy_is_the_share_of_right_signs() -> None:
-    meters = Meters(Task("t", 1, binary), torch.zeros(2), CPU)
-    meters.update(torch.tensor([[2.0], [-1.0], [0.5], [-0.1]]), torch.tensor([1.0, 1.0, 0.0, 0.0]))
-    assert meters.compute() == {"accuracy": 0.5}
+@pytest.mark.parametrize("largest", [8, 2000])  # beyond 17, the sigmoid of a float32 is 1
+def test_binary_scores_count_right_signs_and_pairs_in_the_right_order(largest: int) -> None:
+    rng = np.random.default_rng(0)
+    outputs = torch.from_numpy(rng.integers(-4, largest, 200)).float()
+    targets = torch.from_numpy(rng.integers(0, 2, 200)).float()
+    pairs = [(a > b) + 0.5 * (a == b) for a in outputs[targets == 1] for b in outputs[targets == 0]]
+    right = ((outputs > 0) == (targets == 1)).float().mean().item()
+    scores = compute("binary", outputs[:, None], targets, batch=25)
+    assert scores == {"accuracy": pytest.approx(right), "roc_auc": pytest.approx(float(np.mean(pairs)))}
+
+
+@pytest.mark.parametrize(("output", "target"), [(1.0, [1.0, 1.0]), (1.0, [0.0, 0.0]), (torch.nan, [0.0, 1.0])])
+def test_without_two_classes_or_an_order_there_is_no_roc_curve(output: float, target: list[float]) -> None:
+    scores = compute("binary", torch.tensor([[0.5], [output]]), torch.tensor(target))
+    assert np.isnan(scores["roc_auc"])
+    assert np.isfinite(scores["accuracy"])
 
 
 def test_a_metric_of_your_own_has_a_unit_and_a_direction() -> None:

@@ -87,6 +87,13 @@ def test_columns_become_tasks_and_inputs(tmp_path: Path) -> None:
     assert [star for _, star in found] == stars.iloc[np.argsort(table["größe"].to_numpy())].tolist()
 
 
+@pytest.mark.parametrize(("ones", "score"), [(40, "accuracy"), (10, "roc_auc"), (1, "accuracy")])
+def test_binary_targets_are_ranked_where_one_is_rare_and_in_all_splits(tmp_path: Path, ones: int, score: str) -> None:
+    table = frame().assign(ill=[1] * ones + [0] * (ROWS - ones))
+    made = load(write(tmp_path, table), targets=["ill", "sold", "price"])
+    assert [task.kind.score for task in made.tasks] == [score, score, "nmse"]
+
+
 def test_empty_cells_are_missing(tmp_path: Path) -> None:
     table = frame()
     table.loc[::4, "price"] = np.nan

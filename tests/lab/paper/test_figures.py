@@ -11,6 +11,7 @@ from excessmtl.lab.cli.app import app
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.paper import registry, reproduction
 from excessmtl.lab.paper.plans import PLANS
+from excessmtl.lab.reports.sections import recorded
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import Failure, Outcome
 from made_up_runs import as_frame, made_up_run, write_course
@@ -132,6 +133,7 @@ def test_a_figure_shows_the_runs_it_asked_for_and_no_others_in_the_pool(tmp_path
         result = cli("reproduce", "excess-risk", "--out", tmp_path)
         assert result.exit_code == 0, result.output
     assert len(list(tmp_path.rglob("summary.json"))) == 12
+    assert recorded(tmp_path) == ["paper"], "its report shows what the paper adds"
     assert not (tmp_path / "excess-risk_2.png").exists()
     course = pd.read_csv(tmp_path / "excess-risk_course.csv")
     assert course.groupby(["method", "seed"]).epoch.max().eq(course.epoch.max()).all()

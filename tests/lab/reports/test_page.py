@@ -13,9 +13,7 @@ from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.reports import page as reports_page
 from excessmtl.lab.reports.page import listed, write_report
-from made_up_runs import as_frame
 from report_data import copied, made_up, table, without_score
-from worlds import RIGHT, multimnist
 
 
 def command(*arguments):
@@ -119,26 +117,6 @@ def test_the_regret_of_any_method_is_shown(tmp_path):
     assert wrong.exit_code == 2
     assert "there is no run of 'yours'; the methods of these runs are mine, mgda" in wrong.stderr
     assert not (tmp_path / "other.html").exists()
-
-
-BUNDLED = "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"
-
-
-@pytest.mark.parametrize(
-    ("changes", "seeds", "claims"),
-    [
-        ({}, 3, True),
-        ({}, 1, False),
-        ({"epochs": 3}, 3, False),
-        ({"source": BUNDLED}, 3, False),
-        ({"benchmark": "simulated-arm"}, 3, False),
-    ],
-)
-def test_the_papers_claims_are_shown_where_they_were_tried(tmp_path, changes, seeds, claims):
-    frame = as_frame(multimnist(RIGHT)).assign(**changes)
-    write_table(frame[frame["seed"] < seeds], tmp_path / "runs.csv")
-    page = render(tmp_path, "")
-    assert ('id="claims"' in page, 'href="#claims"' in page) == (claims, claims)
 
 
 def test_learning_rates_are_rows_and_not_seeds(tmp_path):

@@ -1,8 +1,7 @@
 """Every method can be told from every other, and looks the same in every report."""
 
 from excessmtl.create import list_methods
-from excessmtl.lab.compare.palette import COLOURS
-from excessmtl.lab.reports.palette import looks_of
+from excessmtl.lab.compare.palette import COLOURS, looks_of
 from report_data import made_up, table
 
 

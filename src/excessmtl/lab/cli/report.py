@@ -12,15 +12,18 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with runs, or with a runs.csv of a sweep.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
     method: Annotated[str | None, typer.Option(help="Whose regret to show, by its label. Default: excess.")] = None,
+    sections: Annotated[
+        list[str], typer.Option(help="Add the sections of a package, such as `paper` or one of your own; repeat.")
+    ] = [],  # noqa: B006
 ) -> None:
-    """Write one self-contained HTML page: tables, figures, an explorer of every run, regret, the paper's claims.
+    """Write one self-contained HTML page: tables, figures, an explorer of every run, label noise, regret.
 
     Where the runs compare a method with others, its regret is printed as well.
     """
     from excessmtl.lab.compare.regret_tables import verdict, worst_regrets
     from excessmtl.lab.reports.page import write_report
 
-    regrets = write_report(folder, out, method)
+    regrets = write_report(folder, out, method, sections)
     if regrets is not None:
         for sentence in regrets.left_out:
             console.print(f"no regret for {sentence}", soft_wrap=True)

@@ -1,6 +1,14 @@
 """One palette for all pictures: colours that colour-blind readers can tell apart, each method with its own look."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import pandas as pd
+
+from excessmtl.lab.compare.settings import method_order
+from excessmtl.lab.training.config import SINGLE
 
 COLOURS = (
     ("#0067a8", "#4ea3e6"),
@@ -44,6 +52,53 @@ class Look:
     def in_matplotlib(self) -> dict[str, str]:
         """The same as arguments of `plot`, on a light background."""
         return {"color": COLOURS[self.colour][0], "marker": _MARKERS[self.symbol], "ls": _LINES[self.dash]}
+
+
+_KNOWN: tuple[tuple[str, Mapping[str, Any], Look], ...] = (
+    ("excess", {}, Look(0, "circle")),
+    ("excess", {"estimator": "paper"}, Look(1, "square")),
+    ("excess", {"estimator": "paper", "normalize": "initial"}, Look(1, "diamond", "dash")),
+    ("uniform", {}, Look(2, "x")),
+    ("gradnorm", {}, Look(3, "triangle-up")),
+    ("mgda", {}, Look(4, "triangle-down")),
+    ("groupdro", {}, Look(5, "cross")),
+    ("imtl", {}, Look(6, "star")),
+    ("moml", {}, Look(7, "star-diamond")),
+    (SINGLE, {}, Look(8, "circle-open", "dot")),
+)
+"""A method with these options looks the same in every picture."""
+_UNSEEN = {"estimator": "robust", "normalize": "none"}
+"""Options that are as good as not given; neither does the length of a warm-up change a look."""
+_DASHES = ("dash", "dot", "dashdot")
+_SYMBOLS = ("hexagon", "pentagon", "star-square", "bowtie", "hourglass", "diamond-tall")
+
+
+def known_look(method: str, options: Mapping[str, Any]) -> Look | None:
+    """The look of a method that is drawn often, else None."""
+    given = {key: value for key, value in options.items() if key != "warmup_steps" and value != _UNSEEN.get(key)}
+    return next((look for name, own, look in _KNOWN if name == method and own == given), None)
+
+
+def looks_of(frame: pd.DataFrame) -> dict[str, Look]:
+    """A look for every label of collected runs; two are alike only where there are some two hundred labels."""
+    looks: dict[str, Look] = {}
+    first = frame.drop_duplicates("label").set_index("label")
+    spare = _spare()
+    for label in method_order(frame):
+        known = known_look(first.method[label], first.options[label])
+        looks[label] = known if known is not None and known not in looks.values() else next(spare)
+    return looks
+
+
+def _spare() -> Iterator[Look]:
+    """Looks that no known method has, without end: first the free colours, then all of them in other dashes."""
+    free = sorted(set(range(len(COLOURS))) - {look.colour for _, _, look in _KNOWN})
+    symbols = cycle(_SYMBOLS)
+    yield from (Look(colour, next(symbols)) for colour in free)
+    for dash in cycle(_DASHES):
+        yield from (Look(colour, next(symbols), dash) for colour in range(len(COLOURS)))
+        if dash == _DASHES[-1]:
+            next(symbols)  # the next round has every colour with another symbol
 
 
 def style_sheet() -> str:

@@ -1,15 +1,17 @@
-"""A table for a terminal, a Markdown document or an HTML page (`reports/templates/table.html.j2`)."""
+"""The one table: for a terminal, a Markdown document or an HTML page (`reports/templates/table.html.j2`)."""
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import rich.table
 from rich.text import Text
 
 _WORDS = ("method", "benchmark", "rival", "tasks", "verdict")
-"""Columns that hold words, not numbers."""
+Format = str | Callable[[Any], str]
+"""How a value is written: a format such as ".2f", or a function."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,26 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Row]
+    words: Collection[str] = _WORDS
+    """Columns that hold words, besides the first one. The others hold numbers, which stand to the right."""
 
     @classmethod
-    def of_texts(cls, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    def of_texts(
+        cls, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = _WORDS
+    ) -> "Table":
         """Without anything but texts; rows that begin alike are a group."""
-        return cls(title, columns, [Row([Cell(text) for text in row], row[0]) for row in rows])
+        return cls(title, columns, [Row([Cell(text) for text in row], row[0]) for row in rows], words)
+
+    @classmethod
+    def of_records(
+        cls, records: Iterable[Mapping[str, Any]], formats: Mapping[str, Format], title: str = ""
+    ) -> "Table":
+        """The columns named by `formats`, in its order; an empty format marks a column of words.
+
+        `frame.to_dict("records")` are records. A number that is missing (None, NaN) is written as a dash.
+        """
+        rows = [[written(record.get(column), how) for column, how in formats.items()] for record in records]
+        return cls.of_texts(title, list(formats), rows, [column for column, how in formats.items() if how == ""])
 
     @property
     def texts(self) -> list[list[str]]:
@@ -63,11 +80,13 @@ class Table:
     def select(self, columns: Sequence[str]) -> "Table":
         """Some of the columns."""
         places = [list(self.columns).index(column) for column in columns]
-        return Table(self.title, columns, [replace(row, cells=[row.cells[i] for i in places]) for row in self.rows])
+        return replace(
+            self, columns=columns, rows=[replace(row, cells=[row.cells[i] for i in places]) for row in self.rows]
+        )
 
     def is_number(self, column: str) -> bool:
-        """Whether the cells of a column are numbers, which stand to the right."""
-        return column not in _WORDS
+        """Whether the cells of a column are numbers."""
+        return column not in self.words and column != self.columns[0]
 
     def as_markdown(self) -> str:
         """The table for a document, without its title; the best numbers are bold."""
@@ -88,6 +107,13 @@ class Table:
             texts = [Text(cell.plain, style="bold" if cell.best else "") for cell in row.cells]
             table.add_row(*texts, end_section=grouped and following is not None and following.group != row.group)
         return table
+
+
+def written(value: Any, how: Format) -> str:
+    """A value as it stands in a table."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return how(value) if callable(how) else format(value, how)
 
 
 def _one_line(column: str) -> str:

@@ -49,7 +49,7 @@ def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
         known = target if present is None else target[present]
         if not len(known) and (part != "validation" or len(target)):
             raise ValueError(f"{where} has no label for task {task.name!r}; every task needs some")
-        classes = {classification: task.outputs, binary: 2}.get(task.kind)
+        classes = {classification.loss: task.outputs, binary.loss: 2}.get(task.kind.loss)
         if classes is not None and len(known) and not 0 <= known.min() <= known.max() <= classes - 1:
             raise ValueError(
                 f"task {task.name!r} in {where} has classes from {known.min().item():g} to {known.max().item():g}; "

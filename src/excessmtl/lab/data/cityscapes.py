@@ -39,7 +39,7 @@ def load(
     """
     if classes not in _CLASSES:
         raise ValueError(f"classes must be one of {list(_CLASSES)}, the folders of labels there are, found {classes!r}")
-    folder = sources.find("cityscapes", data, "synthetic-rooms")
+    folder = sources.find("cityscapes", data)
     maps = {
         "segmentation": Maps(f"label_{classes}", None, -1, classes - 1),
         "depth": Maps("depth", 1, 0, math.inf),

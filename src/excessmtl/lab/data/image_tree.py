@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.files import write_whole
-from excessmtl.lab.data.archives import is_archive, member_names, read_members
+from excessmtl.lab.data.archives import is_archive, unpacked
 from excessmtl.lab.data.pictures import decode, open_decoded
 from excessmtl.lab.data.sources import cache_folder
 
@@ -49,12 +50,9 @@ def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
     stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp.hexdigest()[:16]}.npy"
     index = stored.with_suffix(".json")
     if not (stored.is_file() and index.is_file()):
-        order, arranged = _arranged(path, member_names(path) if names is None else names, split_seed)
-        if names is None:
-            contents = read_members(path, order)
-        else:
-            contents = ((name, (path / name).read_bytes()) for name in order)
-        decode(path, contents, order, size, stored)
+        with unpacked(path) if names is None else nullcontext(path) as root:
+            order, arranged = _arranged(path, names or _files_below(root), split_seed)
+            decode(path, ((name, (root / name).read_bytes()) for name in order), order, size, stored)
         # Written last: where it stands, the images beside it are complete.
         write_whole(index, json.dumps(arranged).encode())
     return _open(stored, json.loads(index.read_text(encoding="utf-8")))

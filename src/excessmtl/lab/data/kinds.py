@@ -1,5 +1,7 @@
 """The kinds of task that come with the package: a loss, metrics with unit and direction, and label noise each."""
 
+from dataclasses import replace
+
 from excessmtl.lab.data import disturbances, losses, metrics, robust_losses
 from excessmtl.lab.data.tasks import SHARE, Kind, Metric
 
@@ -12,11 +14,16 @@ classification = Kind(
 )
 binary = Kind(
     losses.binary_cross_entropy,
-    (Metric("accuracy", metrics.binary_accuracy, SHARE, True),),
+    (
+        Metric("accuracy", metrics.binary_accuracy, SHARE, True),
+        Metric("roc_auc", metrics.roc_auc, SHARE, True),
+    ),
     "accuracy",
     disturbances.wrong_bits,
     robust_losses.BITS,
 )
+rare_binary = replace(binary, score="roc_auc")
+"""For labels that are nearly all the same: always giving the frequent one has a high accuracy and ranks nothing."""
 regression = Kind(
     losses.squared_error,
     (Metric("nmse", metrics.nmse, "ratio", False),),

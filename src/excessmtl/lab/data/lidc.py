@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.metrics import error_over
 from excessmtl.lab.data.networks.mlp import MLP
@@ -57,10 +57,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     the *other* readings of the same nodule, so nodules with a single reading are not tested on. Errors are relative to
     the variance of these means.
     """
-    path = sources.find("lidc", data)
-    path = path / _FILE if path.is_dir() else path
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist: --data must name {_FILE} or its folder.")
+    path = sources.find("lidc", data, _FILE)
     found = _read(path, path.stat().st_mtime_ns)
     scans = sorted({nodule[0].scan for nodule in found})
     order = np.random.default_rng((split_seed, *b"lidc")).permutation(scans)

@@ -57,6 +57,40 @@ binary_accuracy = average(lambda output, target: (output > 0) == (target.reshape
 """Share of examples whose logit has the right sign."""
 
 
+class _RocAuc:
+    """Area under the ROC curve of one logit per example and a target of 0 or 1.
+
+    NaN where all targets are the same, or where a logit is not a number.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[Tensor] = []
+        self.targets: list[Tensor] = []
+
+    def to(self, device: torch.device) -> Self:
+        return self
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        self.outputs.append(output.flatten().float())
+        self.targets.append((target.flatten() > 0.5).long())
+
+    def compute(self) -> Tensor:
+        # Imported where it is used: it takes a second.
+        from torchmetrics.functional.classification import binary_auroc
+
+        outputs, targets = torch.cat(self.outputs), torch.cat(self.targets)
+        if outputs.isnan().any() or targets.min() == targets.max():
+            return outputs.new_tensor(torch.nan)
+        # Ranks, because torchmetrics would take the sigmoid of logits, which is 1 for all large ones.
+        _, ranks = torch.unique(outputs, return_inverse=True)
+        return binary_auroc(ranks / len(ranks), targets, validate_args=False)
+
+
+def roc_auc(task: Task, train: Tensor) -> Accumulator:
+    """How often a positive example is ranked above a negative one; the area under the ROC curve."""
+    return _RocAuc()
+
+
 def _normalised_error(variance: Tensor) -> Accumulator:
     """Squared error of each output over its variance, then the mean over the outputs."""
 

@@ -27,7 +27,7 @@ def load(data: Path | None, seed: int, *, levels: int = 4, augment: bool = True,
         augment: zoom and mirror the training scenes.
         validation: share of the training scenes held out, evenly spread over the set; 0 trains on all.
     """
-    folder = sources.find("nyuv2", data, "synthetic-rooms")
+    folder = sources.find("nyuv2", data)
     everything, test = (read_split(folder / part, _MAPS, _DIRECTIONS) for part in ("train", "val"))
     return dense_benchmark(
         "nyuv2",

@@ -28,7 +28,7 @@ def load(data: Path | None, seed: int, *, size: int = 64, split_seed: int = 0) -
     """
     if not isinstance(size, int) or not 32 <= size <= 1024:
         raise ValueError(f"size must be a whole number from 32 to 1024, got {size!r}.")
-    path = sources.find("office-home", data, "digit-domains")
+    path = sources.find("office-home", data)
     tree = load_image_tree(path, size, split_seed)
     names = {domain: re.sub(r"[\s.]+", "_", domain) for domain in tree.domains}
     if len(set(names.values())) < len(names):

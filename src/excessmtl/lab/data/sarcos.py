@@ -27,7 +27,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     The two official files are said to share rows. Where they do, the shared rows are left out of the training
     set, otherwise memorising would be rewarded.
     """
-    path = sources.find("sarcos", data, "simulated-arm")
+    path = sources.find("sarcos", data)
     rng = np.random.default_rng((split_seed, *b"sarcos"))
     if path.is_dir():
         test = _read(path / f"{_TEST}.mat")

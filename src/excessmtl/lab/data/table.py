@@ -1,6 +1,7 @@
 """A table of your own: a CSV file with a header, some columns of which are to be predicted from the others."""
 
 import warnings
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
-from excessmtl.lab.data.kinds import binary, classification, regression
+from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.tasks import Kind, Task
 from excessmtl.plain import shortened
@@ -20,6 +21,8 @@ _FEW = 20
 """At most so many different whole numbers are taken for classes."""
 _CATEGORIES = 100
 """At most so many different texts of an input column become columns of their own."""
+_RARE = 0.2
+"""A binary target is scored by its ROC curve where the rarer value has a smaller share of the labels than this."""
 _SHARES = (0.7, 0.15, 0.15)
 _SMALLEST = 20
 
@@ -72,7 +75,7 @@ def load(
     return Benchmark(
         name=data.stem,
         source=f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",
-        tasks=tuple(tasks),
+        tasks=_scored(tasks, parts),
         train=parts[0],
         validation=parts[1],
         test=parts[2],
@@ -81,6 +84,20 @@ def load(
         build_trunk=lambda: MLP(features.shape[1], hidden, layers),
         build_head=lambda task: nn.Linear(hidden, task.outputs),
     )
+
+
+def _scored(tasks: list[Task], parts: list[Split]) -> tuple[Task, ...]:
+    """The tasks, all binary ones scored by the area under the ROC curve where the labels of one of them are rare.
+
+    All of them, so that their scores have a mean; and only where both values of each are in all three splits.
+    """
+    labels = [[part.targets[task.name] for part in parts] for task in tasks if task.kind == binary]
+    shares = [[float(own.nanmean()) for own in (torch.cat(by_part), *by_part)] for by_part in labels]
+    rare = any(min(share, 1 - share) < _RARE for share, *_ in shares)
+    ranked = all(0 < share < 1 for own in shares for share in own)
+    if not (rare and ranked):
+        return tuple(tasks)
+    return tuple(replace(task, kind=rare_binary) if task.kind == binary else task for task in tasks)
 
 
 def infer_kind(column: pd.Series) -> Kind:

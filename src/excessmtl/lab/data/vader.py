@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.archives import read_members
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.archives import unpacked
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.hashing import dampened, hashed_counts, words
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.metrics import error_over
@@ -52,10 +52,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     all its raters; errors are relative to the variance of these means. Tweets whose mean is not that of the published
     ground truth are left out.
     """
-    path = sources.find("vader", data)
-    path = path / _ARCHIVE if path.is_dir() else path
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist: --data must name {_ARCHIVE} or its folder.")
+    path = sources.find("vader", data, _ARCHIVE)
     texts = read(path, path.stat().st_mtime_ns)
     inputs: list[dict[str, Tensor]] = [{}, {}, {}]
     targets: list[dict[str, Tensor]] = [{}, {}, {}]
@@ -95,7 +92,11 @@ def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
         for task, start in FILES.items()
         for what in ("GroundTruth", "anonDataRatings")
     }
-    members = dict(read_members(path, list(names.values())))
+    with unpacked(path) as root:
+        missing = next((name for name in names.values() if not (root / name).is_file()), None)
+        if missing is not None:
+            raise ValueError(f"{path} holds no '{missing}'; fetch it again: excessmtl data get vader.")
+        members = {name: (root / name).read_bytes() for name in names.values()}
     found = {}
     for task in FILES:
         truth, ratings = (_rows(members[names[task, what]], path) for what in ("GroundTruth", "anonDataRatings"))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.compare.palette import Look
 from excessmtl.lab.training.config import SINGLE
 
 ROBUST = "ExcessMTL (ours, robust)"
@@ -25,24 +24,18 @@ COMPARED = (ROBUST, PAPER, NORMALISED, UNIFORM, *ADAPTIVE_RIVALS)
 
 @dataclass(frozen=True)
 class Method:
-    """A method as it is configured: the arguments of a run, and its look in pictures."""
+    """A method as it is configured: the arguments of a run."""
 
     name: str
-    look: Look
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 METHODS = {
-    ROBUST: Method("excess", Look(0, "circle")),
-    PAPER: Method("excess", Look(1, "square"), {"estimator": "paper"}),
-    NORMALISED: Method("excess", Look(1, "diamond", "dash"), {"estimator": "paper", "normalize": "initial"}),
-    UNIFORM: Method("uniform", Look(2, "x")),
-    GRADNORM: Method("gradnorm", Look(3, "triangle-up")),
-    MGDA: Method("mgda", Look(4, "triangle-down")),
-    GROUPDRO: Method("groupdro", Look(5, "cross")),
-    IMTL: Method("imtl", Look(6, "star")),
-    MOML: Method("moml", Look(7, "star-diamond")),
-    SINGLE_TASK: Method(SINGLE, Look(8, "circle-open", "dot")),
+    ROBUST: Method("excess"),
+    PAPER: Method("excess", {"estimator": "paper"}),
+    NORMALISED: Method("excess", {"estimator": "paper", "normalize": "initial"}),
+    **{shown: Method(shown.lower()) for shown in (UNIFORM, GRADNORM, MGDA, GROUPDRO, IMTL, MOML)},
+    SINGLE_TASK: Method(SINGLE),
 }
 """In the order in which figures and tables list them."""
 _DEFAULTS = {"excess": {"estimator": "robust", "normalize": "none", "warmup_steps": 0}}

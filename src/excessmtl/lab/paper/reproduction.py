@@ -7,6 +7,7 @@ from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.plans import Data, Scale
 from excessmtl.lab.paper.registry import Figure, RunsFigure
+from excessmtl.lab.reports.sections import record
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import SweepWatcher
 from excessmtl.lab.studies.preflight import check_runs
@@ -47,6 +48,7 @@ def reproduce(
                 f"{len(outcome.failed)} of {len(needed)} runs failed, nothing was drawn; the first, "
                 f"{folder_of(first.config)}: {first.reason}"
             )
+        record(out, "paper")
     for entry in figures:
         if isinstance(entry, RunsFigure):
             yield entry, entry.draw(_of_figure(entry, scale, data, pool), out)

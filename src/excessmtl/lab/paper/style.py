@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
+from excessmtl.lab.compare.palette import known_look
 from excessmtl.lab.paper.methods import METHODS, ROBUST
 from excessmtl.lab.paper.subjects import Subject
 
@@ -19,7 +20,9 @@ _CHARACTERS_PER_INCH = 14
 def look(shown: str) -> dict[str, Any]:
     """Colour, marker and line of a method."""
     emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown == ROBUST else {"lw": 1.4, "ms": 5}
-    return {**METHODS[shown].look.in_matplotlib, **emphasis}
+    known = known_look(METHODS[shown].name, METHODS[shown].options)
+    assert known is not None, f"{shown} has no look of its own"
+    return {**known.in_matplotlib, **emphasis}
 
 
 def by_method(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

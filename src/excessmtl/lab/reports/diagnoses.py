@@ -11,7 +11,7 @@ from excessmtl.diagnosis import Report
 from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.data.base import Split
-from excessmtl.lab.reports.thumbnails import address, pictures_of
+from excessmtl.lab.reports.pictures import samples_of, thumbnail
 from excessmtl.lab.training.cost_to_others import Conflict
 from excessmtl.plain import NAMES, SCORE, TEXT, Kind, mapping, perhaps, shortened
 
@@ -78,10 +78,10 @@ def save(report: Report, run: Path, split: Split | None = None, conflict: Confli
 
 
 def _suspects(report: Report, task: str, split: Split | None) -> list[dict[str, Any]]:
-    pictures = None if split is None else pictures_of(split, report.held_out[task])
+    pictures = None if split is None else samples_of(split, report.held_out[task])
     ranked = report.suspects(task, MOST_SUSPECTS)
     found = [{name: value for name, value in vars(one).items() if value is not None} for one in ranked]
-    return found if pictures is None else [{**one, "picture": address(pictures[one["sample"]])} for one in found]
+    return found if pictures is None else [{**one, "picture": thumbnail(pictures[one["sample"]])} for one in found]
 
 
 def diagnoses_in(folder: Path) -> list[DiagnosedRun]:

@@ -1,5 +1,6 @@
 """The training of every run in few numbers: curves thinned so that hundreds of runs fit into one page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Explorable:
     """The most points that a curve of this page has."""
 
 
-def explorable(folder: Path, settings: list[Setting]) -> Explorable:
+def explorable(folder: Path, settings: Sequence[Setting]) -> Explorable:
     """Runs with a readable steps.npz; `setting` in each is an index into `settings`."""
     places = [
         (index, run, path)

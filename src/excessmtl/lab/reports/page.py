@@ -1,79 +1,83 @@
 """The report: one HTML page from a folder of runs that needs no other file and no network."""
 
+import base64
+import gzip
+import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from excessmtl.extras import missing
 from excessmtl.files import atomic_write, check_replaceable
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import Measure, measures_of
-from excessmtl.lab.compare.palette import Look, style_sheet
+from excessmtl.lab.compare.measures import measures_of
+from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
 from excessmtl.lab.compare.regret import Regrets, regrets_of
 from excessmtl.lab.compare.regret_tables import every_regret, verdict
 from excessmtl.lab.compare.settings import Setting, all_runs, settings
 from excessmtl.lab.compare.summary import rows_of, summary_table
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.paper.claims.verdicts import Verdict, verdicts
-from excessmtl.lab.paper.subjects import has_the_papers_scale
 from excessmtl.lab.reports.curves import figures_of
 from excessmtl.lab.reports.diagnoses import diagnoses_in
 from excessmtl.lab.reports.explorer import explorable
-from excessmtl.lab.reports.packing import packed, packed_json
-from excessmtl.lab.reports.palette import looks_of
 from excessmtl.lab.reports.pictures import pictures_in
+from excessmtl.lab.reports.sections import Collected, Section, fill, recorded, sections_named
 from excessmtl.lab.reports.versions import page_versions, run_versions
 
-SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
-MANY_ROWS = 30
+_PACKAGE = "excessmtl.lab.reports"
+_SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
+_MANY_ROWS = 30
 
 
 @dataclass(frozen=True)
-class Section:
+class Shown:
     """What the page says about one setting."""
 
     setting: Setting
-    measures: list[Measure]
     table: Table
     figures: list[dict[str, Any]]
+    keys: set[str]
+    """Of the measures."""
 
     @property
     def first_levels(self) -> list[float]:
         """The noise levels that the table shows at the start: of many rows, the two ends."""
         levels = self.setting.noise_levels
-        return levels if len(self.table.rows) <= MANY_ROWS else [levels[0], levels[-1]]
-
-    @property
-    def keys(self) -> set[str]:
-        """Of the measures."""
-        return {measure.key for measure in self.measures}
+        return levels if len(self.table.rows) <= _MANY_ROWS else [levels[0], levels[-1]]
 
 
-def write_report(folder: Path, out: Path, method: str | None = None) -> Regrets | None:
+def write_report(folder: Path, out: Path, method: str | None = None, sections: Sequence[str] = ()) -> Regrets | None:
     """Write the page on the runs below `folder` to the file `out`; returns the regrets that it shows.
 
-    `method`: the label of the method whose regret is shown; None: `excess` with its default options.
+    Args:
+        folder: where the runs lie.
+        out: the page.
+        method: the label of the method whose regret is shown; None: `excess` with its default options.
+        sections: packages whose sections are added to those that the folder asks for.
     """
     if out.is_dir():
         raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
     check_replaceable(out)
-    command = ["excessmtl", "report", str(folder), "-o", str(out), *([] if method is None else ["--method", method])]
+    options = [*([] if method is None else ["--method", method]), *(f"--sections={name}" for name in sections)]
+    command = shlex.join(["excessmtl", "report", str(folder), "-o", str(out), *options])
     frame = collect(folder)
     regrets = regrets_of(frame, method)
-    page = render(folder, frame, regrets, shlex.join(command))
+    page = render(folder, frame, regrets, command, sections_named([*recorded(folder), *sections]))
     with atomic_write(out) as file:
         file.write(page.encode())
     return regrets
 
 
-def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: str) -> str:
+def render(
+    folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: str, added: Sequence[Section] = ()
+) -> str:
     """The page as text.
 
     Args:
@@ -81,42 +85,57 @@ def render(folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: 
         frame: what `collect(folder)` gave.
         regrets: what the page says about regret; None: nothing.
         command: what makes the page again.
+        added: sections besides those that every report has.
     """
-    found, frame = settings(frame), all_runs(frame)
-    sections = [_section(setting) for setting in found]
-    runs = explorable(folder, found)
-    looks = looks_of(frame)
-    environment = Environment(
-        loader=PackageLoader("excessmtl.lab.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(
+    runs = Collected(folder, all_runs(frame), settings(frame))
+    looks = looks_of(runs.frame)
+    own = [_shown(setting) for setting in runs.settings]
+    explored = explorable(folder, runs.settings)
+    part = partial(fill, _PACKAGE, looks=looks)
+    sections = [
+        Section("Results", "results", lambda runs: part("results.html.j2", settings=own)),
+        Section("Pictures", "pictures", _pictures),
+        Section("Run explorer", "explorer", lambda runs: part("explorer.html.j2", explorer=explored, runs=runs)),
+        Section("Label noise", "noise", _diagnoses),
+        *added,
+        Section("Regret", "regret", lambda runs: None if regrets is None else _regrets(part, regrets)),
+    ]
+    by_anchor = {section.anchor: section for section in sections}
+    contents = [(section, section.html(runs)) for section in by_anchor.values()]
+    return part(
+        "page.html.j2",
         name=folder.resolve().name,
-        frame=frame,
+        frame=runs.frame,
         unfinished=_unfinished(folder),
-        sections=sections,
-        looks=looks,
-        seeds=listed(sorted(frame["seed"].unique())),
-        noise_levels=[f"{level:g}" for level in sorted(frame["noise"].unique())],
-        explorer=runs,
-        pictures=pictures_in(folder),
-        diagnoses=diagnoses_in(folder),
-        regrets=regrets,
-        regret_table=None if regrets is None else every_regret(regrets.table),
-        regret_sentence="" if regrets is None or regrets.table.empty else verdict(regrets.table, regrets.method),
-        verdicts=_verdicts(folder, frame),
+        settings=runs.settings,
+        seeds=listed(sorted(runs.frame["seed"].unique())),
+        noise_levels=[f"{level:g}" for level in sorted(runs.frame["noise"].unique())],
+        sections=[(section, html) for section, html in contents if html is not None],
         page_versions=page_versions(),
-        run_versions=run_versions(folder, frame),
+        run_versions=run_versions(folder, runs.frame),
         command=command,
         style=Markup(style_sheet() + _template("style.css")),
-        script=Markup("\n".join(_template(name) for name in SCRIPTS)),
-        plotly=packed(_plotly()),
-        figure_data=packed_json(_figure_data(sections, looks)),
-        run_data=packed_json(runs.runs),
+        script=Markup("\n".join(_template(name) for name in _SCRIPTS)),
+        plotly=_packed(_plotly()),
+        figure_data=_packed_json(_figure_data(own, looks)),
+        run_data=_packed_json(explored.runs),
     )
+
+
+def _pictures(runs: Collected) -> Markup | None:
+    found = pictures_in(runs.folder)
+    about = "Found in the folder of the runs, as they were drawn."
+    return fill(_PACKAGE, "pictures.html.j2", about=about, pictures=found) if found else None
+
+
+def _diagnoses(runs: Collected) -> Markup | None:
+    found = diagnoses_in(runs.folder)
+    return fill(_PACKAGE, "diagnoses.html.j2", diagnoses=found) if found else None
+
+
+def _regrets(part: Callable[..., Markup], regrets: Regrets) -> Markup:
+    sentence = "" if regrets.table.empty else verdict(regrets.table, regrets.method)
+    return part("regrets.html.j2", regrets=regrets, table=every_regret(regrets.table), sentence=sentence)
 
 
 def listed(values: Sequence[Any]) -> str:
@@ -133,36 +152,31 @@ def _unfinished(folder: Path) -> int:
     return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
 
 
-def _section(setting: Setting) -> Section:
-    return Section(setting, measures_of(setting), summary_table(setting), figures_of(setting, rows_of(setting)))
+def _shown(setting: Setting) -> Shown:
+    keys = {measure.key for measure in measures_of(setting)}
+    return Shown(setting, summary_table(setting), figures_of(setting, rows_of(setting)), keys)
 
 
-def _verdicts(folder: Path, frame: pd.DataFrame) -> list[Verdict]:
-    """On the paper's claims; none where no claim was tried: they are about the paper's data, at its scale."""
-    found = verdicts(frame, folder) if has_the_papers_scale(frame) else []
-    return found if any(one.verdict != "not tried" for one in found) else []
-
-
-def _figure_data(sections: Sequence[Section], looks: Mapping[str, Look]) -> dict[str, Any]:
+def _figure_data(shown: Sequence[Shown], looks: Mapping[str, Look]) -> dict[str, Any]:
     return {
         "labels": list(looks),
         "looks": [asdict(look) for look in looks.values()],
         "settings": [
             {
-                "benchmark": section.setting.name,
-                "source": section.setting.source,
-                "tasks": section.setting.tasks,
-                "noisyTasks": section.setting.noisy_tasks,
-                "metrics": [metric.heading for metric in section.setting.metrics.values()],
-                "figures": section.figures,
+                "benchmark": own.setting.name,
+                "source": own.setting.source,
+                "tasks": own.setting.tasks,
+                "noisyTasks": own.setting.noisy_tasks,
+                "metrics": [metric.heading for metric in own.setting.metrics.values()],
+                "figures": own.figures,
             }
-            for section in sections
+            for own in shown
         ],
     }
 
 
 def _template(name: str) -> str:
-    return files("excessmtl.lab.reports").joinpath("templates", name).read_text(encoding="utf-8")
+    return files(_PACKAGE).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
@@ -173,3 +187,13 @@ def _plotly() -> str:
         raise ValueError(missing("the report", error, "lab")) from error
     script: str = get_plotlyjs()
     return script
+
+
+def _packed(text: str) -> str:
+    """Gzip in base64: nothing in it can end a script element, and equal text gives equal output."""
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()
+
+
+def _packed_json(value: Any) -> str:
+    """`_packed` JSON; refuses NaN, which browsers cannot read."""
+    return _packed(json.dumps(value, separators=(",", ":"), allow_nan=False))

@@ -152,7 +152,9 @@ class RunFolder:
     def write_metrics(self, rows: Sequence[Row]) -> None:
         """One row per epoch so far."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        # Epochs of an earlier version may have fewer metrics than those that follow them.
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_whole(self.path / "metrics.csv", text.getvalue().encode())

@@ -37,7 +37,8 @@ def summarise(
     chosen = None if best is None else {name: best[f"test/{name}/{metric.name}"] for name, metric in primary.items()}
     recent = rows[-LAST_K:]
     averages = {
-        name: float(np.mean([row[f"test/{name}/{metric.name}"] for row in recent])) for name, metric in primary.items()
+        name: float(np.mean([row.get(f"test/{name}/{metric.name}", math.nan) for row in recent]))
+        for name, metric in primary.items()
     }
     noisy = list(config.noisy_tasks)
     clean = [name for name in scores if name not in noisy]

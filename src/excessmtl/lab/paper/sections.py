@@ -1,0 +1,33 @@
+"""What the report on runs of the paper's figures shows besides: the figures by their names, verdicts on the claims."""
+
+from markupsafe import Markup
+
+from excessmtl.lab.paper.claims.verdicts import verdicts
+from excessmtl.lab.paper.registry import registry
+from excessmtl.lab.paper.subjects import has_the_papers_scale
+from excessmtl.lab.reports.pictures import pictures_in
+from excessmtl.lab.reports.sections import Collected, Section, fill
+
+
+def _figures(runs: Collected) -> Markup | None:
+    """The pictures in the folder, those of figures with what they show."""
+    summaries = {name: entry.summary for name, entry in registry().items()}
+    pictures = [
+        {**picture, "name": f"{summaries[own]} ({picture['name']})"}
+        if (own := picture["name"].partition("_")[0]) in summaries
+        else picture
+        for picture in pictures_in(runs.folder)
+    ]
+    about = "Drawn from these runs, or computed, by excessmtl reproduce."
+    return fill("excessmtl.lab.reports", "pictures.html.j2", about=about, pictures=pictures) if pictures else None
+
+
+def _claims(runs: Collected) -> Markup | None:
+    """Nothing where no claim was tried: they are about the paper's data, at its scale."""
+    found = verdicts(runs.frame, runs.folder) if has_the_papers_scale(runs.frame) else []
+    if all(one.verdict == "not tried" for one in found):
+        return None
+    return fill("excessmtl.lab.paper", "claims.html.j2", verdicts=found)
+
+
+SECTIONS = (Section("Figures", "pictures", _figures), Section("The paper's claims", "claims", _claims))
