@@ -42,10 +42,12 @@ EXCESS = [
 ]
 ROBUST, PAPER, PAPER_Z = EXCESS
 UNIFORM, GRADNORM = Method("uniform"), Method("gradnorm")
-METHODS = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
-IN_FULL = ("excess", "uniform", "dtp", "rlw", "famo", "gradnorm", "mgda", "moml", "graddrop", "moco")
-"""Together they ask the engine for everything that a rule can ask for, and meet every combination of a test's other
-parameters. Each of the others meets one combination; the rest of theirs are slow (see conftest.py)."""
+EVERY_METHOD = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
+METHODS = EXCESS + [
+    Method(name) for name in ("uniform", "dtp", "rlw", "famo", "gradnorm", "mgda", "moml", "graddrop", "moco")
+]
+"""They ask for everything that any rule can ask a step for (a test in test_every_method.py says so), so they stand for
+all where a test is about the step. Tests about what a rule computes take `EVERY_METHOD`."""
 _RULES = {}
 
 

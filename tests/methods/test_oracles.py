@@ -88,6 +88,7 @@ ORACLES = {
     "moml": [
         *in_three_forms(second.moml, 0.3, 0.02, "l2", **LOOKS_AHEAD),
         Case(second.moml, (0.1, 1e-3, "loss", "dict"), {"normalize": "loss"}, "dict"),
+        Case(second.moml, (0.1, 1e-3, "none", "dict"), {"normalize": "none"}, "dict"),
     ],
     "uw": [
         Case(by_losses.uw, ([],)),
@@ -135,7 +136,10 @@ ORACLES = {
     ],
     "upgrad": [Case(from_rows, (g.upgrad,))],
     "dualproj": [Case(from_rows, (g.dualproj,))],
-    "aligned_mtl": [Case(from_rows, (g.aligned, size), {"size": size}) for size in ("min", "median", "rmse")],
+    "aligned_mtl": [
+        *(Case(from_rows, (g.aligned, size), {"size": size}) for size in ("min", "median", "rmse")),
+        Case(from_rows, (g.aligned, "min"), {"probe": "representation"}, keywords=AT_Z),
+    ],
     "config": [Case(from_rows, (g.config,))],
     "gradvac": [Case(g.gradvac, (0.01,)), Case(g.gradvac, (0.5,), {"rate": 0.5})],
     "pcd": [

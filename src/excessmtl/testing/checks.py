@@ -240,7 +240,6 @@ def _each(change: Callable[[Tensor, Tensor, int], Tensor]) -> Callable[[Losses],
 DEGENERATE: dict[str, Callable[[Losses], Losses]] = {
     "where all losses are zero": _each(lambda loss, first, place: loss * 0),
     "where one loss is zero": _each(lambda loss, first, place: loss * (place != 0)),
-    "where losses are negative": _each(lambda loss, first, place: loss - 3),
     "where all tasks have one loss": _each(lambda loss, first, place: first),
     "where all gradients are nearly parallel": _each(lambda loss, first, place: first + 1e-6 * loss),
     "where two tasks are opposed": _each(lambda loss, first, place: 3 - first if place == 1 else loss),
@@ -260,7 +259,7 @@ def _check_degenerate(make: Make) -> None:
             training = make()
             tasks = training.balancer.tasks
             alone: Callable[[Losses], Losses] = lambda losses, last=tasks[-1]: {last: losses[last]}  # noqa: E731
-            for number, then in enumerate((dict, dict, alone, _bad(*tasks), dict)):
+            for number, then in enumerate((dict, alone, _bad(*tasks), dict)):
                 step = training.step(number, lambda losses, change=change, then=then: then(change(losses)))
                 _numbers(training, step, when)
 
