@@ -26,7 +26,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a step has become much slower
-	$(BIN)/python perf/check.py
+	$(BIN)/python -m excessmtl.lab.speed check
 
 pages: $(READY)  ## every document with numbers, from the committed files
 	$(BIN)/python -m research.pages

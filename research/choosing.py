@@ -5,9 +5,9 @@
     python -m research.choosing --add runs/forum    # the methods of these runs beside those that are there
     python -m research.choosing                     # the tables alone, from the files that are there
 
-What a step costs is in `perf/results/methods_cpu.json` (`python perf/methods.py`), what is known of a method in
-`excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv` (`python examples/groups.py --out
-docs/data/groups.csv`).
+What a step costs is in `docs/data/speed/methods_cpu.json` (`python -m excessmtl.lab.speed methods`), what is known of a
+method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv`
+(`python examples/groups.py --out docs/data/groups.csv`).
 """
 
 import argparse
@@ -31,7 +31,7 @@ from excessmtl.methods.catalogue import CATALOGUE, rows
 ROOT = Path(__file__).parent.parent
 SCORES = ROOT / "docs" / "data" / "choosing.csv"
 GROUPS = ROOT / "docs" / "data" / "groups.csv"
-COSTS = ROOT / "perf" / "results" / "methods_cpu.json"
+COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
 _UNKNOWN = "not measured"
 OUTDATED = (
     "Results of `gradnorm`, `modo`, `sdmgrad`, `stch`, `moml` and `fairgrad` in this table were computed before these "

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from excessmtl.lab.compare.page import Page
 
-PAGES = ("research.choosing:PAGE",)
+PAGES = ("research.choosing:PAGE", "research.performance:PAGE")
 """Where each `Page` is defined, as `module:name`; a test fills them all and compares with what is committed."""
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from excessmtl.files import atomic_write
+from excessmtl.lab.compare.table import Table
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.kinds import classification, normals, regression, segmentation
 from excessmtl.lab.data.losses import IGNORED
@@ -124,13 +125,11 @@ def one_cell(name: str, seed: int, epochs: int | None, out: Path) -> list[dict[s
     ]
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table of the documents, means over the seeds."""
-    table = pd.DataFrame(rows).astype({"trivial": float, "trained": float})
-    means = table.groupby(["benchmark", "task", "metric", "better"], sort=False)[["trivial", "trained"]].mean()
-    lines = ["| benchmark | task | metric | better | trivial | trained |", "|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(key)} | {row.trivial:.3f} | {row.trained:.3f} |" for key, row in means.iterrows()]
-    return "\n".join(lines)
+def means(rows: list[dict[str, Any]]) -> Table:
+    """Means over the seeds."""
+    table = pd.DataFrame(rows).groupby(["benchmark", "task", "metric", "better"], sort=False)[["trivial", "trained"]]
+    formats = {"benchmark": "", "task": "", "metric": "", "better": "", "trivial": ".3f", "trained": ".3f"}
+    return Table.of_records(table.mean().reset_index().to_dict("records"), formats)
 
 
 def main() -> None:
@@ -150,7 +149,7 @@ def main() -> None:
     rows = [row for cell in cells for row in cell]
     with atomic_write(options.csv) as file:
         file.write(pd.DataFrame(rows).to_csv(index=False).encode())
-    Console(highlight=False).print(markdown(rows))
+    Console(highlight=False).print(means(rows).as_rich())
 
 
 if __name__ == "__main__":

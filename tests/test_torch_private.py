@@ -3,6 +3,7 @@
 import re
 import warnings
 from contextlib import nullcontext
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,7 @@ def check_compiler():
     torch.testing.assert_close(once, twice, rtol=0, atol=0)
 
 
-@canary("gradients_at", "accumulate", "when_backward_ends")
+@canary("gradients_at", "gradients_from", "accumulate", "when_backward_ends")
 def check_engine():
     assert engine._run is not None
     x, ended = torch.ones(2, requires_grad=True), []
@@ -243,9 +244,11 @@ def check_engine():
     reached, missed = torch_private.gradients_at([root], [torch.ones(())], [x, other], retain_graph=True)
     assert reached.tolist() == [3.0, 3.0]
     assert missed is None
+    (twice,) = torch_private.gradients_from([root, None, 2 * root], [x], retain_graph=True)
+    assert twice.tolist() == [9.0, 9.0]
     torch_private.accumulate([root], [torch.ones(())])
     assert x.grad.tolist() == [3.0, 3.0]
-    assert ended == [True, True]
+    assert ended == [True, True, True]
 
 
 @canary("hooks_disabled", "has_hooks", "has_node_hooks", "view_of")
@@ -296,10 +299,9 @@ def check_functions_of_torch():
     assert target.tolist() == [1.0, 1.0]
 
 
-@canary("parameter_tables", "buffers_of")
+@canary("buffers_of")
 def check_modules():
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    assert len(torch_private.parameter_tables(module)) == 2 * 3
     assert getattr(module[1], engine.BUFFERS) is torch_private.buffers_of(module[1])
     assert list(torch_private.buffers_of(module[1])) == ["running_mean", "running_var", "num_batches_tracked"]
 
@@ -329,7 +331,14 @@ def test_torch_has_what_is_used(check):
 
 
 def test_every_function_has_a_canary():
-    assert set(CANARIES) == set(torch_private.__all__)
+    trees = {"TreeSpec", "tree_flatten", "tree_map", "tree_unflatten"}
+    functions = {
+        name
+        for module in (engine, modules, nodes)
+        for name, value in vars(module).items()
+        if isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert set(CANARIES) == functions | trees
 
 
 # ---------------------------------------------------------------------- a step without one of them
@@ -441,7 +450,6 @@ VANISHED = {
     "numbers of nodes": without(engine, "SEQUENCE", "_no_such_name"),
     "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
     "callbacks": without(engine, "_queue_callback"),
-    "tables of a module": without(modules, "TABLES", ("_no_such_name",)),
     "buffers of a module": without(engine, "BUFFERS", "_no_such_name"),
     "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
     "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),

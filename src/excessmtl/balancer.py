@@ -1,13 +1,10 @@
 """Balancer: what a training loop talks to."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from functools import partial
 from itertools import accumulate as running_sums
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from excessmtl.distributed.processes import Reduction, mean_where, no_reduction, over_processes, processes
@@ -16,24 +13,20 @@ from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import AnyGraph
 from excessmtl.graph.checks import GraphChecks
-from excessmtl.graph.inputs import Losses, StepInputs
+from excessmtl.graph.inputs import Losses
 from excessmtl.graph.parts import submodule
-from excessmtl.graph.places import Probe
-from excessmtl.graph.plan import Plan
-from excessmtl.graph.problems import explain_second_backward
 from excessmtl.graph.representation import forget
 from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Heads, Rule, State
 from excessmtl.recording.recorded import EngineName, chosen_ways
 from excessmtl.step import arguments
 from excessmtl.step.host_state import check_keys
-from excessmtl.step.multipliers import Scale, factor, multipliers
+from excessmtl.step.multipliers import Scale, factor
 from excessmtl.step.notices import Watch
-from excessmtl.step.result import Outcome, Step
-from excessmtl.step.run import Decide
-from excessmtl.step.state import Memory
+from excessmtl.step.result import Step
+from excessmtl.step.run import checked_inputs, commit, run, second_backward_explained, weighted_losses
+from excessmtl.step.state import Memory, state_options
 from excessmtl.step.task_changes import by_name, load_matching, take_tasks
-from excessmtl.tensors import flags
 from excessmtl.torch_private import outside_compiled_code
 from excessmtl.warn import warn
 
@@ -110,8 +103,9 @@ class Balancer(nn.Module):
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
-        self._offsets = tuple(running_sums((shape.numel() for shape in self._shapes), initial=0))
-        self.memory = Memory(self.rule, names, self._shapes, self._options())
+        shapes = self._shared.shapes
+        self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
+        self.memory = Memory(self.rule, names, shapes, self._options())
         self.to(self._shared.device)
 
     def backward(
@@ -146,15 +140,12 @@ class Balancer(nn.Module):
         if torch.compiler.is_compiling():
             step: Step = _backward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)
             return step
-        try:
-            inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
-            plan, outcome = self._run(inputs, self.heads, scalar=False)
+        with second_backward_explained():
+            inputs = checked_inputs(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
+            plan, outcome = run(self, inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
             forget(plan.recognised)
-            return self._commit(inputs, outcome)
-        except RuntimeError as error:
-            explain_second_backward(error)
-            raise
+            return commit(self, inputs, outcome)
 
     def forward(
         self,
@@ -180,115 +171,20 @@ class Balancer(nn.Module):
             value: Tensor = _forward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)
             return value
         if not self.training:
-            return self._evaluate(losses, mask)
-        try:
-            inputs = self._inputs(losses, at, mask, scaler, accumulate, extras)
-            plan, outcome = self._run(inputs, "weighted", scalar=True)
+            return weighted_losses(self, losses, mask)
+        with second_backward_explained():
+            inputs = checked_inputs(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
+            plan, outcome = run(self, inputs, "weighted", scalar=True)
             assert outcome.value is not None
             scalar = deferred(outcome.value, outcome.parts, plan)
-            self._commit(inputs, outcome)
+            commit(self, inputs, outcome)
             return scalar
-        except RuntimeError as error:
-            explain_second_backward(error)
-            raise
-
-    def _evaluate(self, losses: Any, mask: Any, equal: bool = False) -> Tensor:
-        """The sum of the losses with the weights last decided; a task without labels adds nothing.
-
-        `equal`: the plain sum. It is comparable between steps, which the weighted one is not, as weights move.
-        """
-        losses, mask = arguments.by_task(losses, mask, self.tasks)
-        ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
-        masks = arguments.label_masks(mask, self.tasks)
-        given = [(position, loss) for position, loss in enumerate(ordered) if loss is not None]
-        weights = torch.ones_like(self.weights) if equal else multipliers(self.weights, self.factor, self._floors)
-        weights = weights.to(given[0][1].device)
-        terms = [weights[position] * loss.reshape(()).float() for position, loss in given]
-        for index, (position, loss) in enumerate(given):
-            if (own := masks[position]) is not None:
-                terms[index] = torch.where(own.any().to(loss.device), terms[index], 0)
-        return torch.stack(terms).sum()
-
-    # ------------------------------------------------------------------ the parts of a step
-
-    def _inputs(
-        self, losses: Any, at: Any, mask: Any, scaler: Any, accumulate: bool, extras: Mapping[str, Any]
-    ) -> StepInputs:
-        """The arguments of a step, checked and in task order, with what the rule asks for."""
-        losses, mask = arguments.by_task(losses, mask, self.tasks)
-        ordered = arguments.ordered_losses(losses, self.tasks)
-        device = next(loss.device for loss in ordered if loss is not None)
-        if self.memory.weights.device != device:
-            self.to(device)
-        scaling = scaler is not None and scaler.is_enabled()
-        distributed = dist.is_available() and dist.is_initialized()
-        return StepInputs(
-            tasks=self.tasks,
-            losses=ordered,
-            masks=arguments.label_masks(mask, self.tasks),
-            at=None if at is None else arguments.representation(at, self.tasks),
-            scale=scaler.scale(torch.ones((), device=device)) if scaling else None,
-            accumulate=accumulate,
-            extras=arguments.checked_extras(self.rule, extras, accumulate, self.tasks, device) if extras else {},
-            probe=self.rule.probe if self._estimating else Probe.LOSSES,
-            per_sample=self.rule.per_sample,
-            shared=self._shared,
-            reduction=self._reduction if distributed else no_reduction,
-            distributed=distributed,
-        )
-
-    def _run(self, inputs: StepInputs, heads: Heads, scalar: bool) -> tuple[Plan, Outcome]:
-        """The step up to its outcome: what the graph allows, the gradients of every task, the decision.
-
-        Nothing has changed when it returns, and the gradients of the tasks, which may be large, are gone.
-        """
-        unchecked = len(self._checks.checked) < len(self.tasks) or inputs.distributed or inputs.probe.at_parameters
-        if unchecked:
-            self._checks.before(inputs, self.rule.name)
-        plan = self.engine.plan(inputs)
-        if unchecked or not plan.separate_heads:
-            self._checks.after(plan, self.rule.whole_model)
-        decide = Decide(
-            inputs=inputs,
-            rule=self.rule,
-            memory=self.memory,
-            offsets=self._offsets,
-            pending=self._pending,
-            losses_so_far=self._losses_so_far,
-            estimating=self._estimating,
-            heads=heads,
-            factor=self.factor,
-            floors=self._floors,
-            scalar=scalar,
-        )
-        key = _no_key if scalar else partial(self._key, inputs)
-        return plan, self.engine.evaluate(decide, self.engine.task_gradients(plan), plan, key)
-
-    def _commit(self, inputs: StepInputs, outcome: Outcome) -> Step:
-        """Make the step count: the only place where the balancer changes."""
-        outcome.write()
-        if inputs.reduction is not no_reduction and self._estimating and not inputs.accumulate:
-            self._replicas.after_decision(inputs.parameters, outcome.step.numbers.device)
-        memory = self.memory
-        if outcome.generator is not None:
-            memory.generator = outcome.generator
-        if inputs.accumulate and not self.rule.gated:
-            if outcome.waiting is not None:
-                self._pending.append(outcome.waiting)
-        else:
-            self._pending.clear()
-            memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
-        if inputs.accumulate or self.accumulating:
-            self._losses_so_far = outcome.step.losses if inputs.accumulate else None
-        return self._note(outcome.step)
 
     def _note(self, step: Step) -> Step:
         """Called with every step that has been taken, a replayed one too."""
         self.__dict__["last_step"] = step
         self._watch.look(step)
         return step
-
-    # ------------------------------------------------------------------ what a step depends on
 
     @property
     def _estimating(self) -> bool:
@@ -301,30 +197,8 @@ class Balancer(nn.Module):
 
     def _options(self) -> dict[str, str]:
         """What the state depends on."""
-        rule = self.rule
-        options: dict[str, Any] = {"estimator": rule.estimator, "probe": rule.probe.value}
-        options |= {option.name: getattr(rule, option.name) for option in fields(rule) if option.name != "probe"}
-        if rule.probe.at_layer:
-            layer = {id(parameter) for parameter in self._shared.layer}
-            options["layer"] = [i for i, one in enumerate(self._shared.parameters) if id(one) in layer]
-        options |= {"heads": self.heads, "every": self.every, "scale": self.scale, "protect": self.protect}
-        return {name: repr(value) for name, value in options.items()}
-
-    @property
-    def _step_key(self) -> tuple[Any, ...]:
-        """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
-        memory, training = self.memory, self._shared.training
-        applied = self.factor, self._floors
-        return self.rule, training, self.heads, applied, memory.steps % self.every == 0, memory.addresses
-
-    def _key(self, inputs: StepInputs) -> tuple[Any, ...] | None:
-        """The same, or None where a step depends on more: on the host, other processes or other micro-batches."""
-        more = bool(inputs.extras) or inputs.scale is not None or inputs.reduction is not no_reduction
-        if more or self.rule.uses_host or inputs.accumulate or self.accumulating:
-            return None
-        return self._step_key
-
-    # ------------------------------------------------------------------ for users
+        own = {"heads": self.heads, "every": self.every, "scale": self.scale, "protect": self.protect}
+        return state_options(self.rule, self._shared, own)
 
     def extra_repr(self) -> str:
         """The method, its options and the tasks."""
@@ -374,11 +248,7 @@ class Balancer(nn.Module):
         """
         if "after_step" not in self.rule.uses:
             raise ValueError(f"after_step is not used by {self.rule.name!r}; leave it out")
-        ordered = arguments.ordered_losses(losses, self.tasks, graph=False)
-        zero = torch.zeros_like(next(loss for loss in ordered if loss is not None).detach().reshape(()))
-        values = torch.stack([zero if loss is None else loss.detach().reshape(()) for loss in ordered]).float()
-        ok = flags(tuple([loss is not None for loss in ordered]), values.device) & values.isfinite()
-        values = torch.where(ok, values, 0)
+        values, ok = arguments.loss_values(losses, self.tasks)
         if self._reduction is not no_reduction:
             values, ok = mean_where(values, ok, self._reduction)
         self.memory.write(self.rule.after_step(self.state, values, ok))
@@ -447,16 +317,6 @@ class Balancer(nn.Module):
         """All shared parameters, frozen ones included."""
         return self._shared.parameters
 
-    @property
-    def _shapes(self) -> list[torch.Size]:
-        return [parameter.shape for parameter in self._shared.parameters]
-
-    @property
-    def _shared_modules(self) -> list[nn.Module]:
-        """The shared module and all in it; none where parameters were given."""
-        module = self._shared.module
-        return [] if module is None else list(module.modules())
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.weights.device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -483,10 +343,6 @@ class Balancer(nn.Module):
             self.memory.check(found)
         self.discard()
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def _no_key() -> None:
-    """For steps that are not recorded."""
 
 
 # What a compiled training step calls: the compiler cannot follow a search of autograd's graph.

@@ -32,10 +32,11 @@ def world(tmp_path_factory):
     classes[planted] = (classes[planted] + rng.integers(1, 3, PLANTED)) % 3
     frame = pd.DataFrame(inputs, columns=["a", "b", "c"]).assign(level=np.array(["low", "mid", "high"])[classes])
     frame["sum"] = inputs.sum(1)
+    frame["key"] = [f"k{row}" for row in range(900)]
     unlabelled = np.setdiff1d(np.arange(0, 900, 7), planted)
     frame.loc[unlabelled, "level"] = None  # samples without a label must not shift the numbers of the others
     frame.to_csv(place / "own.csv", index=False)
-    words = ["--targets", "level,sum", "--epochs", "25", "--device", "cpu", "--out", place / "run"]
+    words = ["--targets", "level,sum", "--id", "key", "--epochs", "25", "--device", "cpu", "--out", place / "run"]
     invoke("train", place / "own.csv", *words)
     return place, set(planted.tolist())
 
@@ -56,29 +57,43 @@ def test_diagnose_names_rows_of_the_file(world):
     rows = found["row"].tolist()
     assert len(set(rows)) == len(rows) > 100
     check(rows, found["label"], place / "own.csv", planted, rows)
+    assert found["id"].tolist() == [f"k{row}" for row in rows]
 
     kept = json.loads((place / "run" / "diagnosis.json").read_text())["tasks"][0]["suspects"]
-    assert [label["row"] for label in kept] == rows[:20]
+    assert [(label["row"], label["id"]) for label in kept] == [(row, f"k{row}") for row in rows[:20]]
     assert [label.row for label in lab.diagnose(place / "run").suspects("level")] == rows[:20]
     invoke("report", place / "run", "-o", place / "r.html")
     page = (place / "r.html").read_text()
     assert '<th scope="col">row</th>' in page
-    assert all(f"<tr><td>{row}</td>" in page for row in rows[:20])
+    assert all(f"<tr><td>{row}</td><td>k{row}</td>" in page for row in rows[:20])
 
 
 def test_crossval_names_rows_of_the_file(world):
     place, planted = world
-    words = ["--targets", "level,sum", "--epochs", "25", "--folds", "2", "--device", "cpu", "--out", place / "folds"]
-    invoke("crossval", place / "own.csv", *words, "--suspects", place / "c.csv")
+    words = ["--targets", "level,sum", "--id", "key", "--epochs", "25", "--folds", "2", "--device", "cpu"]
+    invoke("crossval", place / "own.csv", *words, "--out", place / "folds", "--suspects", place / "c.csv")
     found = pd.read_csv(place / "c.csv").query("task == 'level'")
     rows = found["row"].tolist()
     assert len(set(rows)) == len(rows) > 500
     check(rows, found["label"], place / "own.csv", planted, rows)
+    assert found["id"].tolist() == [f"k{row}" for row in rows]
     with np.load(place / "folds" / "predictions.npz") as kept:
         frame = pd.read_csv(place / "own.csv").iloc[kept["file_rows"]]
         labelled = frame["level"].notna().to_numpy()
         numbers = kept["level/targets"][labelled].astype(int)
         assert frame["level"][labelled].tolist() == [CLASSES[number] for number in numbers]
+        assert frame["key"].tolist() == kept["ids"].tolist()
+
+
+def test_folds_are_no_benchmarks_of_a_report(world):
+    place, _ = world
+    words = ["--targets", "level,sum", "--id", "key", "--epochs", "1", "--folds", "2", "--device", "cpu"]
+    invoke("crossval", place / "own.csv", *words, "--out", place / "short")
+    summary = json.loads((place / "short" / "fold-1" / "summary.json").read_text())
+    assert summary["source"] == "own.csv, 900 rows, 3 input columns; fold 1 of 2"
+    assert lab.collect(place)["folder"].tolist() == ["run"]
+    with pytest.raises(ValueError, match="holds the folds of a cross-validation and no run on all training data"):
+        lab.collect(place / "short")
 
 
 def test_samples_of_other_benchmarks_are_numbered_as_in_their_split(tmp_path):

@@ -403,7 +403,7 @@ def test_a_hook_on_the_representation_acts_once(heads):
 def separate(losses, model):
     balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
     shared = balancer._shared
-    return find_separate_heads(list(losses.values()), shared.ids, shared.find_representation)
+    return find_separate_heads(list(losses.values()), set(map(id, shared.parameters)), shared.find_representation)
 
 
 def test_graphs_of_another_kind_are_recognised():

@@ -58,7 +58,9 @@ class Report:
     held_out: Mapping[str, HeldOut] = field(default_factory=dict, repr=False)
     """Task -> what the diagnosis was made from; empty for a live one."""
     file_rows: Sequence[int] | None = field(default=None, repr=False)
-    """Where the samples are rows of a CSV file: which row each of them is; 0 is the first below the header."""
+    """Where the samples are rows of a table: which row each of them is; 0 is the first below the header."""
+    ids: Sequence[str] | None = field(default=None, repr=False)
+    """Where the rows of the table have names: the name of each sample."""
 
     def __getitem__(self, task: str) -> TaskReport:
         for found in self.tasks:
@@ -70,9 +72,11 @@ class Report:
         """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all labels."""
         rate = self[task].noise_rate
         ranked = suspects(self._held_out(task), rate or 0.0)[:most]
-        if self.file_rows is None:
-            return ranked
-        return [replace(label, row=self.file_rows[label.sample]) for label in ranked]
+        if self.file_rows is not None:
+            ranked = [replace(label, row=self.file_rows[label.sample]) for label in ranked]
+        if self.ids is not None:
+            ranked = [replace(label, id=self.ids[label.sample]) for label in ranked]
+        return ranked
 
     def out_of_sample(self, task: str) -> tuple[NDArray[np.int64], Array]:
         """Labels [n] and class probabilities [n, classes] of a task, as cleanlab and its like take them.

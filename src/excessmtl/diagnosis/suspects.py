@@ -24,7 +24,9 @@ class Suspect:
     noise_probability: float
     """That the label is bad, given the task's noise rate."""
     row: int | None = None
-    """Where the samples are rows of a CSV file: which one, `pandas.read_csv(file).iloc[row]`."""
+    """Where the samples are rows of a table: which one, `pandas.read_csv(file).iloc[row]`."""
+    id: str | None = None
+    """Where the rows of the table have names: that of this one."""
 
 
 def suspects(task: HeldOut, rate: float) -> list[Suspect]:

@@ -26,7 +26,7 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     """
     touched = [target for target, _ in parts if isinstance(target, Tensor)]
     without_gradient = _reached_without_gradient(touched, plan)
-    touched += plan.inputs.shared.latest
+    touched += plan.inputs.all_parameters
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:

@@ -110,7 +110,7 @@ class Fastest(AnyGraph):
 
     def _separate_plan(self, inputs: StepInputs) -> SeparatePlan | None:
         """The plan where the graph has separate heads."""
-        find, shared = inputs.find_representation, inputs.shared.ids
+        find, shared = inputs.find_representation, inputs.shared_ids
         if find is None:
             return None
         sharded = inputs.distributed and fsdp.in_use()

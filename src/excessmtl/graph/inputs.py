@@ -9,7 +9,7 @@ from torch import Tensor
 
 from excessmtl.distributed.processes import Reduction, no_reduction
 from excessmtl.graph.places import Probe
-from excessmtl.graph.representation import FindRepresentation, given
+from excessmtl.graph.representation import FindRepresentation
 from excessmtl.graph.shared import Shared
 
 Losses = Mapping[str, Tensor | None]
@@ -27,6 +27,8 @@ class StepInputs:
     """Per task: which samples carry a label."""
     at: list[Tensor] | None
     """The representation, where the caller gave it."""
+    find_representation: FindRepresentation | None
+    """Finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
     scale: Tensor | None
     """The loss scale of a GradScaler."""
     accumulate: bool
@@ -38,6 +40,10 @@ class StepInputs:
     per_sample: bool
     """Whether the rule looks at single samples of the representation."""
     shared: Shared
+    all_parameters: list[Tensor]
+    """The shared parameters, frozen ones included."""
+    shared_ids: frozenset[int]
+    """Their ids."""
     reduction: Reduction = no_reduction
     """How statistics are summed over the processes that train together."""
     distributed: bool = False
@@ -46,14 +52,9 @@ class StepInputs:
     @cached_property
     def trainable(self) -> dict[int, Tensor]:
         """The shared parameters that require a gradient, by their position among all of them."""
-        return self.shared.trainable
+        return {i: parameter for i, parameter in enumerate(self.all_parameters) if parameter.requires_grad}
 
     @cached_property
     def parameters(self) -> list[Tensor]:
         """The shared parameters that require a gradient."""
         return list(self.trainable.values())
-
-    @cached_property
-    def find_representation(self) -> FindRepresentation | None:
-        """Finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
-        return self.shared.find_representation if self.at is None else given(self.at)

@@ -36,7 +36,7 @@ class Probe:
     def parameters(self, shared: Shared) -> Sequence[Tensor]:
         """The shared parameters whose gradients are looked at."""
         if self.to_the_end:
-            return list(shared.trainable.values())
+            return shared.trainable
         return shared.layer if self.at_parameters else ()
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ class Plan:
 
 def plan(inputs: StepInputs) -> Plan:
     """The plan that works for any graph, or a ValueError that says why there is none."""
-    sharded, find, shared = fsdp.in_use(), inputs.find_representation, inputs.shared.ids
+    sharded, find, shared = fsdp.in_use(), inputs.find_representation, inputs.shared_ids
     explicit = inputs.at is not None
     problem: str | None = None
     if find is not None and (explicit or not inputs.probe.to_the_end):

@@ -24,12 +24,6 @@ SECOND_BACKWARD = (
 _SAY_WHERE = "pass the representation as at=z, or mark it in the model by z = excessmtl.representation(z)"
 
 
-def explain_second_backward(error: RuntimeError) -> None:
-    """A ValueError where the graph was freed: autograd's advice, `retain_graph=True`, is of no use to a balancer."""
-    if "backward through the graph a second time" in str(error):
-        raise ValueError(SECOND_BACKWARD) from error
-
-
 def no_shared_parameter(inputs: "StepInputs") -> str:
     """Why no loss reaches a shared parameter that wants a gradient."""
     shared = inputs.shared
@@ -70,7 +64,7 @@ def no_representation(inputs: "StepInputs", find: FindRepresentation | None) -> 
         )
     if problem := whole_model(inputs, find):
         return problem
-    users = _users_of(nodes, shared.ids)
+    users = _users_of(nodes, inputs.shared_ids)
     if not users and not fsdp.in_use():
         return no_shared_parameter(inputs)
     if users and all(time_in_graph(node) < shared.watched_since for node in users):
@@ -100,7 +94,7 @@ def no_representation(inputs: "StepInputs", find: FindRepresentation | None) -> 
 def around_representation(inputs: "StepInputs", find: FindRepresentation, task: str) -> str:
     """What to do about a loss that reaches a shared parameter without passing the representation."""
     loss = inputs.losses[list(inputs.tasks).index(task)]
-    leaf = _shared_leaf_above(loss, inputs.shared.ids, find)
+    leaf = _shared_leaf_above(loss, inputs.shared_ids, find)
     shape = "" if leaf is None else f" (one of shape {tuple(leaf.shape)})"
     return (
         f"the loss of task {task!r} also reaches shared parameters around the representation{shape}; for a skip "
@@ -123,7 +117,7 @@ def whole_model(inputs: "StepInputs", find: FindRepresentation | None) -> str | 
         shapes: dict[int, tuple[int, ...]] = {}
         for task, leaves in reached.items():
             for leaf in leaves:
-                if id(leaf) in inputs.shared.ids:
+                if id(leaf) in inputs.shared_ids:
                     users.setdefault(id(leaf), []).append(task)
                     shapes[id(leaf)] = tuple(leaf.shape)
                 elif isinstance(leaf, nn.Parameter):

@@ -1,9 +1,7 @@
 """A balancer's reference to the shared part of a model: not a submodule, never copied with the balancer alone."""
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import chain
-from operator import is_, methodcaller
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +17,6 @@ from excessmtl.graph.representation import (
     noted_by,
 )
 
-_values = methodcaller("values")
 Part = tuple[nn.Module, nn.Module | None] | Tensor
 """A module with what `torch.compile` made of it, where that was given; or a single parameter."""
 
@@ -37,7 +34,6 @@ class Shared:
         self._parts: list[Part] = [_part(part) for part in given]
         self._layer: Any = layer if layer is None or isinstance(layer, nn.Module | Tensor) else list(layer)
         self._copies: dict[int, Any] | None = None
-        self._listed: ParameterList | None = None
         self._watch()
         if layer is not None:
             mine = {id(parameter) for parameter in parameters}
@@ -68,12 +64,12 @@ class Shared:
         self._resolve()
         # What the enclosing copy also copies is only known when it is done, so it is looked up at first use.
         copied.__dict__.update(self.__dict__)
-        copied._copies, copied._listed = memo, None
+        copied._copies = memo
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
         self._resolve()
-        return {**self.__dict__, "_listed": None}
+        return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -82,7 +78,7 @@ class Shared:
     def _resolve(self) -> None:
         if self._copies is None:
             return
-        copies, self._copies, self._listed = self._copies, None, None
+        copies, self._copies = self._copies, None
 
         def copy_of(value: Any) -> Any:
             if isinstance(value, list | tuple):
@@ -119,31 +115,21 @@ class Shared:
     @property
     def parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included: those given as such, then those of the modules."""
-        if self.module is None:
-            return list(self._loose)
-        return [*self._loose_besides(self._list.ids), *self._list.parameters] if self._loose else self._list.parameters
-
-    def _loose_besides(self, ids: Set[int]) -> list[Tensor]:
-        return [parameter for parameter in self._loose if id(parameter) not in ids]
-
-    @property
-    def latest(self) -> list[Tensor]:
-        """All shared parameters as they were listed last."""
-        return self._loose if self.module is None else [*self._loose, *self._list.listed]
+        owned: list[Tensor] = [] if self.module is None else list(self.module.parameters())
+        if not self._loose:
+            return owned
+        ids = set(map(id, owned))
+        return [*(parameter for parameter in self._loose if id(parameter) not in ids), *owned]
 
     @property
-    def ids(self) -> frozenset[int]:
-        """The ids of all shared parameters."""
-        if self.module is None:
-            return frozenset(map(id, self._loose))
-        return self._list.ids | frozenset(map(id, self._loose)) if self._loose else self._list.ids
+    def shapes(self) -> list[torch.Size]:
+        """Those of all shared parameters."""
+        return [parameter.shape for parameter in self.parameters]
 
     @property
-    def _list(self) -> "ParameterList":
-        if self._listed is None:
-            assert self._module is not None
-            self._listed = ParameterList(self._module)
-        return self._listed
+    def modules(self) -> list[nn.Module]:
+        """The shared modules and all in them; none where parameters were given."""
+        return [] if self.module is None else list(self.module.modules())
 
     @property
     def device(self) -> torch.device:
@@ -153,9 +139,9 @@ class Shared:
         return first.device
 
     @property
-    def trainable(self) -> dict[int, Tensor]:
-        """The shared parameters that require a gradient, by their position among all of them."""
-        return {i: parameter for i, parameter in enumerate(self.parameters) if parameter.requires_grad}
+    def trainable(self) -> list[Tensor]:
+        """The shared parameters that require a gradient."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     @property
     def layer(self) -> Sequence[Tensor]:
@@ -166,7 +152,7 @@ class Shared:
             if not chosen:
                 raise ValueError("layer has no parameter that wants a gradient; choose a layer that is trained")
             return chosen
-        trainable = list(self.trainable.values())
+        trainable = self.trainable
         matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
         return (matrices or trainable)[-1:]
 
@@ -216,41 +202,3 @@ class _Watch:
 
 
 _watches: "weakref.WeakKeyDictionary[nn.Module, _Watch]" = weakref.WeakKeyDictionary()
-
-
-class ParameterList:
-    """All parameters of a module, each once: always what `module.parameters()` would say now.
-
-    Asking the module means a traversal of all its submodules. Here they are listed once, and the dictionaries they were
-    found in are compared at every step, which is ten times faster.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self._tables: list[Mapping[str, Any]] = []
-        """The parameters and the modules that each module holds."""
-        self._held: list[Any] = []
-        self.listed: list[Tensor] = []
-        self._ids: frozenset[int] = frozenset()
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """A list of the caller's own."""
-        self._refresh()
-        return self.listed.copy()
-
-    @property
-    def ids(self) -> frozenset[int]:
-        """The ids of the parameters."""
-        self._refresh()
-        return self._ids
-
-    def _refresh(self) -> None:
-        held = self._now()
-        if not held or len(held) != len(self._held) or not all(map(is_, held, self._held)):
-            self._tables = torch_private.parameter_tables(self.module)
-            self._held, self.listed = self._now(), list(self.module.parameters())
-            self._ids = frozenset(map(id, self.listed))
-
-    def _now(self) -> list[Any]:
-        return list(chain.from_iterable(map(_values, self._tables)))

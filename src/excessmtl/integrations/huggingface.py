@@ -11,6 +11,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from excessmtl.balancer import Balancer
 from excessmtl.integrations.scalar import as_loss
+from excessmtl.step.run import weighted_losses
 from excessmtl.warn import warn
 
 FILE = "balancer.pt"
@@ -67,9 +68,9 @@ class BalancedTrainer(Trainer):
                 multiplied=self.accelerator.scaler is not None,
             )
         else:
-            loss = self.balancer._evaluate(losses, mask, equal=True)
+            loss = weighted_losses(self.balancer, losses, mask, equal=True)
             if self._weighted is not None:  # as the Trainer collects `loss`
-                weighted = self.balancer._evaluate(losses, mask)
+                weighted = weighted_losses(self.balancer, losses, mask)
                 self._weighted.append(self.gather_function(weighted.repeat(self.args.eval_batch_size)))
         others = {name: value for name, value in outputs.items() if name not in ("losses", "mask")}
         return (loss, others) if return_outputs else loss

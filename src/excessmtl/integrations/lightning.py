@@ -9,6 +9,7 @@ from torch import Tensor
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
 from excessmtl.step.result import Step
+from excessmtl.step.run import weighted_losses
 
 
 class BalancedModule(LightningModule):
@@ -33,7 +34,7 @@ class BalancedModule(LightningModule):
         training = torch.is_grad_enabled() and self.training
         if training:
             self._waiting = losses, {"at": at, **inputs}
-        return self.balancer._evaluate(losses, inputs.get("mask"), equal=not training)
+        return weighted_losses(self.balancer, losses, inputs.get("mask"), equal=not training)
 
     def balanced_backward(
         self, losses: Losses | Tensor, at: At | None = None, *, accumulate: bool = False, **inputs: Any

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
+from excessmtl.step.run import weighted_losses
 
 
 def as_loss(
@@ -39,7 +40,7 @@ def as_loss(
         multiplied: False if the trainer multiplies by nothing else: a step without a scaler can do a little less.
     """
     with torch.no_grad():
-        value = balancer._evaluate(losses, mask)
+        value = weighted_losses(balancer, losses, mask)
     if not (balancer.training and torch.is_grad_enabled()):
         return value
     if micro_batches < 1:

@@ -16,6 +16,7 @@ from excessmtl.recording.optimizer import OptimizerSteps
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.recording.static_inputs import Arguments, StaticInputs, moved_to_device
 from excessmtl.step.result import Step
+from excessmtl.step.run import step_key
 from excessmtl.warn import warn
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Replay:
         self.reason = arguments.obstacle
         if self.reason is not None:
             return None
-        entry = self._cache.entry((self.balancer._step_key, torch.is_grad_enabled(), settings(), arguments.look))
+        entry = self._cache.entry((step_key(self.balancer), torch.is_grad_enabled(), settings(), arguments.look))
         if entry is None:
             self.reason = f"{MOST} kinds of batches are recorded already, the most there may be"
             return None
@@ -186,7 +187,7 @@ class Replay:
             inputs,
             {id(leaf): leaf.grad for leaf in leaves},
             [(leaf, leaf.detach(), leaf.requires_grad) for leaf in leaves],
-            [(module, module.training) for module in self.balancer._shared_modules],
+            [(module, module.training) for module in self.balancer._shared.modules],
         )
 
     def _replayed(self, recorded: RecordedStep, arguments: Arguments) -> Step:

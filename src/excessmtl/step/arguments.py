@@ -11,6 +11,7 @@ from excessmtl.graph.representation import tensors_in
 from excessmtl.graph.shared import Shared
 from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
+from excessmtl.tensors import flags
 
 
 def task_names(tasks: Any) -> tuple[str, ...]:
@@ -68,6 +69,15 @@ def ordered_losses(
                 "balancer.eval() before balancer(losses)"
             )
     return ordered
+
+
+def loss_values(losses: Any, tasks: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """[m] the losses as numbers, and whether each was given and is finite; zero where not."""
+    ordered = ordered_losses(losses, tasks, graph=False)
+    zero = torch.zeros_like(next(loss for loss in ordered if loss is not None).detach().reshape(()))
+    values = torch.stack([zero if loss is None else loss.detach().reshape(()) for loss in ordered]).float()
+    ok = flags(tuple([loss is not None for loss in ordered]), values.device) & values.isfinite()
+    return torch.where(ok, values, 0), ok
 
 
 def representation(at: Any, tasks: Sequence[str]) -> list[Tensor]:

@@ -6,11 +6,13 @@ graph, or DistributedDataParallel, can rely on where it is.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Rule, State
 from excessmtl.step.host_state import MOST_STEPS, decoded, encoded
 from excessmtl.torch_private import buffers_of, copy_all
@@ -25,6 +27,16 @@ _EXTRA: dict[str, type] = {
     "steps": int,
     "random": Tensor,
 }
+
+
+def state_options(rule: Rule, shared: Shared, others: Mapping[str, Any]) -> dict[str, str]:
+    """What a state depends on, as text: the options of the rule, and others of the balancer."""
+    options: dict[str, Any] = {"estimator": rule.estimator, "probe": rule.probe.value}
+    options |= {option.name: getattr(rule, option.name) for option in fields(rule) if option.name != "probe"}
+    if rule.probe.at_layer:
+        layer = {id(parameter) for parameter in shared.layer}
+        options["layer"] = [i for i, parameter in enumerate(shared.parameters) if id(parameter) in layer]
+    return {name: repr(value) for name, value in {**options, **others}.items()}
 
 
 class RandomStream:

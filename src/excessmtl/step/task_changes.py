@@ -45,7 +45,7 @@ def load_matching(balancer: "Balancer", state_dict: Mapping[str, Any]) -> Any:
     rule, memory = balancer.rule, balancer.memory
     check_keys(balancer, state_dict)
     found = {name.removeprefix("memory."): value for name, value in state_dict.items()}
-    rows = _rows(rule, len(balancer.tasks), balancer._shapes)
+    rows = _rows(rule, len(balancer.tasks), balancer._shared.shapes)
 
     def shapes(tasks: int) -> dict[str, torch.Size]:
         return {
@@ -125,8 +125,8 @@ def _change(balancer: "Balancer", tasks: tuple[str, ...], saved: _Saved) -> None
         ) from error
     kept = {task: share for task, share in balancer.protect.items() if task in names}
     protect, floors = arguments.floors(rule, kept, names)
-    memory = Memory(rule, names, balancer._shapes, {}).to(balancer.weights.device)
-    _carry(rule, saved, names, memory, _rows(rule, len(names), balancer._shapes))
+    memory = Memory(rule, names, balancer._shared.shapes, {}).to(balancer.weights.device)
+    _carry(rule, saved, names, memory, _rows(rule, len(names), balancer._shared.shapes))
     memory.steps = saved.steps
     memory.generator.set_state(saved.random)
     balancer.rule, balancer.tasks, balancer.memory = rule, names, memory

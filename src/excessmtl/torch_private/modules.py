@@ -13,10 +13,6 @@ from torch.autograd.graph import Node
 from excessmtl.torch_private.nodes import compiled_among
 
 F = TypeVar("F", bound=Callable[..., Any])
-# A module's parameters without a traversal of all its submodules at every step.
-# https://github.com/pytorch/pytorch/blob/main/torch/nn/modules/module.py
-# Without it: Module.parameters() at every step.
-TABLES = ("_parameters", "_modules")
 # Which DistributedDataParallel runs a module, and whether it is inside `join()`.
 # https://github.com/pytorch/pytorch/blob/main/torch/nn/parallel/distributed.py
 # Without either: `join()` is not refused.
@@ -36,26 +32,6 @@ END_OF_POOL = "_cuda_endAllocateToPool"
 # https://docs.pytorch.org/docs/stable/notes/cuda.html#cublas-workspaces
 # Without it: it counts as memory of whoever is measured next.
 CLEAR_WORKSPACES = "_cuda_clearCublasWorkspaces"
-
-
-def parameter_tables(module: nn.Module) -> list[Any]:
-    """The dictionaries in which a module and all in it keep their own parameters and submodules.
-
-    None at all where a module lists its parameters in a way of its own, or where torch has no such dictionaries.
-    """
-    modules = list(module.modules())
-    usual = _inherits(module, "parameters", "named_parameters", "_named_members", "modules")
-    if not usual or not all(_inherits(part, "named_modules") for part in modules):
-        return []
-    tables = [getattr(part, name, None) for part in modules for name in TABLES]
-    return [] if None in tables else tables
-
-
-def _inherits(module: nn.Module, *methods: str) -> bool:
-    """Whether these methods are those of `nn.Module`."""
-    return all(
-        getattr(getattr(module, name, None), "__func__", None) is getattr(nn.Module, name, 0) for name in methods
-    )
 
 
 _data_parallel: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()

@@ -29,9 +29,12 @@ def frame() -> pd.DataFrame:
     )
 
 
-def write(folder: Path, table: pd.DataFrame) -> str:
-    path = folder / "Häuser.csv"
-    table.to_csv(path, index=False, encoding="utf-8")
+def write(folder: Path, table: pd.DataFrame, suffix: str = ".csv") -> str:
+    path = folder / f"Häuser{suffix}"
+    if suffix == ".parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, encoding="utf-8")
     return str(path)
 
 
@@ -132,12 +135,67 @@ def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path: Path) -> No
         ({"kinds": {"sold": "regression"}}, "column 'sold' of .* holds texts"),
         ({"inputs": ["price"]}, "'price' is both input and target"),
         ({"inputs": []}, "no column is left as an input"),
+        ({"id": "house"}, "id names 'house', which is no column"),
+        ({"id": "sold"}, "id names 'sold', which is also a target"),
+        ({"id": "town", "inputs": ["town", "größe"]}, "id names 'town', which is also an input"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as refused:
         load(write(tmp_path, frame()), **options)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".parquet"])
+def test_packed_tables_give_what_the_plain_one_gives(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    table = frame()
+    table.loc[::4, "price"] = np.nan
+    table.loc[::5, "sold"] = None
+    plain, packed = load(write(tmp_path, table)), load(write(tmp_path, table, suffix))
+    assert (packed.name, packed.tasks) == (plain.name, plain.tasks)
+    for one, other in ((plain.train, packed.train), (plain.test, packed.test)):
+        assert torch.equal(one.inputs, other.inputs)
+        for name, target in one.targets.items():
+            assert torch.equal(target.nan_to_num(9), other.targets[name].nan_to_num(9))
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [(".csv.gz", "CSV"), (".parquet", "Parquet")])
+def test_damaged_files_are_one_sentence(tmp_path: Path, suffix: str, kind: str) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = Path(write(tmp_path, frame(), suffix))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match=f"cannot be read as a {kind} file") as refused:
+        load(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_parquet_file_without_pyarrow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr("excessmtl.lab.data.table.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"x\.parquet needs pyarrow; run pip install pyarrow, or save .* as a \.csv"):
+        load(str(tmp_path / "x.parquet"))
+
+
+def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    made = load(write(tmp_path, frame().rename_axis("house"), ".parquet"), id="house")
+    assert made.train.ids.tolist() == [str(row) for row in made.train.file_rows.tolist()]
+
+
+@pytest.mark.parametrize("ids", [[f"house {row}" for row in range(ROWS)], [7 * row for row in range(ROWS)]])
+def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path: Path, ids: list[object]) -> None:
+    path = write(tmp_path, frame().assign(house=ids))
+    with pytest.warns(UserWarning, match=r"column 'house' of .* has another value in every row; .* pass --id house"):
+        wide = load(path)
+    named, plain = load(path, id="house"), load(write(tmp_path, frame()))
+    assert wide.train.inputs.shape[1] > plain.train.inputs.shape[1]
+    assert torch.equal(named.train.inputs, plain.train.inputs)
+    some = dict.fromkeys(named.train.targets, torch.arange(70) % 3 == 0)
+    for part in (named.train, named.test, named.train.rows(some)):
+        assert part.ids.tolist() == [str(ids[row]) for row in part.file_rows.tolist()]
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
@@ -160,8 +218,10 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_a_column_of_many_texts_is_refused(tmp_path: Path) -> None:
     table = frame().loc[np.repeat(np.arange(ROWS), 3)].reset_index(drop=True)
     table["name"] = [f"house {number}" for number in range(len(table))]
-    with pytest.raises(ValueError, match=r"column 'name' of .* has 210 different texts, more than 100"):
-        load(write(tmp_path, table))
+    path = write(tmp_path, table)
+    message = r"column 'name' of .* has 210 different texts, more than 100; if it names the rows, pass --id name"
+    with pytest.raises(ValueError, match=message):
+        load(path)
 
 
 def with_cells_behind_the_header(folder: Path, cell: str) -> str:

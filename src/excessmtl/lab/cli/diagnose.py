@@ -21,7 +21,7 @@ def diagnose(
         Path | None,
         typer.Option(
             help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task; by the row "
-            "of your CSV file (0: the first below the header), else by the sample of the validation split."
+            "of your table (0: the first below the header), else by the sample of the validation split."
         ),
     ] = None,
     save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
@@ -86,14 +86,15 @@ def show(report: "Report", json: bool, suspects: Path | None) -> None:
 
 
 def _ranked(report: "Report", parquet: bool) -> bytes:
-    """Every label of every task as a table; those of a CSV file by its rows, so that nobody relabels others."""
+    """Every label of every task as a table; those of a table by its rows, so that nobody relabels others."""
     import pandas as pd
 
     from excessmtl.lab.compare.csv_text import csv_text
 
     rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
     number = "sample" if report.file_rows is None else "row"
-    columns = ["task", number, "label", "predicted", "margin", "noise_probability"]
+    named = ["task", number] if report.ids is None else ["task", number, "id"]
+    columns = [*named, "label", "predicted", "margin", "noise_probability"]
     frame = pd.DataFrame(rows, columns=columns)
     if not parquet:
         return csv_text(frame).encode()

@@ -27,8 +27,8 @@ def train(
     benchmark: Annotated[
         str,
         typer.Argument(
-            help="A benchmark (`excessmtl benchmarks` lists them), a CSV file, or a function of yours as "
-            "package.module:function."
+            help="A benchmark (`excessmtl benchmarks` lists them), a .csv, .csv.gz or .parquet file, or a function of "
+            "yours as package.module:function."
         ),
     ],
     method: Annotated[
@@ -55,11 +55,12 @@ def train(
         typer.Option(help="plain, robust (follows the noise), gce, symmetric, bootstrapped, huber or general."),
     ] = "plain",
     data: Annotated[str | None, _data(help="File or folder with the benchmark's data.")] = None,
-    targets: Annotated[str | None, _data(help="Of a CSV file: the columns to predict, comma-separated.")] = None,
+    targets: Annotated[str | None, _data(help="Of a table: the columns to predict, comma-separated.")] = None,
     kind: Annotated[
         list[str],
-        _data(help="Of a CSV file: target=regression, classification or binary; repeat. Default: inferred."),
+        _data(help="Of a table: target=regression, classification or binary; repeat. Default: inferred."),
     ] = [],  # noqa: B006
+    id: Annotated[str | None, _data(help="Of a table: the column that names its rows, no input.")] = None,
     benchmark_option: Annotated[list[str], _data(help="Option of the benchmark, name=value; repeat.")] = [],  # noqa: B006
     noise: Annotated[float, _data(help="Share of bad labels in the noisy tasks, 0 to 1.")] = 0.0,
     noisy_tasks: Annotated[str | None, _data(help="Comma-separated task names. Default: the benchmark's.")] = None,
@@ -107,7 +108,7 @@ def train(
         "noisy_tasks": None if noisy_tasks is None else tuple(names_in(noisy_tasks)),
         "optimiser_options": pairs("--optimiser-option", optimiser_option) or None,
         "options": pairs("--option", option),
-        "benchmark_options": pairs("--benchmark-option", benchmark_option) | of_a_table(targets, kind),
+        "benchmark_options": pairs("--benchmark-option", benchmark_option) | of_a_table(targets, kind, id),
     }
     config = RunConfig(**values)
     place = _default_folder(config, resume) if out is None else out
@@ -140,21 +141,21 @@ def pairs(argument: str, values: list[str]) -> dict[str, Any]:
     return pairs
 
 
-def of_a_table(targets: str | None, kind: list[str]) -> dict[str, Any]:
-    """The options of a CSV file; a column may be called anything."""
+def of_a_table(targets: str | None, kind: list[str], id: str | None) -> dict[str, Any]:
+    """The options of a table; a column may be called anything."""
     kinds = {}
     for value in kind:
         name, equals, word = value.rpartition("=")
         if not equals or not name:
             raise ValueError(f"--kind must look like target=kind, found {value!r}")
         kinds[name.strip()] = word.strip()
-    options: dict[str, Any] = {} if targets is None else {"targets": names_in(targets)}
-    return {**options, "kinds": kinds} if kinds else options
+    options = {"targets": None if targets is None else names_in(targets), "kinds": kinds or None, "id": id}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _default_folder(config: "RunConfig", resume: bool) -> Path:
     """Named after the run; where that is taken, with a number behind it. To resume: the last one of that name."""
-    name = f"{Path(config.benchmark).stem}-{config.name}-noise-{config.noise:g}-seed-{config.seed}"
+    name = f"{Path(config.benchmark.removesuffix('.gz')).stem}-{config.name}-noise-{config.noise:g}-seed-{config.seed}"
     words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")
     places = (Path("runs", words if number == 1 else f"{words}-{number}") for number in count(1))
     taken = list(takewhile(Path.exists, places))

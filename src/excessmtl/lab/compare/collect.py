@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -75,12 +76,15 @@ _MISSING: Mapping[str, Any] = {
 _LARGEST_TABLE = 2**28
 """Bytes, unpacked; a table of 100,000 runs has about as many."""
 _TABLES = ("runs.csv", "runs.csv.gz")
+_FOLD = re.compile(r"; fold \d+ of \d+")
+"""In the source of a run that `crossval` trained on a part of the training data."""
 _TEXTS = ("folder", *(name for name, kind in PLAIN.items() if kind is TEXT))
 
 
 def collect(folder: Path) -> pd.DataFrame:
     """One row per finished run, sorted: the columns `PLAIN` and `NESTED`, and `folder` (relative to `folder`).
 
+    Folds of a cross-validation are left out: they are trained on less data than the other runs.
     A folder without run folders but with a `runs.csv` that `write_table` wrote gives the rows of that file.
     """
     if not folder.is_dir():
@@ -88,6 +92,11 @@ def collect(folder: Path) -> pd.DataFrame:
     paths = sorted(folder.rglob("summary.json"))
     if paths:
         rows = [_row(_read_json(path), path.parent.relative_to(folder).as_posix(), path) for path in paths]
+        rows = [row for row in rows if not _FOLD.search(row["source"] or "")]
+        if not rows:
+            raise ValueError(
+                f"{folder} holds the folds of a cross-validation and no run on all training data; pass another folder"
+            )
         frame = pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
         return frame.sort_values(["benchmark", "label", "noise", "seed"], ignore_index=True, kind="stable")
     tables = sorted(path for name in _TABLES for path in folder.rglob(name))

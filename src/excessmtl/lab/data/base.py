@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
@@ -28,11 +30,13 @@ class Split:
             `DataLoader` is read while training: `split_of` makes such a split.
         targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
         file_rows: of a table, the row of its file that each example stands in: 0 is the first below the header.
+        ids: of a table with an id column, the id of each example, as texts.
     """
 
     inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
     targets: Targets
     file_rows: Tensor | None = field(default=None, kw_only=True)
+    ids: NDArray[np.str_] | None = field(default=None, kw_only=True)
 
     def length(self, task: str) -> int:
         """How many examples `task` has in this split."""
@@ -49,6 +53,7 @@ class Split:
             inputs[first] if isinstance(inputs, Tensor) else Subset(inputs, first.tolist()),
             targets,
             file_rows=None if self.file_rows is None else self.file_rows[first],
+            ids=None if self.ids is None else self.ids[first.numpy()],
         )
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks by name: registered ones, functions of your own by import path, and tables (CSV files)."""
+"""Benchmarks by name: registered ones, functions of your own by import path, and tables in files."""
 
 import importlib
 import inspect
@@ -18,10 +18,10 @@ _GIVEN = ("data", "seed")
 
 
 def find_benchmark(name: str) -> Entry:
-    """The entry of a registered benchmark, of `package.module:function`, or of a CSV file."""
+    """The entry of a registered benchmark, of `package.module:function`, or of a table."""
     if name in registry():
         return registry()[name]
-    if name.lower().endswith(".csv"):
+    if table.is_table(name):
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
         found = import_path(name, "benchmark")
@@ -31,13 +31,14 @@ def find_benchmark(name: str) -> Entry:
             return Entry(name, found, (inspect.getdoc(found) or "").split("\n")[0])
         raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {found!r}")
     raise ValueError(
-        f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, or package.module:function"
+        f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, file.csv.gz or "
+        "file.parquet, or package.module:function"
     )
 
 
 def is_import_path(name: str) -> bool:
     """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
-    return ":" in name and name not in registry() and not name.lower().endswith(".csv")
+    return ":" in name and name not in registry() and not table.is_table(name)
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:
@@ -76,6 +77,8 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
         raise ValueError(f"{name!r} needs its option {missing}; pass it")
+    if load is table.load and complete["id"] is None:
+        del complete["id"]  # runs from before there was this option go on
     return complete
 
 

@@ -1,8 +1,10 @@
-"""A table of your own: a CSV file with a header, some columns of which are to be predicted from the others."""
+"""A table of your own, a CSV or Parquet file: some of its columns are to be predicted from the others."""
 
 import warnings
+import zlib
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from excessmtl.lab.data.kinds import binary, classification, rare_binary, regres
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.tasks import Kind, Task
 from excessmtl.plain import shortened
+from excessmtl.warn import warn
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
 _FEW = 20
@@ -25,6 +28,13 @@ _RARE = 0.2
 """A binary target is scored by its ROC curve where the rarer value has a smaller share of the labels than this."""
 _SHARES = (0.7, 0.15, 0.15)
 _SMALLEST = 20
+_PARQUET = ".parquet"
+_SUFFIXES = (".csv", ".csv.gz", _PARQUET)
+
+
+def is_table(name: str) -> bool:
+    """Whether the name is that of a file this module reads."""
+    return name.lower().endswith(_SUFFIXES)
 
 
 def load(
@@ -34,6 +44,7 @@ def load(
     targets: list[str],
     kinds: dict[str, str] | None = None,
     inputs: list[str] | None = None,
+    id: str | None = None,
     split_seed: int = 0,
     hidden: int = 128,
     layers: int = 2,
@@ -41,13 +52,14 @@ def load(
     """One task per target column, on a perceptron that takes the other columns.
 
     Args:
-        data: the CSV file, in UTF-8, with a header. Empty cells are missing: a missing target has no label; a
-            missing input is set to the column's mean and marked in a column of its own.
+        data: a .csv or .csv.gz file, in UTF-8, with a header, or a .parquet file. Empty cells are missing: a missing
+            target has no label; a missing input is set to the column's mean and marked in a column of its own.
         seed: not used here; the data is the same for every seed.
         targets: the columns to predict.
         kinds: target -> regression, classification or binary. A kind that is not named is inferred: two different
             values are binary, texts and up to 20 different whole numbers are classes, anything else is regression.
-        inputs: the columns to predict from; None takes all that are not targets.
+        inputs: the columns to predict from; None takes all that are neither targets nor the id.
+        id: a column that names the rows: no input, but in the lists of suspicious labels and held-out predictions.
         split_seed: decides which rows are for training (70 %), validation (15 %) and test (15 %).
         hidden: width of the perceptron.
         layers: how many layers it has.
@@ -57,8 +69,9 @@ def load(
     """
     frame = _read(data)
     chosen = dict(kinds or {})
-    columns = [name for name in frame.columns if name not in targets] if inputs is None else list(inputs)
-    _check_columns(data, frame, targets, chosen, columns)
+    columns = [name for name in frame.columns if name not in (*targets, id)] if inputs is None else list(inputs)
+    _check_columns(data, frame, targets, chosen, columns, id)
+    ids = None if id is None else frame[id].astype(str).to_numpy(dtype=np.str_)
     order = np.random.default_rng((split_seed, *b"table")).permutation(len(frame))
     train = order[: round(_SHARES[0] * len(frame))]
     validation, test = np.split(order[len(train) :], [round(_SHARES[1] * len(frame))])
@@ -68,12 +81,18 @@ def load(
         values[name], outputs = _target(data, frame[name], kind, train)
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
+    _warn_of_ids(data, frame[columns])
     parts = [
-        Split(features[rows], {name: target[rows] for name, target in values.items()}, file_rows=rows)
-        for rows in map(torch.from_numpy, (train, validation, test))
+        Split(
+            features[rows],
+            {name: target[rows] for name, target in values.items()},
+            file_rows=torch.from_numpy(rows),
+            ids=None if ids is None else ids[rows],
+        )
+        for rows in (train, validation, test)
     ]
     return Benchmark(
-        name=data.stem,
+        name=Path(data.name.removesuffix(".gz")).stem,
         source=f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",
         tasks=_scored(tasks, parts),
         train=parts[0],
@@ -113,19 +132,8 @@ def infer_kind(column: pd.Series) -> Kind:
 
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
-        raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            # False: a comma at the end of the rows must not make their first field an index and shift all columns.
-            frame = pd.read_csv(path, encoding="utf-8", index_col=False)
-    except pd.errors.ParserWarning as error:
-        raise ValueError(
-            f"{path} has rows with more fields than its header has names; give every column a name"
-        ) from error
-    except (ValueError, pd.errors.ParserError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error
+        raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header, or a Parquet file")
+    frame = _read_parquet(path) if path.name.lower().endswith(_PARQUET) else _read_csv(path)
     frame.columns = [str(name).strip() for name in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -135,12 +143,40 @@ def _read(path: Path) -> pd.DataFrame:
     return frame
 
 
+def _read_csv(path: Path) -> pd.DataFrame:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            # False: a comma at the end of the rows must not make their first field an index and shift all columns.
+            return pd.read_csv(path, encoding="utf-8", index_col=False)
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{path} has rows with more fields than its header has names; give every column a name"
+        ) from error
+    except (ValueError, OSError, EOFError, zlib.error, pd.errors.ParserError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    if find_spec("pyarrow") is None:
+        raise ValueError(f"{path} needs pyarrow; run pip install pyarrow, or save the table as a .csv file")
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except (ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as a Parquet file ({reason})") from error
+    # An index with a name is a column like the others.
+    return frame.reset_index(drop=frame.index.names == [None])
+
+
 def _check_columns(
-    path: Path, frame: pd.DataFrame, targets: list[str], kinds: dict[str, str], inputs: list[str]
+    path: Path, frame: pd.DataFrame, targets: list[str], kinds: dict[str, str], inputs: list[str], id: str | None
 ) -> None:
     if not targets:
         raise ValueError(f"targets is empty; name at least one column of {path}")
-    for what, names in (("targets", targets), ("inputs", inputs), ("kinds", [*kinds])):
+    own = [] if id is None else [id]
+    for what, names in (("targets", targets), ("inputs", inputs), ("kinds", [*kinds]), ("id", own)):
         unknown = next((name for name in names if name not in frame.columns), None)
         if unknown is not None:
             raise ValueError(f"{what} names {unknown!r}, which is no column of {path}; {_known(frame, unknown)}")
@@ -154,6 +190,8 @@ def _check_columns(
     if both is not None or not inputs:
         found = f"{both!r} is both input and target" if both is not None else "no column is left as an input"
         raise ValueError(f"{found}; {path} has {len(frame.columns)} columns, {shortened(list(frame.columns))}")
+    if id in targets or id in inputs:
+        raise ValueError(f"id names {id!r}, which is also {'a target' if id in targets else 'an input'}; leave one out")
 
 
 def _known(frame: pd.DataFrame, name: str) -> str:
@@ -188,8 +226,9 @@ def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
             values = sorted(column.iloc[train].dropna().astype(str).unique())
             if len(values) > _CATEGORIES:
                 raise ValueError(
-                    f"column {name!r} of {path} has {len(values)} different texts, more than {_CATEGORIES}; name the "
-                    "columns to use with the option `inputs`"
+                    f"column {name!r} of {path} has {len(values)} different texts, more than {_CATEGORIES}; if it "
+                    f"names the rows, pass --id {name} (id={name!r} in Python), else name the columns to use with "
+                    "the option `inputs`"
                 )
             texts = column.astype(str).to_numpy()
             columns += [torch.tensor((texts == value).astype(np.float32)) for value in values]
@@ -199,6 +238,18 @@ def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
     if not columns:
         raise ValueError(f"the inputs of {path} hold nothing; name other columns with the option `inputs`")
     return torch.stack(columns, dim=1)
+
+
+def _warn_of_ids(path: Path, inputs: pd.DataFrame) -> None:
+    """Of an input column of whole numbers or texts, all of them different."""
+    for name, column in inputs.items():
+        texts = not pd.api.types.is_numeric_dtype(column)
+        if (texts or pd.api.types.is_integer_dtype(column)) and column.is_unique:
+            warn(
+                f"column {name!r} of {path} has another value in every row; if it names the rows, pass --id {name} "
+                f"(id={name!r} in Python) to keep it out of the inputs"
+            )
+            return
 
 
 def _standardised(column: pd.Series, train: np.ndarray) -> Tensor:

@@ -154,7 +154,7 @@ def _gauge(task: Mapping[str, Any]) -> Gauge:
 def _suspect(label: Mapping[str, Any]) -> dict[str, str]:
     """The numbers of one label as they are shown, and its picture."""
     for name, value in [*((name, label.get(name)) for name in _SUSPECT), *label.items()]:
-        (_PICTURE if name == "picture" else _FINITE).checked(value, f"{name} of a suspect")
+        {"picture": _PICTURE, "id": TEXT}.get(name, _FINITE).checked(value, f"{name} of a suspect")
     return {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in label.items()}
 
 

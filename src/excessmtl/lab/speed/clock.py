@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from excessmtl.recording.recording import WARM_UP as RECORDED_AFTER
+from excessmtl.torch_private import clear_cublas_workspaces
 
 WARM_UP = RECORDED_AFTER + 2
 """Steps before the clock runs: in the first ones kernels are chosen, and balancers make their recordings."""
@@ -45,7 +46,7 @@ class Clock:
         for name, step in steps.items():
             self.seconds(step, WARM_UP)
             repeats[name] = max(1, round(least / max(self.seconds(step), 1e-6)))
-        found: dict[str, list[float]] = {name: [] for name in steps}
+        times: dict[str, list[float]] = {name: [] for name in steps}
         order, shuffle, end = list(steps), random.Random(0).shuffle, time.perf_counter() + budget
         gc.collect()
         for done in range(_MOST):
@@ -53,18 +54,21 @@ class Clock:
                 break
             shuffle(order)
             for name in order:
-                found[name].append(1e3 * self.seconds(steps[name], repeats[name]))
-        return found
+                times[name].append(1e3 * self.seconds(steps[name], repeats[name]))
+        return times
 
-    def peak_memory(self, step: Callable[[], object]) -> int | None:
-        """Most bytes that were allocated at once in a step, everything that was there before included (CUDA only)."""
+    def peak_mb(self, make_step: Callable[[], Callable[[], object]]) -> float | None:
+        """Most megabytes allocated at once in a step, with all that its making has allocated before (CUDA only)."""
         if self.device.type != "cuda":
             return None
-        for _ in range(WARM_UP):
-            step()
+        gc.collect()
+        clear_cublas_workspaces()  # those of the streams that recordings were made on are not this step's
+        torch.cuda.empty_cache()
+        step = make_step()
+        self.seconds(step, WARM_UP)
         torch.cuda.reset_peak_memory_stats(self.device)
         step()
-        return torch.cuda.max_memory_allocated(self.device)
+        return round(torch.cuda.max_memory_allocated(self.device) / 2**20, 1)
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

@@ -1,23 +1,19 @@
 """The three things `excessmtl bench` does: the table, the growth curves, a profile."""
 
-import json
-import shlex
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from rich.console import Console
+from torch.profiler import ProfilerActivity
 
-from excessmtl.files import write_whole
 from excessmtl.lab.speed import growth as curves
-from excessmtl.lab.speed.machine import machine
+from excessmtl.lab.speed.clock import WARM_UP, Clock
 from excessmtl.lab.speed.measure import measure
 from excessmtl.lab.speed.networks import NETWORKS, USUAL, Network
-from excessmtl.lab.speed.profile import costliest
-from excessmtl.lab.speed.tables import as_rich
+from excessmtl.lab.speed.record import write_record
 from excessmtl.lab.speed.variants import Variant, chosen
 
 
@@ -56,19 +52,20 @@ def table(settings: Settings, path: Path | None, console: Console) -> None:
     """Every network with every variant."""
     results = []
     for network in settings.networks:
-        results.append(measure(network, settings.variants, settings.device, settings.seconds).to_dict())
-        console.print(as_rich(results[-1]))
+        result = measure(network, settings.variants, settings.device, settings.seconds)
+        results.append(asdict(result))
+        console.print(result.table().as_rich())
         if path is not None:  # now, so that what is measured is kept if the rest is not
-            _write(path, settings, "results", results)
+            write_record(path, settings.device.type, {"results": results})
 
 
 def growth(settings: Settings, path: Path | None, console: Console) -> None:
     """How the cost grows with the number of tasks, of parameters and of samples."""
     if path is None:
         raise ValueError("growth needs --json FILE; the plot is written beside it")
-    found = curves.measured(settings.device, settings.quick, lambda line: console.print(line))
-    _write(path, settings, "growth", found)
-    curves.plot(found, path.with_suffix(".svg"))
+    measured = curves.measured(settings.device, settings.quick, lambda line: console.print(line))
+    write_record(path, settings.device.type, {"growth": measured})
+    curves.plot(measured, path.with_suffix(".svg"))
     console.print(f"{path}\n{path.with_suffix('.svg')}", soft_wrap=True)
 
 
@@ -77,11 +74,17 @@ def profile(settings: Settings, method: str, console: Console) -> None:
     variant = chosen([method], settings.device.type)[-1]
     for network in settings.networks:
         console.print(f"{network.name} ({network.summary}, {network.tasks} tasks), {variant.summary}")
-        console.print(costliest(network, variant, settings.device), soft_wrap=True, markup=False)
+        console.print(_costliest(network, variant, settings.device), soft_wrap=True, markup=False)
 
 
-def _write(path: Path, settings: Settings, name: str, found: list[dict[str, Any]]) -> None:
-    """What was found, beside the command and the machine that it was found with."""
-    command, device = shlex.join(["excessmtl", *sys.argv[1:]]), settings.device.type
-    content = {"command": command, "device": device, "machine": machine(device), name: found}
-    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+def _costliest(network: Network, variant: Variant, device: torch.device) -> str:
+    """A table of the operators that take longest by themselves, over ten steps."""
+    step, clock = variant.step(network.problem(device)), Clock(device)
+    clock.seconds(step, WARM_UP)
+    activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
+    if device.type == "cuda":
+        activities, key = [*activities, ProfilerActivity.CUDA], "self_cuda_time_total"
+    with torch.profiler.profile(activities=activities) as profiler:
+        clock.seconds(step, 10)
+    table: str = profiler.key_averages().table(sort_by=key, row_limit=15, max_name_column_width=50)
+    return table

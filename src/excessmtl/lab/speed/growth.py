@@ -1,6 +1,7 @@
 """How time and memory grow with the number of tasks, of shared parameters and of samples, on a perceptron."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> l
         for value in values:
             network = perceptron_of_size(**{**fixed, argument: value})
             variants = [VARIANTS[name] for name in _METHODS]
-            results.append(measure(network, variants, device, 0.1 if quick else _SECONDS).to_dict())
+            results.append(asdict(measure(network, variants, device, 0.1 if quick else _SECONDS)))
             ratios = ", ".join(f"{row['method']} x{row['ratio'][1]:.2f}" for row in results[-1]["rows"])
             say(f"{label} {value}: {ratios}")
         rest = {name: value for name, value in fixed.items() if name != argument}

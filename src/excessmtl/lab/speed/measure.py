@@ -1,17 +1,15 @@
-"""A network measured with several variants: milliseconds, ratio to plain PyTorch, peak memory."""
+"""A network measured with several variants: milliseconds, ratio to the first variant, peak memory."""
 
-import gc
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
+from excessmtl.lab.compare.table import Table, written
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Network
-from excessmtl.lab.speed.variants import BASELINE, REPLAYED_BASELINE, Variant
-from excessmtl.torch_private import clear_cublas_workspaces
+from excessmtl.lab.speed.variants import REPLAYED_BASELINE, Variant
 
 Quartiles = tuple[float, float, float]
 
@@ -23,7 +21,7 @@ class Row:
     method: str
     ms: Quartiles
     ratio: Quartiles
-    """To plain PyTorch in the same round."""
+    """To the first variant, plain PyTorch as a rule, in the same round."""
     peak_mb: float | None
     """None on the CPU, and for recordings, into which the allocator does not see."""
     rounds: int
@@ -43,56 +41,65 @@ class Result:
     """Shared ones."""
     rows: list[Row]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    def table(self) -> Table:
+        """A line per variant."""
+        title = (
+            f"{self.network}: {self.summary}, {self.parameters:,} shared parameters, "
+            f"{self.tasks} tasks, batch {self.batch}"
+        )
+        columns = ["method", "ms", "ms, quartiles", "ratio", "ratio, quartiles"]
+        lines = [
+            [row.method, f"{row.ms[1]:.2f}", _range(row.ms), f"x{row.ratio[1]:.2f}", _range(row.ratio)]
+            for row in self.rows
+        ]
+        more = {
+            "peak MB": [written(row.peak_mb, ",.0f") for row in self.rows],
+            "ratio to plain-replayed": [
+                written(row.to_replayed, lambda ratio: f"x{ratio[1]:.2f}") for row in self.rows
+            ],
+        }
+        shown = {column: cells for column, cells in more.items() if any(cell != "–" for cell in cells)}
+        lines = [[*line, *cells] for line, *cells in zip(lines, *shown.values(), strict=True)]
+        return Table.of_texts(title, [*columns, *shown], lines)
 
 
 def measure(network: Network, variants: Sequence[Variant], device: torch.device, seconds: float) -> Result:
     """Time all variants side by side on copies of the network, then the memory of each alone."""
+    clock, baseline = Clock(device), variants[0].name
     try:
-        return _measure(network, variants, device, seconds)
+        problems = {variant.name: network.problem(device) for variant in variants}
+        parameters = sum(parameter.numel() for parameter in problems[baseline].trunk.parameters())
+        times = clock.side_by_side({own.name: own.step(problems[own.name]) for own in variants}, seconds)
+        del problems
+        peaks = [_peak(variant, network, clock) for variant in variants]
     except torch.OutOfMemoryError:
         names = ", ".join(variant.name for variant in variants)
         raise ValueError(
             f"network {network.name} with methods {names} does not fit into the memory of {device}; "
             "choose fewer methods"
         ) from None
-
-
-def _measure(network: Network, variants: Sequence[Variant], device: torch.device, seconds: float) -> Result:
-    clock = Clock(device)
-    problems = {variant.name: network.problem(device) for variant in variants}
-    steps = {variant.name: variant.step(problems[variant.name]) for variant in variants}
-    times = clock.side_by_side(steps, seconds)
-    parameters = sum(parameter.numel() for parameter in problems[BASELINE].trunk.parameters())
-    del problems, steps
     rows = []
-    for variant in variants:
+    for variant, peak in zip(variants, peaks, strict=True):
         mine = times[variant.name]
-        to_replayed = None
-        if variant.replayed and REPLAYED_BASELINE in times:
-            to_replayed = _ratios(mine, times[REPLAYED_BASELINE])
-        peak = _peak(network, variant, clock)
-        ratios = _ratios(mine, times[BASELINE])
-        rows.append(Row(variant.name, _quartiles(mine), ratios, peak, len(mine), to_replayed))
+        compared = variant.replayed and REPLAYED_BASELINE in times
+        to_replayed = ratios(mine, times[REPLAYED_BASELINE]) if compared else None
+        rows.append(Row(variant.name, _quartiles(mine), ratios(mine, times[baseline]), peak, len(mine), to_replayed))
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
 
 
-def _peak(network: Network, variant: Variant, clock: Clock) -> float | None:
-    if clock.device.type != "cuda" or variant.replayed:
-        return None
-    gc.collect()
-    clear_cublas_workspaces()  # those of the streams that recordings were made on are not this variant's
-    torch.cuda.empty_cache()
-    peak = clock.peak_memory(variant.step(network.problem(clock.device)))
-    return None if peak is None else round(peak / 2**20, 1)
+def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
+    return None if variant.replayed else clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
 
 
-def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
-    return _quartiles([one / other for one, other in zip(times, baseline, strict=True)])
+def ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
+    """Quartiles of the ratio, round by round."""
+    return _quartiles([mine / other for mine, other in zip(times, baseline, strict=True)])
 
 
 def _quartiles(values: Sequence[float]) -> Quartiles:
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return round(low, 4), round(median, 4), round(high, 4)
+
+
+def _range(quartiles: Quartiles) -> str:
+    return f"{quartiles[0]:.2f} to {quartiles[2]:.2f}"

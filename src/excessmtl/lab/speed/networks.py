@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from excessmtl.lab.data.networks.lenet import LeNet
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.networks.resnet import ResNet18
 from excessmtl.lab.data.networks.segnet import SegNet, dense_head
-from excessmtl.lab.speed.transformer import FirstToken, Transformer
+
+_WORDS = 30_522
 
 
 class Problem(nn.Module):
@@ -94,10 +96,42 @@ def _small_images() -> ResNet18:
     return trunk
 
 
+class _Transformer(nn.Module):
+    """Tokens (batch, length) -> features (batch, length, width). `checkpointed`: layers are computed twice."""
+
+    def __init__(self, layers: int, width: int, length: int, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.out_features, self.checkpointed = width, checkpointed
+        self.words, self.positions = nn.Embedding(_WORDS, width), nn.Embedding(length, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, width // 64, 4 * width, activation="gelu", batch_first=True)
+            for _ in range(layers)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The features of every token."""
+        z: Tensor = self.words(tokens) + self.positions.weight
+        for layer in self.layers:
+            z = checkpoint(layer, z, use_reentrant=False) if self.checkpointed else layer(z)
+        return z
+
+    def batch(self, size: int) -> Tensor:
+        """Random tokens."""
+        return torch.randint(_WORDS, (size, self.positions.num_embeddings))
+
+
+class _FirstToken(nn.Module):
+    """Features of a sequence -> those of its first token, which stands for all of it."""
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        """(batch, length, width) -> (batch, width)."""
+        return sequence[:, 0]
+
+
 def _bert(compiled: bool = False, checkpointed: bool = False) -> Callable[[int, int], Problem]:
     def build(tasks: int, batch: int) -> Problem:
-        trunk = Transformer(layers=12, width=768, length=128, checkpointed=checkpointed)
-        heads: list[nn.Module] = [nn.Sequential(FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
+        trunk = _Transformer(layers=12, width=768, length=128, checkpointed=checkpointed)
+        heads: list[nn.Module] = [nn.Sequential(_FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
         targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
         shared: Any = torch.compile(trunk) if compiled else trunk
         return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
@@ -151,19 +185,9 @@ NETWORKS = {
         Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
     )
 }
+_SMALL = ("mlp512-40", "conv-5")
 USUAL = {
-    "cpu": ("mlp512-40", "conv-5", "mlp-7", "lenet-2"),
-    "cuda": (
-        "mlp-7",
-        "lenet-2",
-        "resnet18-4",
-        "resnet18-40",
-        "resnet64-4",
-        "resnet64-40",
-        "segnet-3",
-        "bert-3",
-        "bert-3-compiled",
-        "bert-3-checkpointed",
-    ),
+    "cpu": (*_SMALL, "mlp-7", "lenet-2"),
+    "cuda": tuple(name for name in NETWORKS if name not in _SMALL),
 }
 """What is measured unless the user says otherwise: what a device is bought for."""

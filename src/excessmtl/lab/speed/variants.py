@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 import excessmtl
+from excessmtl.gradients.ways import WAYS, Fastest
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Problem
+from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP, Recording, on_stream
 from excessmtl.recording.static_inputs import Arguments, StaticInputs
 
@@ -32,8 +34,8 @@ class Variant:
     """Whether the step is a recording: on CUDA devices only."""
 
     @property
-    def at_hand(self) -> bool:
-        """Whether its package is installed."""
+    def installed(self) -> bool:
+        """Whether its package is."""
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
     def step(self, problem: Problem) -> Step:
@@ -57,17 +59,26 @@ def _plain(problem: Problem) -> Step:
 
 
 @dataclass(frozen=True)
-class _Ours:
+class Ours:
+    """A step of this library."""
+
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    without: str = ""
+    """A fast way of computing gradients that is not taken."""
+    without_module: bool = False
+    """Whether `shared` is a list of parameters, so that no representation is known."""
 
     def __call__(self, problem: Problem) -> Step:
+        """The step, from losses to gradients."""
         balancer = self.balancer(problem)
         return lambda: balancer.backward(problem()[1])
 
     def balancer(self, problem: Problem) -> excessmtl.Balancer:
         """Fresh, for the problem."""
-        return excessmtl.create(self.method, tasks=problem.tasks, shared=problem.trunk, **self.options)
+        shared = list(problem.trunk.parameters()) if self.without_module else problem.trunk
+        engine = {"engine": Recorded(Fastest(ways=WAYS - {self.without}))} if self.without else {}
+        return excessmtl.create(self.method, tasks=problem.tasks, shared=shared, **self.options, **engine)
 
     def replayed(self, problem: Problem) -> Step:
         """The same step from a recording, the copy of the batch to where it is read included."""
@@ -119,8 +130,8 @@ def _official(problem: Problem) -> Step:
         nonlocal weights
         losses = list(problem()[1].values())
         for row, loss in enumerate(losses):
-            found = torch.autograd.grad(loss, shared, retain_graph=True)
-            gradients[row] = torch.cat([gradient.flatten() for gradient in found])
+            own = torch.autograd.grad(loss, shared, retain_graph=True)
+            gradients[row] = torch.cat([gradient.flatten() for gradient in own])
         squares.add_(gradients.square())
         risks = (gradients.square() / (squares + 1e-7).sqrt()).sum(1)
         if not initial:
@@ -154,12 +165,12 @@ def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
 
 
 _AT_Z = {"estimator": "paper", "probe": "representation"}
-_UNIFORM, _EXCESS, _PAPER = _Ours("uniform"), _Ours("excess"), _Ours("excess", {"estimator": "paper"})
+_UNIFORM, _EXCESS, _PAPER = Ours("uniform"), Ours("excess"), Ours("excess", {"estimator": "paper"})
 _NAMED = (
     Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
     Variant("uniform", "our uniform weighting", _UNIFORM),
     Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
-    Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", _Ours("excess", _AT_Z)),
+    Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", Ours("excess", _AT_Z)),
     Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
     Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
@@ -171,14 +182,14 @@ _NAMED = (
     ),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
-_OTHERS = (Variant(name, f"our {name}", _Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
+_OTHERS = (Variant(name, f"our {name}", Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
 _EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
     "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
     "paper-least": ("the least memory", {"tasks_at_once": 1, "accumulators": "bf16"}),
 }
 _FORMS = (
-    Variant(name, f"paper, {summary}", _Ours("excess", {"estimator": "paper", **options}))
+    Variant(name, f"paper, {summary}", Ours("excess", {"estimator": "paper", **options}))
     for name, (summary, options) in _EXACT.items()
 )
 VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS, *_FORMS)}
@@ -187,14 +198,13 @@ VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS, *_FORMS)}
 def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:
     """The variants of these names (none: the usual ones; "all": every one), the baseline first."""
     wanted = list(VARIANTS) if "all" in names else list(names) or list(USUAL)
-    unknown = [name for name in wanted if name not in VARIANTS]
-    if unknown:
-        raise ValueError(f"methods has {unknown[0]!r}; choose from {', '.join(VARIANTS)}, or all")
-    missing = [name for name in names if name in VARIANTS and not VARIANTS[name].at_hand]
-    if missing:
-        raise ValueError(f"methods has {missing[0]!r}, which needs {VARIANTS[missing[0]].needs}; install it first")
-    elsewhere = [name for name in names if name in VARIANTS and VARIANTS[name].replayed and device != "cuda"]
-    if elsewhere:
-        raise ValueError(f"methods has {elsewhere[0]!r}, which is recorded on CUDA devices only; add --device cuda")
+    for name in wanted:
+        if name not in VARIANTS:
+            raise ValueError(f"methods has {name!r}; choose from {', '.join(VARIANTS)}, or all")
+    for name in (name for name in names if name != "all"):
+        if not VARIANTS[name].installed:
+            raise ValueError(f"methods has {name!r}, which needs {VARIANTS[name].needs}; install it first")
+        if VARIANTS[name].replayed and device != "cuda":
+            raise ValueError(f"methods has {name!r}, which is recorded on CUDA devices only; add --device cuda")
     ordered = [VARIANTS[name] for name in dict.fromkeys([BASELINE, *wanted])]
-    return [variant for variant in ordered if variant.at_hand and (device == "cuda" or not variant.replayed)]
+    return [variant for variant in ordered if variant.installed and (device == "cuda" or not variant.replayed)]

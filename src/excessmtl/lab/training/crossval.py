@@ -34,9 +34,9 @@ def cross_validate(
     """Train `folds` networks on all tasks at once, and diagnose what each says about the fold it has not seen.
 
     `out` gets a run folder per fold and `predictions.npz`, with `TASK/predictions` and `TASK/targets` in the order of
-    the training samples, and for a table `file_rows`, the row of its file that each of them is. Folds that are
-    finished are not trained again. The run's label noise is put on all training samples before they are divided, so
-    held-out labels are as noisy as the others.
+    the training samples, and for a table `file_rows` and `ids`, the row of its file that each of them is and its id.
+    Folds that are finished are not trained again. The run's label noise is put on all training samples before they
+    are divided, so held-out labels are as noisy as the others.
     """
     made = load_benchmark(config) if benchmark is None else benchmark
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
@@ -52,15 +52,16 @@ def cross_validate(
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
     parts: list[tuple[Rows, HeldOutData]] = []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
-        # Folds of other data or noise in the same folder are then told apart.
-        drawn = f"{noise.kind} noise {noise.level:g} (seed {noise.seed}) in {noise.tasks}"
-        source = f"{made.source}; fold {number} of {folds}, {drawn}"
+        source = f"{made.source}; fold {number} of {folds}"
+        if noise.level:  # folds of other noise in the same folder are then told apart
+            names = ", ".join(noise.tasks)
+            source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {names}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))
         place = out / f"fold-{number}"
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
         network, _, _ = trained(place, fold)
         parts.append((taken, predicted(network, fold, fold.validation)))
-    joined = replace(_in_order(parts), file_rows=made.train.file_rows)
+    joined = replace(_in_order(parts), file_rows=made.train.file_rows, ids=made.train.ids)
     with atomic_write(out / FILE) as file:
         np.savez_compressed(file, **_arrays(joined))  # type: ignore[arg-type]
     return joined.diagnose()
@@ -110,4 +111,5 @@ def _arrays(found: HeldOutData) -> dict[str, np.ndarray]:
     named = {f"{task}/predictions": value for task, value in found.predictions.items()}
     named |= {f"{task}/targets": value for task, value in found.targets.items()}
     named["file_rows"] = found.file_rows  # no task is called so: those have a slash
-    return {name: value.numpy() for name, value in named.items() if value is not None}
+    arrays = {name: value.numpy() for name, value in named.items() if value is not None}
+    return arrays if found.ids is None else {**arrays, "ids": found.ids}

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excessmtl.diagnosis import Report, diagnose
@@ -43,11 +45,14 @@ class HeldOutData:
     kinds: dict[str, str]
     file_rows: Tensor | None = None
     """Of a table: the row of its file that each sample stands in."""
+    ids: NDArray[np.str_] | None = None
+    """Of a table with an id column: the id of each sample."""
 
     def diagnose(self) -> Report:
         """The report, which names rows of the file where the samples are such."""
         rows = None if self.file_rows is None else self.file_rows.tolist()
-        return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows)
+        ids = None if self.ids is None else self.ids.tolist()
+        return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows, ids=ids)
 
 
 def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
@@ -116,7 +121,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
     kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
-    return HeldOutData(predictions, targets, kinds, split.file_rows)
+    return HeldOutData(predictions, targets, kinds, split.file_rows, split.ids)
 
 
 def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,109 @@
+"""Measurements of our own beside `excessmtl bench`: python -m excessmtl.lab.speed NAME [--json FILE]."""
+
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+import excessmtl
+from excessmtl.lab.speed.ablation import ablation as measured_ablation
+from excessmtl.lab.speed.measure import measure
+from excessmtl.lab.speed.networks import NETWORKS
+from excessmtl.lab.speed.record import write_record
+from excessmtl.lab.speed.variants import VARIANTS, chosen
+
+LIMITS = {
+    "mlp512-40": {"uniform": 1.6, "excess": 1.9},
+    "conv-5": {"uniform": 1.5, "excess": 1.6, "paper": 5.0},
+    "mlp-7": {"excess": 4.5},
+}
+"""Ratios to plain PyTorch, with wide margins."""
+_IMPORT = """
+import time, numpy, torch
+start = time.perf_counter()
+import excessmtl
+print(time.perf_counter() - start)
+"""
+Json = Annotated[Path | None, typer.Option(help="File for the numbers, the machine and the versions.")]
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def _on_one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@app.command()
+def check(seconds: float = 1.5) -> None:
+    """Whether a step has become much slower than plain PyTorch (make perf-check): then the exit code is 1."""
+    too_slow = 0
+    for network, limits in LIMITS.items():
+        for row in measure(NETWORKS[network], chosen(list(limits)), torch.device("cpu"), seconds).rows[1:]:
+            ratio, limit = row.ratio[1], limits[row.method]
+            too_slow += ratio > limit
+            verdict = "ok" if ratio <= limit else "TOO SLOW"
+            print(f"{network:10} {row.method:8} x{ratio:.2f} of plain PyTorch (limit x{limit:.1f})  {verdict}")
+    raise typer.Exit(int(too_slow > 0))
+
+
+@app.command()
+def ablation(device: str = "cpu", seconds: float = 3.0, json: Json = None) -> None:
+    """What each fast way of computing gradients buys: a step without it, over a step with all of them."""
+    rows = measured_ablation(torch.device(device), seconds, print)
+    if json is not None:
+        write_record(json, device, {"rows": rows})
+
+
+@app.command()
+def methods(seconds: float = 60.0, json: Json = None) -> None:
+    """What a step costs with every method, relative to uniform; a few minutes."""
+    variants = [VARIANTS[name] for name in dict.fromkeys(["uniform", *excessmtl.list_methods()])]
+    networks = {}
+    for network in (NETWORKS["mlp-7"], replace(NETWORKS["resnet18-4"], batch=8)):
+        rows = measure(network, variants, torch.device("cpu"), seconds).rows
+        networks[network.name] = {
+            "summary": f"{network.summary}, {network.tasks} tasks, batches of {network.batch}",
+            "uniform_ms": round(rows[0].ms[1], 3),
+            "rounds": rows[0].rounds,
+            "ratio": {row.method: round(row.ratio[1], 3) for row in rows},
+        }
+        print(network.name, networks[network.name]["ratio"])
+    if json is not None:
+        write_record(json, "cpu", {"networks": networks})
+
+
+@app.command()
+def loop(rounds: int = 20, json: Json = None) -> None:
+    """What a step of excessmtl train costs over a bare one; a few minutes."""
+    from excessmtl.lab.speed.loop import measured  # here, so that the check does not wait for Lightning
+
+    rows = [measured(method, rounds) for method in ("uniform", "excess")]
+    print(*rows, sep="\n")
+    if json is not None:
+        write_record(json, "cpu", {"results": rows})
+
+
+@app.command()
+def import_time(processes: int = 11, json: Json = None) -> None:
+    """What importing the package costs on top of torch and numpy, in fresh processes."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    # Bytecode is kept, as it is for an installed package.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-c", _IMPORT]
+    # The first process fills the caches of the disk and of bytecode, and is not counted.
+    runs = [subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment) for _ in range(processes + 1)]
+    times = statistics.quantiles([1e3 * float(run.stdout) for run in runs[1:]], n=4)
+    low, median, high = (round(value, 1) for value in times)
+    print(f"import excessmtl on top of torch and numpy: {median} ms (quartiles {low} to {high})")
+    if json is not None:
+        write_record(json, "cpu", {"processes": processes, "wall_ms": [low, median, high]})
+
+
+if __name__ == "__main__":
+    app()
