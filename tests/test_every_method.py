@@ -16,7 +16,11 @@ AT_Z = ("mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash", "aligned_mtl"
 VARIANTS = [Method(name, {"probe": "representation"}) for name in AT_Z]
 VARIANTS += [Method("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
 VARIANTS += [Method("mgda", {"solver": "frank-wolfe"}), Method("groupdro", {"step_size": 2.0})]
-VARIANTS += [Method("dwa", {"window": 2}), Method("nash", {"max_norm": None}), Method("uw", {"kinds": "classification"})]
+VARIANTS += [
+    Method("dwa", {"window": 2}),
+    Method("nash", {"max_norm": None}),
+    Method("uw", {"kinds": "classification"}),
+]
 VARIANTS += [Method("cagrad", {"rescale": 2, "c": 0.8}), Method("igb", {"base_epoch": 0, "window": 1})]
 VARIANTS += [Method("stch", {"warmup_epochs": 0, "window": 1, "mu": 0.1}), Method("moml", {"normalize": "loss"})]
 VARIANTS += [Method("fairgrad", {"alpha": 2.0, "max_norm": None}), Method("moml", {"normalize": "none"})]

@@ -186,7 +186,11 @@ class Branches(nn.Module):
 
     def __init__(self, nested):
         super().__init__()
-        self.common, self.left, self.right = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.common, self.left, self.right = (
+            nn.Linear(FEATURES, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+        )
         self.nobody, self.nested = nn.Linear(3, 3), nested
 
     def forward(self, x):
@@ -524,8 +528,8 @@ def test_double_precision_is_kept(method):
     model = mlp().double()
     x, targets = batch()
     targets = {task: target.double() for task, target in targets.items()}
-    losses = losses_of(model(x.double()), targets)
-    check_backward(method.create(model.trunk), losses, model, model.trunk, rtol=1e-6)
+    balancer = method.create(model.trunk)
+    check_backward(balancer, losses_of(model(x.double()), targets), model, model.trunk, rtol=1e-6)
 
 
 @pytest.mark.parametrize("where", ["low", "bias alone"])
@@ -587,9 +591,10 @@ def test_complex_heads(method):
 @a_few_methods
 def test_an_imaginary_part_that_is_not_finite_leaves_a_task_out(method):
     model, make = complex_heads()
-    losses, imaginary = make(), model.heads["b"].weight.imag.sum()
+    balancer, losses = method.create(model.trunk), make()
+    imaginary = model.heads["b"].weight.imag.sum()
     losses["b"] = losses["b"] + (imaginary - imaginary.detach()).sqrt()
-    assert method.create(model.trunk).backward(losses).skipped == ("b",)
+    assert balancer.backward(losses).skipped == ("b",)
     assert all(torch.view_as_real(head.weight.grad).isfinite().all() for head in model.heads.values())
 
 

@@ -8,6 +8,7 @@ import torch
 from excessmtl.methods.base import Decision, Rule
 from excessmtl.testing import check_rule
 
+
 @dataclass(frozen=True)
 class Average(Rule):
     """Right: weights in proportion to a moving average of the losses."""

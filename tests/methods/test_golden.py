@@ -5,6 +5,9 @@ from math import exp, log, sqrt
 import pytest
 import torch
 from observing import observe, rule_of, start, weights_of
+from torch import nn
+
+import excessmtl
 
 UNEQUAL = [[1.0, 0.0], [0.0, 2.0]]
 EQUAL = [[1.0, 0.0], [0.0, 1.0]]
@@ -117,3 +120,35 @@ def test_batches_with_one_task_at_a_time_are_weighed_by_the_losses_of_all(name):
         decision = rule.update(state, observe(UNEQUAL, losses, ok=torch.arange(2) == task))
         state = decision.state
     torch.testing.assert_close(decision.weights, together)
+
+
+UPPER = torch.tensor([[5.0, -5.0, 0.0], [0.0, 1.0, -1.0], [5.0, -5.0, 0.0]])
+"""Gradients of MOML's validation losses by theta, where the training loss of task i is theta_i and theta is zero."""
+
+
+@pytest.mark.parametrize(
+    ("normalize", "losses", "share"),
+    [
+        ("l2", (1.0, 10.0, 1.0), 1 / 2),
+        ("none", (1.0, 10.0, 1.0), 7 / 62),
+        ("loss", (1.0, 10.0, 1.0), 0.52 / 51.02),
+        ("loss", (10.0, 1.0, 10.0), 2.5 / 3.5),
+        ("loss", (0.0, 1.0, 0.0), None),
+    ],
+)
+def test_moml_normalises_the_upper_level_gradients_for_the_min_norm_problem_alone(normalize, losses, share):
+    """At s = 1/3 they are -eta / 3 times the rows, which sum to zero: twice 5 u and once v, u.u = v.v = 2, u.v = -1.
+
+    The shortest of the segment from x to w has the share w.(w - x) / |x - w|^2 of x. p moves against share 5 u +
+    (1 - share) v, by Adam's first step: by the rate, whatever the length. A loss of zero is no divisor.
+    """
+    theta, tasks = nn.Parameter(torch.zeros(3)), list("abc")
+    balancer = excessmtl.create("moml", tasks=tasks, shared=[theta], step_size=0.01, normalize=normalize)
+    validation = {task: theta @ UPPER[i] + losses[i] for i, task in enumerate(tasks)}
+    balancer.backward({task: theta[i] * 1 for i, task in enumerate(tasks)}, validation_losses=validation)
+    found = balancer.state["logits"]
+    if share is None:
+        assert found.isfinite().all()
+    else:
+        direction = share * UPPER[0] + (1 - share) * UPPER[1]
+        torch.testing.assert_close(found, 0.01 * direction.sign(), rtol=1e-3, atol=0)

@@ -98,6 +98,8 @@ def test_a_state_from_before_an_option_is_taken_where_the_option_says_what_was_d
     saved = without_option(old.state_dict(), option)
     again = balancer(**{option: meant})
     again.load_state_dict(saved)
-    assert torch.equal(old.backward(losses_of(model(x), targets)).weights, again.backward(losses_of(model(x), targets)).weights)
+    assert torch.equal(
+        old.backward(losses_of(model(x), targets)).weights, again.backward(losses_of(model(x), targets)).weights
+    )
     with pytest.raises(ValueError, match=f"state was saved with {option}={meant!r}, this balancer has {option}="):
         balancer().load_state_dict(saved)

@@ -88,7 +88,6 @@ ORACLES = {
     "moml": [
         *in_three_forms(second.moml, 0.3, 0.02, "l2", **LOOKS_AHEAD),
         Case(second.moml, (0.1, 1e-3, "loss", "dict"), {"normalize": "loss"}, "dict"),
-        Case(second.moml, (0.1, 1e-3, "none", "dict"), {"normalize": "none"}, "dict"),
     ],
     "uw": [
         Case(by_losses.uw, ([],)),

@@ -43,8 +43,8 @@ def moml(steps, eta, rate, normalize, form):
     for seen in steps:
         leaf = torch.tensor(p.now, requires_grad=True)
         upper = seen.by_coefficients(eta * leaf.softmax(0), leaf, form)
-        divisors = {"l2": np.linalg.norm(upper, axis=1), "loss": seen.second_losses, "none": EQUAL}
-        units = upper / divisors[normalize][:, None]
+        norms = np.linalg.norm(upper, axis=1) if normalize == "l2" else seen.second_losses
+        units = upper / norms[:, None]
         p.step(min_norm(units @ units.T) @ upper)
         yield softmax(p.now), softmax(p.now)
 
