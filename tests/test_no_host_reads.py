@@ -10,6 +10,7 @@ import excessmtl
 from models import (
     BATCH,
     DEVICE,
+    EVERY_METHOD,
     EXCESS,
     FEATURES,
     METHODS,
@@ -98,7 +99,7 @@ def test_the_guard_guards():
 
 
 @pytest.mark.parametrize("at", [False, True], ids=["hook", "at"])
-@pytest.mark.parametrize("method", METHODS + EXACT, ids=str)
+@pytest.mark.parametrize("method", EVERY_METHOD + EXACT, ids=str)
 def test_backward_reads_nothing(method, at):
     model = mlp()
     balancer = method.create(model.trunk)
@@ -107,7 +108,7 @@ def test_backward_reads_nothing(method, at):
     assert trunk_of(balancer).vmap_works  # or a read was taken for a pass that does not work for several tasks
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
 def test_every_method_brings_nothing_unless_it_says_so(method):
     model = mlp()
     balancer = method.create(model.trunk)

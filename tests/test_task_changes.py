@@ -11,7 +11,7 @@ import excessmtl
 from cases import each
 from excessmtl.balancer import Balancer
 from excessmtl.methods.base import Decision, Rule
-from models import EXCESS, METHODS, PAPER, Method
+from models import EVERY_METHOD, PAPER, Method
 
 NAMES = ["a", "b", "c"]
 
@@ -37,7 +37,7 @@ def create(method, tasks, network, **options):
     return excessmtl.create(method.name, tasks=tasks, shared=network["trunk"], **{**method.options, **options})
 
 
-CHANGEABLE = [method for method in METHODS if method.name != "gradvac"]
+CHANGEABLE = [method for method in EVERY_METHOD if method.name != "gradvac"]
 """`gradvac` keeps a number per pair of tasks, and refuses."""
 
 
@@ -105,11 +105,7 @@ def test_the_same_tasks_in_another_order_are_the_same_state():
     assert torch.allclose(found.weights.flip(0), expected.weights, rtol=1e-5)
 
 
-def every_method():
-    return [*EXCESS, *(Method(name) for name in excessmtl.list_methods()[1:])]
-
-
-@each("method", every_method())
+@each("method", EVERY_METHOD)
 def test_by_the_names_of_the_same_tasks_is_as_strict_and_as_exact_as_without(method):
     network = model()
     balancer = create(method, NAMES, network)
@@ -132,7 +128,7 @@ def saved_with_another_floor(method, network):
     return None if rule.gated or rule.directs else create(method, NAMES, network, protect={"a": 0.2}).state_dict()
 
 
-@each("method", [method for method in every_method() if method.name not in ("gradvac", "pcd")])
+@each("method", [method for method in EVERY_METHOD if method.name not in ("gradvac", "pcd")])
 def test_there_and_back_in_another_order_loses_nothing(method):
     network = model()
     balancer = create(method, NAMES, network)

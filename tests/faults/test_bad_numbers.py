@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from cases import each
-from models import METHODS, TASKS, Method, batch, gradients, losses_of, mlp, trained
+from models import EVERY_METHOD, TASKS, Method, batch, gradients, losses_of, mlp, trained
 
 AT_REPRESENTATION = [
     Method(name, {"probe": "representation"}) for name in ("mgda", "imtl", "imtl_hybrid", "nash", "cagrad", "pcgrad")
 ]
 ROUNDED = Method("excess", {"estimator": "paper", "accumulators": "bf16"})
-EVERY_FORM = [*METHODS, *AT_REPRESENTATION, ROUNDED]
+EVERY_FORM = [*EVERY_METHOD, *AT_REPRESENTATION, ROUNDED]
 both_forms = pytest.mark.parametrize("form", ["backward", "scalar"])
 
 
