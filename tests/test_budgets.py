@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,11 @@ def words(folder):
     return sum(len(path.read_text(encoding="utf-8").split()) for path in folder.rglob("*.md"))
 
 
-def files_entered(**options):
-    return int(in_a_fresh_process(f"print(len(entered(layers=2, **{options})))"))
+@cache
+def files_entered():
+    """By a default step, and by the paper's estimate with one backward pass per task."""
+    code = "print(len(entered(layers=2)), len(entered(layers=2, estimator='paper', engine='reference')))"
+    return [int(number) for number in in_a_fresh_process(code).split()]
 
 
 def unmet(name, measure, most, today):
@@ -46,10 +50,10 @@ BUDGETS = [
     unmet("lines of tests", lambda: lines(ROOT / "tests"), 24_000, 32_214),
     unmet("words of documents", lambda: words(ROOT / "docs"), 30_000, 49_822),
     met("lines of the longest file", lambda: max(lines(path) for path in python_files(PACKAGE)), 350),
-    unmet("files that a default step enters", lambda: files_entered(), 14, 21),
+    unmet("files that a default step enters", lambda: files_entered()[0], 14, 21),
     unmet(
         "files that the paper's estimate enters by one backward pass per task",
-        lambda: files_entered(estimator="paper", engine="reference"),
+        lambda: files_entered()[1],
         *(10, 26),
     ),
 ]

@@ -79,18 +79,6 @@ def shared_input():
 
 
 @graph()
-def explicit_representation():
-    model = mlp()
-
-    def losses():
-        x, targets = batch()
-        z = model.trunk(x)
-        return heads_on(model, z, targets), {"at": z}
-
-    return model, losses
-
-
-@graph()
 def own_inputs():
     model = mlp()
 
@@ -100,21 +88,6 @@ def own_inputs():
             x, targets = batch(size)
             made[task] = mse_loss(model.heads[task](model.trunk(x)), targets[task])
         return made
-
-    return model, losses
-
-
-@graph()
-def own_inputs_with_a_dict_of_representations():
-    model = mlp()
-
-    def losses():
-        made, at = {}, {}
-        for size, task in zip((4, 7, 5), TASKS, strict=True):
-            x, targets = batch(size)
-            at[task] = model.trunk(x)
-            made[task] = mse_loss(model.heads[task](at[task]), targets[task])
-        return made, {"at": at}
 
     return model, losses
 
@@ -182,9 +155,9 @@ def heads_of_any_shape_and_batch_norm():
 
 
 class Branches(nn.Module):
-    """Two outputs, beside each other or one computed from the other, and a layer that nobody uses."""
+    """Two outputs, one computed from the other as in every feature pyramid, and a layer that nobody uses."""
 
-    def __init__(self, nested):
+    def __init__(self):
         super().__init__()
         self.common, self.left, self.right = (
             nn.Linear(FEATURES, WIDTH),
@@ -194,40 +167,24 @@ class Branches(nn.Module):
         self.nobody, self.nested = nn.Linear(3, 3), nested
 
     def forward(self, x):
-        h = self.common(x).tanh()
-        left = self.left(h).tanh()
-        return left, self.right(left if self.nested else h).tanh()
+        left = self.left(self.common(x).tanh()).tanh()
+        return left, self.right(left).tanh()
 
 
-def on_branches(nested, explicit=False):
-    model = MultiTask(Branches(nested)).to(DEVICE)
+@graph()
+def a_representation_computed_from_another_and_a_layer_that_nobody_uses():
+    model = MultiTask(Branches()).to(DEVICE)
 
     def losses():
         x, targets = batch()
         left, right = model.trunk(x)
-        made = {
+        return {
             "a": mse_loss(model.heads["a"](left), targets["a"]),
             "b": mse_loss(model.heads["b"](right), targets["b"]),
             "c": mse_loss(model.heads["c"](left + right), targets["c"]),
         }
-        return (made, {"at": (left, right)}) if explicit else made
 
     return model, losses
-
-
-@graph()
-def shared_parameters_that_some_tasks_do_not_touch():
-    return on_branches(nested=False)
-
-
-@graph()
-def a_representation_computed_from_another():
-    return on_branches(nested=True)
-
-
-@graph(few=True)
-def an_explicit_tuple_of_nested_representations():
-    return on_branches(nested=True, explicit=True)
 
 
 class Table(nn.Module):
@@ -286,24 +243,15 @@ def sequence_outputs_of_an_lstm():
     return model, losses
 
 
-def on_tokens(sparse):
-    model = MultiTask(nn.Sequential(nn.Embedding(11, WIDTH, sparse=sparse), nn.Tanh())).to(DEVICE)
+@graph()
+def sparse_embeddings():
+    model = MultiTask(nn.Sequential(nn.Embedding(11, WIDTH, sparse=True), nn.Tanh())).to(DEVICE)
 
     def losses():
         tokens = torch.randint(11, (BATCH, 4), device=DEVICE)
         return {task: output.square().mean() for task, output in model(tokens).items()}
 
     return model, losses
-
-
-@graph()
-def embeddings():
-    return on_tokens(sparse=False)
-
-
-@graph()
-def sparse_embeddings():
-    return on_tokens(sparse=True)
 
 
 @graph(few=True)
@@ -340,26 +288,17 @@ def frozen_shared_parameters():
     return model, losses
 
 
-def on_checkpoint(explicit):
+@graph(few=True)
+def a_checkpointed_trunk():
     trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Dropout(0.5), nn.Linear(WIDTH, WIDTH))
     model = MultiTask(trunk).to(DEVICE)
 
     def losses():
         x, targets = batch()
         z = checkpoint(model.trunk, x, use_reentrant=False)
-        return heads_on(model, z, targets), {"at": z} if explicit else {}
+        return heads_on(model, z, targets), {"at": z}
 
     return model, losses
-
-
-@graph(few=True)
-def a_checkpointed_trunk():
-    return on_checkpoint(explicit=False)
-
-
-@graph(few=True)
-def a_checkpointed_trunk_with_at():
-    return on_checkpoint(explicit=True)
 
 
 @graph(few=True)
@@ -377,18 +316,6 @@ def a_trunk_with_a_checkpointed_block_that_returns_a_dict():
     def losses():
         x, targets = batch()
         return heads_on(model, model.trunk(x)["features"][0], targets)
-
-    return model, losses
-
-
-@graph(few=True)
-def a_task_that_reaches_its_head_only():
-    model = mlp()
-
-    def losses():
-        x, targets = batch()
-        z = model.trunk(x)
-        return {t: mse_loss(model.heads[t](z.detach() if t == "b" else z), targets[t]) for t in TASKS}
 
     return model, losses
 
@@ -476,22 +403,6 @@ def test_the_fast_way_is_one_backward_pass_per_task(method, heads, scalar):
 # ------------------------------------------------------------------ what `shared` may be
 
 
-@both_forms
-@without_z
-def test_parameter_list(method, scalar):
-    model, losses = on_trunk(None)
-    balancer = method.create(list(model.trunk.parameters()))
-    for _ in range(3):
-        check_backward(balancer, losses(), model, model.trunk, scalar=scalar)
-
-
-@each_method
-def test_explicit_representation_with_a_parameter_list(method):
-    model, make = explicit_representation()
-    losses, arguments = make()
-    check_backward(method.create(model.trunk.parameters()), losses, model, model.trunk, **arguments)
-
-
 @without_z
 def test_shared_parameters_named_twice_count_once(method):
     computed = []
@@ -503,13 +414,6 @@ def test_shared_parameters_named_twice_count_once(method):
         step = balancer.backward(losses_of(model(x), targets))
         computed.append((step.weights, gradients(model)))
     torch.testing.assert_close(*computed)
-
-
-@pytest.mark.parametrize("heads", ["weighted", "unweighted"])
-@each_method
-def test_both_head_policies(method, heads):
-    model, losses = on_trunk(None)
-    check_backward(method.create(model.trunk, heads=heads, scale=3.0), losses(), model, model.trunk)
 
 
 @pytest.mark.parametrize("tasks", [["only"], [str(i) for i in range(12)]], ids=["one", "twelve"])
@@ -538,7 +442,7 @@ def test_gradnorm_sees_its_layer(where):
     computed = []
     for first in (True, False):
         torch.manual_seed(1)
-        model = MultiTask(Branches(nested=True)).to(DEVICE)
+        model = MultiTask(Branches()).to(DEVICE)
         layer, shared = model.trunk.common, model.trunk
         if where == "low":
             shared = shared if first else list(shared.parameters())
@@ -753,7 +657,7 @@ def test_another_default_device(method):
 
 def test_sketch_of_a_task_does_not_depend_on_the_others():
     """`b` reads two tensors, `a` one of them: what is remembered of `b` is the same with and without `a`."""
-    model = MultiTask(Branches(nested=True)).to(DEVICE)
+    model = MultiTask(Branches()).to(DEVICE)
     x, targets = batch()
     states = []
     for present in (True, False):

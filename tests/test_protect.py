@@ -155,6 +155,9 @@ def test_what_is_no_floor_is_refused(protect, message):
         UNIFORM.create(mlp().trunk, protect=protect)
 
 
-def test_a_method_without_weights_says_so():
-    with pytest.raises(ValueError, match="protect is not used by 'graddrop', which has no weight per task"):
-        Method("graddrop").create(mlp().trunk, protect={"a": 0.2})
+@pytest.mark.parametrize("name", ["graddrop", "moco", "db_mtl", "trimmed_mean"])
+def test_a_method_without_weights_says_so(name):
+    with pytest.raises(ValueError, match=f"protect is not used by '{name}', which has no weight per task"):
+        Method(name).create(mlp().trunk, protect={"a": 0.2})
+    with pytest.raises(ValueError, match="every must be 1"):
+        Method(name).create(mlp().trunk, every=2)

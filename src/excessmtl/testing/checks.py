@@ -259,7 +259,7 @@ def _check_degenerate(make: Make) -> None:
             training = make()
             tasks = training.balancer.tasks
             alone: Callable[[Losses], Losses] = lambda losses, last=tasks[-1]: {last: losses[last]}  # noqa: E731
-            for number, then in enumerate((dict, alone, _bad(*tasks), dict)):
+            for number, then in enumerate((dict, _bad(*tasks), alone)):
                 step = training.step(number, lambda losses, change=change, then=then: then(change(losses)))
                 _numbers(training, step, when)
 
