@@ -159,12 +159,8 @@ class Branches(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.common, self.left, self.right = (
-            nn.Linear(FEATURES, WIDTH),
-            nn.Linear(WIDTH, WIDTH),
-            nn.Linear(WIDTH, WIDTH),
-        )
-        self.nobody, self.nested = nn.Linear(3, 3), nested
+        self.common, self.left = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.right, self.nobody = nn.Linear(WIDTH, WIDTH), nn.Linear(3, 3)
 
     def forward(self, x):
         left = self.left(self.common(x).tanh()).tanh()

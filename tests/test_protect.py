@@ -75,12 +75,6 @@ def test_shares_keep_to_their_floors_and_the_total_stays(method, scale):
         assert list(shares.values()) == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method not in WEIGHTED], ids=str)
-def test_a_method_without_a_weight_per_task_refuses_floors(method):
-    with pytest.raises(ValueError, match=f"protect is not used by '{method.name}', which has no weight per task"):
-        method.create(mlp().trunk, protect=FLOORS)
-
-
 @each_method
 def test_the_method_does_not_notice(method):
     """One step on the same gradients: state and own weights are those without floors, bit for bit."""

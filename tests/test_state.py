@@ -104,19 +104,6 @@ def test_a_distributed_checkpoint_loads_into_a_fresh_state(method, tmp_path):
     assert_same(balancer.state_dict(), restored.state_dict())
 
 
-def test_a_state_that_was_moved_as_a_whole():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    advance(balancer, model, range(3))
-    saved = balancer.state_dict()
-    assert all(type(value) is torch.Tensor for value in saved.values())
-    restored = ROBUST.create(model.trunk)
-    for device in {torch.device("cpu"), DEVICE}:
-        restored.load_state_dict({key: value.to(device) for key, value in saved.items()})
-        assert_same(saved, restored.state_dict())
-        assert restored.weights.device.type == DEVICE.type
-
-
 def test_an_option_changed_after_creation_is_saved_as_it_is_now():
     model = mlp()
     balancer, plain = UNIFORM.create(model.trunk), UNIFORM.create(model.trunk)

@@ -147,17 +147,6 @@ def test_bad_from_the_very_first_step(method):
     assert step.weights.isfinite().all()
 
 
-@each_method
-def test_recovers_as_if_the_bad_step_had_been_missing(method):
-    (model, balancer), (other_model, other) = twins(method)
-    run(balancer, model, 5, infinite_gradient)
-    run(other, other_model, 5, "missing")
-    for seed in (6, 7):
-        one, two = run(balancer, model, seed), run(other, other_model, seed)
-        assert_same(one.weights, two.weights)
-        assert_same(gradients(model), gradients(other_model))
-
-
 @without_z
 def test_a_bad_micro_batch_loses_nothing_of_the_others(method):
     """The gradients of the good tasks in the bad micro-batch must arrive."""

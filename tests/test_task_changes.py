@@ -140,41 +140,17 @@ def test_there_and_back_in_another_order_loses_nothing(method):
     assert_same(again.state_dict(), saved)
 
 
+ONE, OTHER = {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.3, "c": 0.2}
+KINDS = ["regression", "classification", "regression"]
 PER_TASK = [
     # Method, option, its value for a, b, c, the same for c, a, b, and another.
-    (
-        "static",
-        "weights",
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 3.0, "c": 2.0},
-    ),
-    (
-        "cosmos",
-        "preference",
-        {"a": 0.1, "b": 0.2, "c": 0.3},
-        {"a": 0.1, "b": 0.2, "c": 0.3},
-        {"a": 0.1, "b": 0.3, "c": 0.2},
-    ),
+    *((name, option, ONE, ONE, OTHER) for name, option in [("static", "weights"), ("cosmos", "preference")]),
+    *((name, option, ONE, ONE, OTHER) for name, option in [("dtp", "gamma"), ("famo", "lower")]),
+    ("gradnorm", "initial_losses", ONE, ONE, OTHER),
     ("pbi", "preference", [0.1, 0.2, 0.3], [0.3, 0.1, 0.2], [0.3, 0.2, 0.2]),
     ("forum", "validation", ["c"], ["c"], ["b"]),
     ("auto_lambda", "primary", ["c"], ["c"], ["b"]),
-    (
-        "uw",
-        "kinds",
-        ["regression", "classification", "regression"],
-        ["regression", "regression", "classification"],
-        "regression",
-    ),
-    ("dtp", "gamma", {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 3.0, "c": 2.0}),
-    ("famo", "lower", {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.3, "c": 0.2}),
-    (
-        "gradnorm",
-        "initial_losses",
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 3.0, "c": 2.0},
-    ),
+    ("uw", "kinds", KINDS, [KINDS[2], *KINDS[:2]], "regression"),
     ("mgda", "protect", {"a": 0.1, "b": 0.2}, {"a": 0.1, "b": 0.2}, {"a": 0.2, "b": 0.1}),
 ]
 
