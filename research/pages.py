@@ -4,7 +4,14 @@ from importlib import import_module
 
 from excessmtl.lab.compare.page import Page
 
-PAGES = ("research.choosing:PAGE", "research.performance:PAGE")
+PAGES = (
+    "research.choosing:PAGE",
+    "research.diagnosis.page:PAGE",
+    "research.kit.tables:PAGE",
+    "research.performance:PAGE",
+    "research.results:PAGE",
+    "research.robustness:PAGE",
+)
 """Where each `Page` is defined, as `module:name`; a test fills them all and compares with what is committed."""
 
 

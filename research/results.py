@@ -1,183 +1,211 @@
-"""The results page, computed from the published runs alone: `python -m research.results`.
+"""What docs/results.md shows: `python -m research.results [RUNS_DIR...]`.
 
-It reads `docs/data/study` (or other folders of runs) and writes `docs/results.md`, next to it `figures/*.png`, and
-under `data/study/` the numbers of each figure and of the regret. `research.publish` writes what it reads.
+With folders of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
+`metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. From these files alone
+it writes the figures, their numbers, the regret of the default (`regret.csv`), the verdicts on the paper's claims
+(`claims.csv`) and the page.
 """
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
-import yaml
+import numpy as np
+import pandas as pd
 
-from excessmtl.files import atomic_write
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
-from excessmtl.lab.compare.regret import Regrets, regrets_of
-from excessmtl.lab.compare.regret_tables import verdict as regret_verdict
-from excessmtl.lab.compare.regret_tables import worst_regrets, write_regrets
-from excessmtl.lab.compare.summary import noise_table
-from excessmtl.lab.paper.claims.verdicts import Verdict, judge_all
+from excessmtl.files import atomic_write, write_whole
+from excessmtl.lab.compare.collect import write_table
+from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
+from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, Measure, score_measures
+from excessmtl.lab.compare.page import Page
+from excessmtl.lab.compare.regret import regrets_of
+from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_regrets
+from excessmtl.lab.compare.settings import Setting
+from excessmtl.lab.compare.summary import Row, rows_of
+from excessmtl.lab.compare.table import Table
+from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.collected import Runs
-from excessmtl.lab.paper.methods import METHODS
+from excessmtl.lab.paper.figures import dynamics, excess_risk
+from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
 from excessmtl.lab.paper.registry import RunsFigure, registry
-from excessmtl.lab.paper.subjects import TITLES, Subject
+from excessmtl.lab.paper.subjects import TITLES
 
-Commands = Mapping[str, str]
-"""Benchmark (or `page`) -> the command that made its runs."""
-Figures = Mapping[tuple[str, str], Sequence[str]]
-"""(data set of the paper, which data it really is, as file names say it) -> its pictures."""
-PUBLISHED = Path("docs", "data", "study")
-_NUMBERS = Path("data", "study")
-_FEW = 10
-"""As many noisy tasks are named."""
-
-
-def read_commands(path: Path) -> Commands:
-    """A YAML mapping from benchmarks to commands; none where there is no file."""
-    if not path.exists():
-        return {}
-    try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        plain = None
-    if not isinstance(plain, dict) or not all(isinstance(text, str) for pair in plain.items() for text in pair):
-        raise ValueError(f"{path} must map benchmarks to commands, both as text")
-    return plain
+DOCS = Path(__file__).parents[1] / "docs"
+STUDY = DOCS / "data" / "study"
+_NAMES = {
+    "multimnist": "MultiMNIST",
+    "office-home": "PACS",
+    "digit-domains": "digit domains",
+    "sarcos": "SARCOS",
+    "simulated-arm": "simulated arm",
+    "synthetic-rooms": "rooms",
+    "school": "school",
+}
+"""Benchmarks of the published runs in the headings of columns; `office-home` was run on PACS."""
+_HIGH = 0.8
+"""The noise level that all data was run at."""
+_PER_EPOCH = 20
+_SHOWN = {dynamics.NOISE: COMPARED, excess_risk.NOISE: (*excess_risk.ESTIMATORS, SINGLE_TASK)}
+"""Noise level -> the methods whose course on MultiMNIST is drawn or judged."""
 
 
-def page(runs: Runs, regrets: Regrets | None, found: Sequence[Verdict], figures: Figures, commands: Commands) -> str:
-    """The page as Markdown.
+def settings_of(runs: Runs) -> list[Setting]:
+    """The data of the runs, the paper's first, with the paper's names of the methods as labels."""
+    wanted = dict.fromkeys([*TITLES, *sorted(set(runs.frame.benchmark))])
+    found = {subject.setting.name: subject for name in wanted for subject in runs.subjects(name)}
+    return [replace(own.setting, runs=own.runs.assign(label=own.runs.shown)) for own in found.values()]
 
-    Args:
-        runs: all of them.
-        regrets: of the default.
-        found: the verdicts on the claims.
-        figures: names of the pictures, without their ending.
-        commands: shown with what they made.
+
+def data_table(settings: Sequence[Setting]) -> Table:
+    """What was run."""
+    rows = [
+        {
+            "data": setting.source,
+            "runs": len(setting.runs),
+            "seeds": setting.runs["seed"].nunique(),
+            "epochs": setting.epochs,
+            "noise in": f"{len(setting.noisy_tasks)} of {len(setting.tasks)} tasks",
+        }
+        for setting in settings
+    ]
+    return Table.of_records(rows, {"data": "", "runs": "d", "seeds": "d", "epochs": "d", "noise in": ""})
+
+
+def scores_table(settings: Sequence[Setting], group: str) -> Table:
+    """A row per method, a column per data set: the mean without noise, and at noise 0.8.
+
+    `group`: "clean" or "overall". Where tasks have metrics of different kinds, the clean ones have a column each.
     """
-    parts = [
-        "# Results",
-        "**These runs were trained with the previous default of `excess`**, exp(-2 r / r0) / sqrt(n r0), and have not "
-        "been repeated with the present one (docs/estimators.md). Rows of the paper's estimate and of the "
-        "other methods are not affected by that. docs/robustness.md has runs of the present default.",
-        "**Results of GradNorm on this page are outdated**: they were computed before the method was corrected, and "
-        "have not been run again yet. Of the other methods that were corrected (MoDo, SDMGrad, STCH, MOML, FairGrad) "
-        "there is no run here.",
-        "Every number and picture on this page was computed from finished runs; nothing is edited by hand. Scores are "
-        "of the last epoch on clean test labels, mean ± standard deviation over the seeds. Bold: the best mean of a "
-        "column among the weighting methods. [data/study/runs.csv.gz](data/study/runs.csv.gz) has every run, the "
-        "folders next to it the course of training, as means over stretches of steps, where figures or claims need it.",
-    ]
-    if "page" in commands:
-        parts.append(_code(commands["page"]))
-    shown: set[str] = set()
-    for wanted in [*TITLES, *sorted(set(runs.frame.benchmark))]:
-        for subject in runs.subjects(wanted) if wanted not in shown else ():
-            benchmark = subject.setting.benchmark
-            shown.add(benchmark)
-            parts += _section(subject, figures.get((wanted, subject.suffix), ()), commands.get(benchmark))
-    return "\n\n".join([*parts, *_regrets(regrets), *_claims(found)]) + "\n"
+    columns = {}
+    for setting in settings:
+        rows = rows_of(setting)
+        for measure in score_measures(setting):
+            if measure.key == f"{group}_score" or (group == "clean" and measure.key[6:] in setting.clean_tasks):
+                task = "" if measure.key == f"{group}_score" else f", {measure.key[6:]}"
+                name = f"{_NAMES.get(setting.benchmark, setting.benchmark)}{task}"
+                columns[f"{name}{measure.caption.removeprefix(measure.title)}"] = _ends(rows, measure)
+    return _by_method(columns)
 
 
-def _section(subject: Subject, figures: Sequence[str], command: str | None) -> list[str]:
-    setting = replace(subject.setting, runs=subject.runs.assign(label=subject.runs.shown))
-    noisy = ", ".join(setting.noisy_tasks)
-    if len(setting.noisy_tasks) > _FEW:
-        noisy = f"{len(setting.noisy_tasks)} of {len(setting.tasks)} tasks"
-    seeds = setting.runs.seed.nunique()
-    parts = [
-        f"## {subject.title}",
-        f"{len(setting.runs)} runs of {subject.epochs} epochs, seeds: {seeds}. Label noise in: {noisy}.",
-    ]
-    parts += [] if command is None else [_code(command)]
-    parts += [f"![{name}](figures/{name}.png)" for name in figures]
-    order = [*(name for name in METHODS if name in setting.labels), *sorted(set(setting.labels).difference(METHODS))]
-    for measure in (*score_measures(setting), CLEAN_WEIGHT):
-        table = noise_table(setting, measure, order)
-        parts += [f"**{table.title[0].upper()}{table.title[1:]}**", table.as_markdown().strip()] if table.rows else []
-    return parts
+def weights_table(settings: Sequence[Setting]) -> Table:
+    """The same of the weight of the clean tasks."""
+    return _by_method({_NAMES.get(own.benchmark, own.benchmark): _ends(rows_of(own), CLEAN_WEIGHT) for own in settings})
 
 
-def _regrets(regrets: Regrets | None) -> list[str]:
-    """Against whom the default does worst; nothing where it or all its rivals are missing."""
-    if regrets is None:
-        return []
-    return [
-        "## Regret of the default",
-        f"How much worse ExcessMTL (ours, robust) is than each other method at the same noise and seed, and than "
-        f"itself at noise 0; positive is worse. {regret_verdict(regrets.table, 'it')} "
-        "[data/study/regret.csv](data/study/regret.csv) has every comparison.",
-        *(
-            f"**{table.title}**\n\n{table.as_markdown().strip()}"
-            for table in worst_regrets(regrets.table, regrets.method)
-        ),
-    ]
+def _ends(rows: Sequence[Row], measure: Measure) -> dict[str, str]:
+    """Method -> its means without noise and at noise 0.8; the best of the latter is bold."""
+    cells = {(row.label, row.noise): row.cells[measure.key] for row in rows}
+    texts = {}
+    for label in dict.fromkeys(row.label for row in rows):
+        ends = [cells.get((label, level)) for level in (0.0, _HIGH)]
+        known = [cell for cell in ends if cell is not None and cell.spread.count]
+        if len(known) == len(ends):
+            first, last = (f"{cell.spread.mean:.{measure.digits}f}" for cell in known)
+            texts[label] = f"{first} → **{last}**" if known[1].best else f"{first} → {last}"
+    return texts
 
 
-def _claims(found: Sequence[Verdict]) -> list[str]:
-    counts = {
-        word: sum(one.verdict == word for one in found) for word in ("holds", "does not hold", "undecided", "not tried")
+def _by_method(columns: dict[str, dict[str, str]]) -> Table:
+    methods = [name for name in METHODS if any(name in own for own in columns.values())]
+    return Table.of_texts(
+        "", ["method", *columns], [[name, *(own.get(name, "") for own in columns.values())] for name in methods]
+    )
+
+
+def claims_table(claims: pd.DataFrame) -> str:
+    """How many claims hold, and those that were decided."""
+    words = {
+        "holds": "hold",
+        "does not hold": "do not hold",
+        "undecided": "are undecided",
+        "not tried": "were not tried",
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items())
-    lines = ["| no. | where | claim | verdict |", "| ---: | --- | --- | --- |"]
-    lines += [f"| {one.number} | {one.where} | {one.claim} | **{one.verdict}** |" for one in found]
-    details = [
-        f"**{one.number}. {one.claim}** {one.verdict.capitalize()}.\n\n*Rule:* {one.rule}\n\n*Evidence:* {one.evidence}"
-        for one in found
+    counts = ", ".join(f"{int((claims['verdict'] == word).sum())} {plural}" for word, plural in words.items())
+    decided = claims[claims["verdict"] != "not tried"].assign(verdict=lambda own: own["verdict"].map("**{}**".format))
+    columns = {"number": "d", "where": "", "claim": "", "verdict": ""}
+    table = Table.of_records(decided.to_dict("records"), columns)
+    return f"Of {len(claims)} claims {counts}.\n\n{table.as_markdown()}"
+
+
+def regrets_part(regrets: pd.DataFrame) -> str:
+    """The sentence, and against whom the default does worst."""
+    tables = [f"**{table.title}**\n\n{table.as_markdown().strip()}" for table in worst_regrets(regrets, "excess")]
+    return "\n\n".join([verdict(regrets, "the default"), *tables])
+
+
+@cache
+def _settings() -> list[Setting]:
+    return settings_of(Runs.read([STUDY]))
+
+
+PAGE = Page(
+    DOCS / "results.md",
+    {
+        "claims": lambda: claims_table(pd.read_csv(STUDY / "claims.csv")),
+        "clean": lambda: scores_table(_settings(), "clean"),
+        "overall": lambda: scores_table(_settings(), "overall"),
+        "weights": lambda: weights_table(_settings()),
+        "regrets": lambda: regrets_part(pd.read_csv(STUDY / "regret.csv")),
+        "data": lambda: data_table(_settings()),
+    },
+)
+
+
+def publish(runs: Runs, out: Path) -> None:
+    """Write the table of the runs, and the courses that are shown."""
+    write_table(runs.frame, out / "runs.csv.gz")
+    wanted = [
+        run
+        for subject in runs.subjects("multimnist")
+        for noise, methods in _SHOWN.items()
+        for _, run in subject.of(methods, noise).dropna(subset=["steps_path", "metrics_path"]).iterrows()
     ]
-    return [
-        "## The paper's claims",
-        f"Every empirical claim of the paper in our words: {told}. A claim about ExcessMTL is judged for the paper's "
-        "own estimate, in the better of its two forms; ours is given with it. Only runs on the paper's data at its "
-        "scale, with three seeds or more, are a verdict; *undecided*: the intervals over the seeds leave it open.",
-        "\n".join(lines),
-        "### The numbers behind each verdict",
-        *details,
-    ]
+    for run in wanted:
+        steps, folder = read_steps(run.steps_path), out / run.folder
+        rows = _PER_EPOCH * int(run.epochs)
+        tables = {name: thinned(getattr(steps, name), rows).to_numpy(np.float32) for name in QUANTITIES}
+        with atomic_write(folder / "steps.npz") as file:
+            np.savez_compressed(file, tasks=np.array(list(steps.losses)), **tables)
+        epochs = read_epochs(run.metrics_path).to_csv(index=False, float_format="%.6g")
+        write_whole(folder / "metrics.csv", epochs.encode())
 
 
-def _code(command: str) -> str:
-    return f"```\n{command.strip()}\n```"
-
-
-def _draw(runs: Runs, out: Path) -> Figures:
-    """All figures the runs can show, as PNG and CSV files; the names of the pictures."""
-    named: dict[tuple[str, str], list[str]] = {}
+def write_numbers(runs: Runs, study: Path, figures: Path) -> None:
+    """Figures with their numbers, regrets and claims."""
     for entry in (entry for entry in registry().values() if isinstance(entry, RunsFigure)):
         for subject in runs.subjects(entry.about):
-            drawing, name = entry.draw_one(subject), entry.stem(subject)
+            drawing = entry.draw_one(subject)
             if drawing is not None:
-                replace(drawing, pictures={}).save(out / _NUMBERS, name)
-                replace(drawing, tables={}).save(out / "figures", name, kinds=("png",))
-                named.setdefault((entry.about, subject.suffix), []).append(name)
-    return named
+                replace(drawing, pictures={}).save(study, entry.stem(subject))
+                replace(drawing, tables={}).save(figures, entry.stem(subject), kinds=("png",))
+    regrets = regrets_of(runs.frame)
+    if regrets is not None:
+        write_regrets(regrets.table, study / "regret.csv")
+    write_claims(runs, study / "claims.csv")
+
+
+def write_claims(runs: Runs, path: Path) -> None:
+    """Every claim with its verdict, its rule and the numbers."""
+    write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in judge_all(runs)])).encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page and all it links to."""
+    """Keep the runs, where they are given; then write all that the page shows, and the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, default=[PUBLISHED], help="folders of runs, or of a runs.csv")
-    parser.add_argument("-o", "--out", type=Path, default=Path("docs/results.md"))
-    parser.add_argument(
-        "--commands", type=Path, default=PUBLISHED / "commands.yaml", help="benchmark: the command that made its runs"
-    )
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; default: those that are published")
     chosen = parser.parse_args(arguments)
     try:
-        commands, runs = read_commands(chosen.commands), Runs.read(chosen.folders)
+        if chosen.folders:
+            publish(Runs.read(chosen.folders), STUDY)
+        write_numbers(Runs.read([STUDY]), STUDY, DOCS / "figures")
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    out = chosen.out.parent
-    figures = _draw(runs, out)
-    regrets = regrets_of(runs.frame)
-    if regrets is not None:
-        write_regrets(regrets.table, out / _NUMBERS / "regret.csv")
-    text = page(runs, regrets, judge_all(runs), figures, commands)
-    with atomic_write(chosen.out) as file:
-        file.write(text.encode())
-    print(f"{chosen.out}: {len(runs.frame)} runs, {sum(map(len, figures.values()))} figures")
+    PAGE.write()
 
 
 if __name__ == "__main__":

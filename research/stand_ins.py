@@ -27,8 +27,8 @@ from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.kinds import classification, normals, regression, segmentation
 from excessmtl.lab.data.losses import IGNORED
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.batches import Inputs, make_batches
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.evaluate import scores
 from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.resolve import load_benchmark

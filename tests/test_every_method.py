@@ -72,7 +72,7 @@ def test_list_methods_is_the_documented_list():
         "uw", "dtp", "dwa", "rlw", "pcgrad", "cagrad", "graddrop", "nash", "uw_so", "igb", "log_loss", "gls", "stch",
         "famo", "cosmos", "pbi", "fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "gradvac", "pcd", "krum",
         "sdmgrad", "modo", "auto_lambda", "moco", "db_mtl", "trimmed_mean",
-        "ldc_mtl", "autoscale", "forum",
+        "ldc_mtl", "autoscale", "forum", "bayes_agg",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-LABORATORY = ("data", "training", "studies", "compare", "paper", "reports", "cli", "speed")
+LABORATORY = ("data", "runs", "training", "studies", "compare", "paper", "reports", "cli", "speed")
 LIBRARY = (
     "distributed",
     "graph",
@@ -21,7 +21,6 @@ LIBRARY = (
     "integrations",
     "diagnosis",
     "architectures",
-    "bayes_agg",
     "testing",
 )
 ON_THE_LIBRARY = {"lab", "__main__"}

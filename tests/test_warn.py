@@ -108,14 +108,10 @@ def test_a_state_saved_too_early_warns_at_the_line_that_saves_it():
     check(caught, "between two micro-batches")
 
 
-def test_a_forgotten_end_of_the_epoch_warns_at_the_step(monkeypatch):
-    monkeypatch.setattr("excessmtl.bayes_agg.bayes_agg._MANY_STEPS", 1)
-    head = nn.Linear(3, 1).to(DEVICE)
-    z = torch.randn(4, 3, device=DEVICE, requires_grad=True) * 1
-    balancer = excessmtl.BayesAgg({"a": head}, "regression")
-    with pytest.warns(UserWarning, match="end_epoch has not been called") as caught:
-        balancer.backward(z, {"a": torch.zeros(4, 1, device=DEVICE)})  # the call
-    check(caught, "end_epoch has not been called")
+def test_layers_that_are_missing_warn_at_the_line_that_makes_the_balancer():
+    with pytest.warns(UserWarning, match="bayes_agg has no layers") as caught:
+        excessmtl.create("bayes_agg", tasks=TASKS, shared=nn.Linear(3, 1))  # the call
+    check(caught, "bayes_agg has no layers")
 
 
 @at_once

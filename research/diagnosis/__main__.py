@@ -1,4 +1,4 @@
-"""`python -m research.diagnosis`: train what has not been trained, and write the measured part of docs/diagnosis.md."""
+"""`python -m research.diagnosis`: train what has not been trained, and write what docs/diagnosis.md shows."""
 
 import logging
 import os
@@ -12,14 +12,13 @@ import typer
 from joblib import Parallel, delayed
 from rich.console import Console
 
-from excessmtl.files import atomic_write
+from excessmtl.files import write_whole
 from excessmtl.lab.cli.errors import plain_errors
-from research.diagnosis import page, raters, raters_page
+from research.diagnosis import page, raters
 from research.diagnosis.cells import Cell, record
 from research.diagnosis.corrected import corrected
-from research.diagnosis.goals import goals
-from research.diagnosis.measure import measured
-from research.diagnosis.study import CHOSEN_ON, HARD, REPORTED, SEEDS, cells
+from research.diagnosis.measure import hard_summary, measured, samples_summary
+from research.diagnosis.study import HARD, REPORTED, SEEDS, cells
 
 console = Console(highlight=False, markup=False)
 
@@ -30,14 +29,11 @@ def main(
     data_sarcos: Annotated[Path | None, typer.Option(help="The SARCOS file or folder; else it is left out.")] = None,
     data_mnist: Annotated[Path | None, typer.Option(help="The folder of MNIST; else it is left out.")] = None,
     data_pacs: Annotated[Path | None, typer.Option(help="The folder or archive of PACS; else it is left out.")] = None,
-    document: Annotated[Path, typer.Option(help="The page.")] = Path("docs/diagnosis.md"),
-    csv: Annotated[Path, typer.Option(help="File for the numbers.")] = Path("docs/data/diagnosis.csv"),
     jobs: Annotated[int, typer.Option(help="Networks at a time.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda: where they are trained.")] = "cpu",
     recorded: Annotated[bool, typer.Option("--recorded", help="Train nothing: measure what is there.")] = False,
 ) -> None:
     """About ten minutes a seed on one core, without MNIST and PACS; a stopped study goes on where it was."""
-    text = document.read_text(encoding="utf-8")
     vader = raters.path_of_data()
     os.environ["EXCESSMTL_DATA"] = str(folder / "no-data")  # the bundled digits, also where MNIST is in the cache
     data = {"sarcos": data_sarcos, "mnist": data_mnist, "pacs": data_pacs}
@@ -45,24 +41,24 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     if not recorded:
         train([*main_cells, *hard_cells], folder, jobs, device)
-    titles = {world.name: world.title for world in (*REPORTED, *HARD)}
-    frame = measured(main_cells, folder, {"test": None})
-    hard = measured(hard_cells, folder, {"test": None})
+    frame, hard = measured(main_cells, folder), measured(hard_cells, folder)
     if frame.empty or hard.empty:
         raise ValueError(f"{folder} holds no recorded predictions; leave --recorded out")
-    smaller = {f"{most}": measured(main_cells, folder, {"test": most}) for most in (100, 200, 400)}
-    with atomic_write(csv) as file:
-        file.write(frame.to_csv(index=False, float_format="%.4g").encode())
-    frame = pd.read_csv(csv)  # as published, so that the tables follow from the file
-    of_raters = raters_page.frames(folder, None if recorded else vader)
-    more = raters_page.goals_of(of_raters["domains"]) if of_raters else ()
-    every = {name: Path() for name in data}
-    planned = len(list(cells(REPORTED, range(seeds), every)))
-    changed = corrected(folder, data, recorded)
-    tables = page.tables(frame, hard, {**smaller, "all": frame}, titles, CHOSEN_ON, of_raters, changed, planned)
-    with atomic_write(document) as file:
-        file.write(page.filled(text, goals(frame, hard, titles, more), tables).encode())
-    console.print(f"written: {document}, {csv}", soft_wrap=True)
+    sizes = {str(most): measured(main_cells, folder, most) for most in (100, 200, 400)}
+    _write(frame, page.TASKS)
+    _write(hard_summary(hard), page.FOLDER / "hard.csv")
+    _write(samples_summary({**sizes, "all": frame}), page.FOLDER / "samples.csv")
+    if not recorded:
+        _write(corrected(data), page.FOLDER / "corrected.csv")
+    if not recorded and vader is not None:
+        _write(raters.domains(vader, seed=0), page.FOLDER / "vader_domains.csv")
+        _write(raters.annotators(vader, seed=0), page.FOLDER / "vader_raters.csv")
+    page.PAGE.write()
+    console.print(f"written: {page.PAGE.path}, {page.TASKS}", soft_wrap=True)
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    write_whole(path, frame.to_csv(index=False, float_format="%.4g").encode())
 
 
 def train(cells: Sequence[Cell], folder: Path, jobs: int, device: str) -> None:

@@ -13,11 +13,11 @@ from excessmtl import lab
 from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.find import load_benchmark
-from excessmtl.lab.data.kinds import BY_NAME
-from excessmtl.lab.training.batches import make_batches, prepared
+from excessmtl.lab.training.held_out import predicted
 from research.diagnosis.noises import disturbed
 
-_SPLITS = ("train", "validation", "test")
+_SPLITS = {"train": 0, "test": 2}
+"""Those that get noise, and the number by which each has draws of its own."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def record(cell: Cell, folder: Path, device: str = "cpu") -> Path:
     if path.exists():
         return path
     benchmark = load_benchmark(cell.world.benchmark, cell.world.data, cell.seed, dict(cell.world.options))
-    noisy = {split: noisy_split(benchmark, split, cell, place) for place, split in enumerate(_SPLITS)}
+    noisy = {split: noisy_split(benchmark, split, cell) for split in _SPLITS}
     torch.manual_seed(cell.seed)
     with TemporaryDirectory() as place:
         trained = lab.train(
@@ -83,50 +83,42 @@ def record(cell: Cell, folder: Path, device: str = "cpu") -> Path:
             epochs=cell.world.epochs,
             device=device,
         )
+    found = predicted(trained.network.cpu(), benchmark, noisy["test"])
     kept: dict[str, np.ndarray] = {}
-    for split in _SPLITS[1:]:
-        clean = getattr(benchmark, split).targets
-        for task, output in _outputs(trained.network.cpu(), benchmark, noisy[split]).items():
-            kept[f"{split}/{task}/predictions"] = output.numpy().astype(np.float32)
-            kept[f"{split}/{task}/targets"] = noisy[split].targets[task].numpy()
-            kept[f"{split}/{task}/clean"] = clean[task].numpy()
-    kinds = {kind: name for name, kind in BY_NAME.items()}
-    for own in benchmark.tasks:
-        kept[f"kind/{own.name}"] = np.array([kinds[own.kind], str(own.name in benchmark.noisy_tasks)])
+    for task, output in found.predictions.items():
+        labels = found.targets[task]
+        assert output is not None
+        assert labels is not None
+        kept[f"test/{task}/predictions"] = output.numpy().astype(np.float32)
+        kept[f"test/{task}/targets"] = labels.numpy()
+        kept[f"test/{task}/clean"] = benchmark.test.targets[task].numpy()
+        kept[f"kind/{task}"] = np.array([found.kinds[task], str(task in benchmark.noisy_tasks)])
     with atomic_write(path) as file:
         np.savez_compressed(file, **kept)  # type: ignore[arg-type]
     return path
 
 
-def read(cell: Cell, folder: Path, split: str = "test") -> list[HeldOut]:
+def read(cell: Cell, folder: Path) -> list[HeldOut]:
     """The tasks of a recorded cell."""
     with np.load(folder / f"{cell.name}.npz", allow_pickle=False) as kept:
         found = []
         for name in kept.files:
             if name.startswith("kind/"):
                 task, (kind, noisy) = name.removeprefix("kind/"), kept[name]
-                parts = [kept[f"{split}/{task}/{part}"] for part in ("predictions", "targets", "clean")]
+                parts = [kept[f"test/{task}/{part}"] for part in ("predictions", "targets", "clean")]
                 found.append(HeldOut(cell, task, str(kind), noisy == "True" and cell.level > 0, *parts))
         return found
 
 
-def noisy_split(benchmark: Benchmark, split: str, cell: Cell, place: int) -> Split:
-    """A split of the benchmark with the cell's noise; `place`: its number among the splits."""
+def noisy_split(benchmark: Benchmark, split: str, cell: Cell) -> Split:
+    """A split of the benchmark with the cell's noise."""
     clean: Split = getattr(benchmark, split)
     targets = dict(clean.targets)
     for task in benchmark.tasks:
         if task.name in benchmark.noisy_tasks and cell.level:
             inputs: Any = clean.inputs
             own = inputs[task.name] if isinstance(inputs, Mapping) else inputs
-            targets[task.name] = disturbed(cell.kind, task, own, targets[task.name], cell.level, cell.seed, place)
+            targets[task.name] = disturbed(
+                cell.kind, task, own, targets[task.name], cell.level, cell.seed, _SPLITS[split]
+            )
     return replace(clean, targets=targets)
-
-
-@torch.no_grad()
-def _outputs(network: torch.nn.Module, benchmark: Benchmark, split: Split) -> dict[str, torch.Tensor]:
-    parts: dict[str, list[torch.Tensor]] = {task.name: [] for task in benchmark.tasks}
-    for batch in make_batches(split, 512, torch.device("cpu")).in_order():
-        for task, output in network(prepared(batch, benchmark)).items():
-            if task in batch.targets:
-                parts[task].append(output)
-    return {task: torch.cat(own) for task, own in parts.items()}

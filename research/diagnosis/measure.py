@@ -17,24 +17,28 @@ from excessmtl.lab.data.tasks import Task
 from research.diagnosis.cells import Cell, HeldOut, read
 from research.diagnosis.noises import disturbed
 
+RANKINGS = {
+    "precision": "`report.suspects` ↑",
+    "own_probability": "label's probability ↑",
+    "own_margin": "label's margin ↑",
+    "own_adjusted": "adjusted margin ↑",
+}
+"""Columns with the average precision of a ranking of wrong labels: ours, and three that cleanlab has."""
 TWICE = 200
 """So many samples of a task are labelled a second time."""
 
 
-def measured(cells: Iterable[Cell], folder: Path, splits: Mapping[str, int | None]) -> pd.DataFrame:
-    """All recorded cells. `splits`: split -> at most so many samples of it; None: all."""
+def measured(cells: Iterable[Cell], folder: Path, most: int | None = None) -> pd.DataFrame:
+    """All recorded cells, by at most so many test samples; None: all."""
     rows: list[dict[str, Any]] = []
-    for cell in cells:
-        if not (folder / f"{cell.name}.npz").exists():
-            continue
-        for split, most in splits.items():
-            tasks = read(cell, folder, split)
-            report = excessmtl.diagnose(
-                {task.task: task.predictions[:most] for task in tasks},
-                {task.task: task.targets[:most] for task in tasks},
-                {task.task: task.kind for task in tasks},
-            )
-            rows += [_row(cell, task, report, most) for task in tasks]
+    for cell in (cell for cell in cells if (folder / f"{cell.name}.npz").exists()):
+        tasks = read(cell, folder)
+        report = excessmtl.diagnose(
+            {task.task: task.predictions[:most] for task in tasks},
+            {task.task: task.targets[:most] for task in tasks},
+            {task.task: task.kind for task in tasks},
+        )
+        rows += [_row(cell, task, report, most) for task in tasks]
     return pd.DataFrame(rows)
 
 
@@ -55,12 +59,7 @@ def _row(cell: Cell, task: HeldOut, report: Report, most: int | None) -> dict[st
         "low": low,
         "high": high,
         "verdict": found.verdict,
-        "twice": np.nan,
-        "quarter": np.nan,
-        "precision": np.nan,
-        "own_probability": np.nan,
-        "own_margin": np.nan,
-        "own_adjusted": np.nan,
+        **dict.fromkeys(("twice", "quarter", *RANKINGS), np.nan),
     }
     if task.noisy and cell.kind == "symmetric" and most is None:
         row["twice"] = _labelled_twice(task)
@@ -142,3 +141,37 @@ def separation(frame: pd.DataFrame) -> float:
         return float("nan")
     pairs = noisy.to_numpy()[:, None] - clean.to_numpy()[None]
     return float((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
+
+
+def covered(frame: pd.DataFrame) -> float:
+    """Share of the intervals that hold the truth."""
+    return float(((frame["low"] <= frame["truth"] + 1e-9) & (frame["truth"] <= frame["high"] + 1e-9)).mean())
+
+
+def mean_error(frame: pd.DataFrame) -> float:
+    """Of the noise rate, over the tasks that have an estimate."""
+    return float((frame["estimate"] - frame["truth"]).abs().mean())
+
+
+def hard_summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per world of clean, hard tasks: how many, their estimates, their verdicts."""
+    rows = []
+    for world, own in frame.groupby("world", sort=False):
+        verdicts = own["verdict"].value_counts()
+        noisy, suspect, clean = (int(verdicts.get(name, 0)) for name in ("noisy", "suspect", "clean"))
+        counts = {"noisy": noisy, "suspect": suspect, "other": len(own) - noisy - suspect - clean}
+        estimates = {"mean_estimate": own["estimate"].mean(), "largest": own["estimate"].max()}
+        rows.append({"world": world, "tasks": len(own), **estimates, **counts})
+    return pd.DataFrame(rows)
+
+
+def samples_summary(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """A row per number of held-out samples."""
+    rows = []
+    for name, frame in frames.items():
+        noisy, clean = frame[frame["truth"] >= 0.15], frame[frame["truth"] == 0]
+        errors = {"error": mean_error(noisy), "clean_estimate": clean["estimate"].mean(), "auroc": separation(frame)}
+        rows.append(
+            {"samples": name, **errors, "covered": covered(frame), "called_noisy": (noisy["verdict"] == "noisy").mean()}
+        )
+    return pd.DataFrame(rows)

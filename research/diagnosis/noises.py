@@ -3,8 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
-from excessmtl.lab.data.disturbances import gaussian, wrong_classes
 from excessmtl.lab.data.kinds import classification
+from excessmtl.lab.data.noise_kinds import gaussian, wrong_classes
 from excessmtl.lab.data.tasks import Draw, Task
 
 KINDS = ("symmetric", "pair", "instance")

@@ -20,7 +20,7 @@ FILE = "kit.csv.gz"
 
 
 def main(
-    configs: Annotated[Path, typer.Option(help="JSON file of configurations, like research/kit/results/round4.json.")],
+    configs: Annotated[Path, typer.Option(help="JSON file of configurations, like research/kit/configs.json.")],
     out: Annotated[Path, typer.Option(help=f"Folder that {FILE} is written to.")],
     problems: Annotated[str, typer.Option(help=f"Some of {','.join(PROBLEMS)}.")] = ",".join(PROBLEMS),
     data: Annotated[Path | None, typer.Option(help="choose.npz, as `python -m research.kit.prepare` makes it.")] = None,

@@ -15,63 +15,34 @@ from research.kit.problems import Case
 class Config:
     """The rule is log-linear: its weights are the softmax of a sum of features (`research.kit.rules`), times m.
 
-    r is the running loss of a task, r0 that of its first 20 steps, e the part of r that training can still remove, n
-    the norm of the gradient at the representation, n0 that of the first 20 steps.
+    r is the running loss of a task, r0 that of its first 20 steps, e the part of r that training can still remove, n0
+    the norm of the gradient at the representation in the first 20 steps.
     """
 
     name: str
-    left: float = 0
-    """Coefficient of r / r0."""
     left_irr: float = 0
-    """Of (r - e) / r0."""
+    """Coefficient of (r - e) / r0."""
     log_left_irr: float = 0
     """Of log(left_half + (r - e) / r0)."""
     left_half: float = 0.1
-    log_n: float = 0
     log_n0: float = 0
     log_r0: float = 0
     log_r: float = 0
     log_need: float = 0
     """Of log(e / r)."""
-    log_e: float = 0
-    """Of log(e / r0)."""
     free: float = 0
     """1: half the exponential in place of the softmax. With log_r = -1 this is uncertainty weighting at its optimum."""
     imtl: float = 0
     """1: the weights of IMTL-G in place of the features."""
-    fwd: float = 0
-    """1: forward correction in classification tasks."""
-    momax: float = 0
-    """The noise rate rises at once. 1: it falls by 0.05 % a step; -k: by a share k/t at step t; 0: at once too."""
-    cap: float = 0.8
-    """Largest noise rate that the correction reckons with."""
-    shift: float = 0
-    """Taken off the noise rate."""
-    soft: float = 0
-    """A noise rate of this size counts half, a smaller one less: e^2 / (e + soft)."""
-    ramp: float = 100
-    """Steps over which the robust losses take effect."""
-    normed: float = 0
-    """1: the correction's factors on gradients are divided by their mean."""
-    robreg: float = 0
-    """1: mixture weights in regression tasks."""
-    hill: float = 0.05
-    """Share of the targets' variance at which bad targets are distrusted half."""
-    slope: float = 1
-    """How much it counts that suspicious residuals grow with the prediction: those are not noise."""
+    robust: float = 0
+    """1: forward correction in classification tasks, mixture weights in regression tasks."""
     frequency: float = 0
     """The probability of a wrong label is 1/C (0), its frequency in the batch (1), its running frequency (2), or its
     frequency among the other labels of the batch (3)."""
-    shipped: float = 0
-    """1: correlation in place of slope, one-sided residuals and the explained share count, as in `RobustMSELoss`."""
     precision: float = 0
     """Regression: the gradient is multiplied by (c / (c + r/V))^precision, with V the variance of the targets."""
     half: float = 0.1
     """The c of `precision`: a task whose loss is this share of its variance has half the gradient."""
-    growing: float = 0
-    """1: weights are divided by their mean of r/r0, so that the total grows as the losses fall."""
-    wd: float = 0.01
-    """Weight decay, decoupled."""
 
 
 def read_configs(path: Path) -> list[Config]:
@@ -81,7 +52,7 @@ def read_configs(path: Path) -> list[Config]:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"--configs {path} cannot be read as JSON ({error}); name a file like round4.json") from error
+        raise ValueError(f"--configs {path} cannot be read as JSON ({error}); name a file like configs.json") from error
     for entry in entries:
         unknown = sorted(set(entry) - set(known))
         if unknown or "name" not in entry:

@@ -1,7 +1,4 @@
-"""The losses of one task in all runs: factors on the gradients of samples, and the values that the rules see.
-
-Options switch between the losses as they were in rounds 2 to 4 and as `excessmtl.losses` has them now (README.md).
-"""
+"""The losses of one task in all runs: factors on the gradients of samples, and the values that the rules see."""
 
 from typing import NamedTuple
 
@@ -12,14 +9,18 @@ from torch.nn import functional as F
 from research.kit.configs import Runs
 
 _MEMORY = 0.02
+_RAMP = 100
+"""Steps over which the robust losses take effect."""
+_CAP = 0.8
+"""Largest noise rate that the correction reckons with."""
 _FIRST = 20
 """The mixture is fitted from this step on."""
+_HILL = 0.1
+"""Share of the targets' variance at which bad targets are distrusted half."""
 _SIGNAL = 0.25
-"""Where suspicious residuals grow with the prediction at this slope, they are signal."""
+"""Where suspicious residuals correlate with the prediction this much, they are signal."""
 _ONE_SIDED = 0.5
 """The same where their mean is this large, over their root mean square."""
-_CLASS_OPTIONS = ("fwd", "momax", "cap", "shift", "soft", "ramp", "normed", "frequency")
-_NUMBER_OPTIONS = ("robreg", "slope", "hill", "ramp", "shipped", "precision", "half")
 _SUMS = ("bad", "bad_x", "bad_xx", "bad_r", "bad_rx", "good", "good_squares", "bad_squares", "x", "xx")
 
 
@@ -43,7 +44,7 @@ class Classification:
         """Running error of the most confident quarter, above chance."""
         self._rate = torch.zeros_like(self.noise)
         self._counts, self._known = torch.zeros(runs.count, classes, device=runs.device), 0.0
-        self._options = {name: runs.column(name) for name in _CLASS_OPTIONS}
+        self._robust, self._frequency = runs.column("robust") > 0, runs.column("frequency").long()
 
     def __call__(self, outputs: Tensor, labels: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, classes], labels [runs, batch]."""
@@ -51,20 +52,14 @@ class Classification:
         plain = -logs.gather(-1, labels[..., None])[..., 0]
         with torch.no_grad():
             self._observe(logs, labels, step)
-            corrected, options = self._options["fwd"] > 0, self._options
-            rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
-            found = (self._rate - options["shift"]).clamp(min=0)
-            counted = found * found / (found + options["soft"]).clamp(min=1e-8)
-            rate = (torch.minimum(counted, options["cap"]) * rise)[:, None]
+            rate = (self._rate.clamp(max=_CAP) * min(step / _RAMP, 1))[:, None]
             right, chance = (-plain).exp(), self._chance(labels)
-            factors = (1 - rate) * right / ((1 - rate) * right + rate * chance + 1e-8)
-            normed = factors / factors.mean(-1, keepdim=True).clamp(min=1e-3)
-            factors = torch.where(options["normed"][:, None] > 0, normed, factors)
-            values = -torch.log((1 - rate) * right + rate * chance + 1e-8).mean(-1)
+            likelihood = (1 - rate) * right + rate * chance + 1e-8
+            factors = (1 - rate) * right / likelihood
             return Losses(
                 plain,
-                torch.where(corrected[:, None], factors, torch.ones_like(factors)),
-                torch.where(corrected, values, plain.mean(-1)),
+                torch.where(self._robust[:, None], factors, torch.ones_like(factors)),
+                torch.where(self._robust, -torch.log(likelihood).mean(-1), plain.mean(-1)),
             )
 
     def _chance(self, labels: Tensor) -> Tensor:
@@ -76,8 +71,8 @@ class Classification:
         running = self._counts / self._known / total
         batch, others = (counts + 1) / (total + self.classes), counts / (total - 1 + self.classes)
         kinds = torch.stack([torch.full_like(running, 1 / self.classes), batch, running, others])
-        kind = self._options["frequency"].long()
-        return kinds[kind, torch.arange(len(kind), device=kind.device)].gather(-1, labels)
+        runs = torch.arange(len(self._frequency), device=labels.device)
+        return kinds[self._frequency, runs].gather(-1, labels)
 
     def _observe(self, logs: Tensor, labels: Tensor, step: int) -> None:
         confidence, predicted = logs.max(-1)
@@ -85,19 +80,17 @@ class Classification:
         errors = (predicted != labels).float().gather(-1, surest).mean(-1)
         self.noise += _MEMORY * ((errors * self.classes / (self.classes - 1)).clamp(max=1) - self.noise)
         present = self.noise / (1 - (1 - _MEMORY) ** step)
-        memory, ramp = self._options["momax"], self._options["ramp"]
-        nearer = self._rate + (-memory / step).clamp(0, 1) * (present - self._rate)
-        fallen = torch.where(memory == 1, self._rate * (1 - 0.0005), nearer)
-        lasting = torch.where(ramp < step, torch.maximum(fallen, present), present)
-        self._rate = torch.where(memory != 0, lasting, present)
+        # The rate rises at once, and falls by a share 1/t at step t.
+        fallen = self._rate + (present - self._rate) / step
+        self._rate = torch.maximum(fallen, present) if step > _RAMP else present
 
 
 class Regression:
-    """Squared error; with `robreg` a sample's gradient counts as far as its target seems good.
+    """Squared error; where `robust`, a sample's gradient counts as far as its target seems good.
 
     Residuals are a mixture of a narrow normal distribution, good targets, and a broad one, bad targets. Distrust is
     as strong as the share of the targets' variance that the broad one explains, and weaker where suspicious residuals
-    grow with the prediction. The rule sees the plain loss.
+    follow the prediction or lie on one side. The rule sees the plain loss.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -107,7 +100,7 @@ class Regression:
         self._bad_rate, self._narrow, self._broad, self._variance = zeros + 0.05, zeros, zeros, zeros + 1
         self._sums = {name: zeros.clone() for name in _SUMS}
         self._loss = zeros.clone()
-        self._options = {name: runs.column(name) for name in _NUMBER_OPTIONS}
+        self._robust, self._power, self._half = (runs.column(name) for name in ("robust", "precision", "half"))
 
     def __call__(self, outputs: Tensor, targets: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, 1], targets [runs, batch]."""
@@ -145,22 +138,17 @@ class Regression:
         """A factor on the gradients of all samples, 1 where the loss is a small part of the variance."""
         self._loss += _MEMORY * (values - self._loss)
         share = self._loss / (1 - (1 - _MEMORY) ** step) / self._variance.clamp(min=1e-6)
-        half = self._options["half"]
-        return (half / (half + share)) ** self._options["precision"]
+        return (self._half / (self._half + share)) ** self._power
 
     def _distrust(self, share: Tensor, step: int) -> Tensor:
-        sums, options = self._sums, self._options
-        bad = sums["bad"].clamp(min=1e-8)
+        sums, bad = self._sums, self._sums["bad"].clamp(min=1e-8)
         mean_x, mean_r = sums["bad_x"] / bad, sums["bad_r"] / bad
         covariance = sums["bad_rx"] / bad - mean_r * mean_x
         variance = (sums["bad_xx"] / bad - mean_x**2).clamp(min=1e-6)
-        slope = (covariance / variance / _SIGNAL).clamp(0, 1) * options["slope"]
         square = (sums["bad_squares"] / bad).clamp(min=1e-12)
         correlation = covariance / (variance * (square - mean_r**2).clamp(min=1e-12)).sqrt()
         signal = torch.maximum(correlation / _SIGNAL, mean_r.abs() / square.sqrt() / _ONE_SIDED).clamp(0, 1)
         known = 1 - (1 - _MEMORY) ** step
         predicted = (sums["xx"] / known - (sums["x"] / known) ** 2).clamp(min=0)
-        explained = predicted / (predicted + self._narrow)
-        kept = torch.where(options["shipped"] > 0, explained * (1 - signal), 1 - slope)
-        rise = (step / options["ramp"].clamp(min=1)).clamp(max=1)
-        return share**2 / (share**2 + options["hill"] ** 2) * kept * rise * options["robreg"]
+        kept = predicted / (predicted + self._narrow) * (1 - signal)
+        return share**2 / (share**2 + _HILL**2) * kept * min(step / _RAMP, 1) * self._robust

@@ -42,7 +42,7 @@ class Case:
     seed: int
 
 
-KINDS = ("uniform", "pair", "swap")
+KINDS = ("uniform", "swap")
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ PROBLEMS: dict[str, Problem] = {
 def disturbed(target: Array, classes: int, case: Case, draw: np.random.RandomState) -> Array:
     """The labels of a noisy task.
 
-    "uniform" draws classes anew and adds normal noise of the target's standard deviation to numbers. Any other kind
-    turns a class into the next one; "swap" gives numbers the value of another row, and "pair" leaves them as they are.
+    "uniform" draws classes anew and adds normal noise of the target's standard deviation to numbers. "swap" turns a
+    class into the next one and gives numbers the value of another row.
     """
     count, made = len(target), target.copy()
     hit = draw.permutation(count)[: round(case.level * count)]
@@ -153,6 +153,6 @@ def disturbed(target: Array, classes: int, case: Case, draw: np.random.RandomSta
         made[hit] = draw.randint(0, classes, len(hit)) if case.kind == "uniform" else (made[hit] + 1) % classes
     elif case.kind == "uniform":
         made[hit] += draw.randn(len(hit)) * target.std()
-    elif case.kind == "swap":
+    else:
         made[hit] = target[draw.permutation(count)[: len(hit)]]
     return made

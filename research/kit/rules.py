@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from research.kit.configs import Runs
 
-FEATURES = ("left", "left_irr", "log_n", "log_n0", "log_r0", "log_r", "log_need", "log_e", "log_left_irr")
+FEATURES = ("left_irr", "log_n0", "log_r0", "log_r", "log_need", "log_left_irr")
 _WIDTH = 32
 """The representation is projected to it."""
 _FIRST = 20
@@ -15,11 +15,11 @@ _FIRST = 20
 
 
 class Statistics:
-    """Running losses, gradient norms and excess risks, [runs, tasks]."""
+    """Running losses, first losses and gradient norms, and excess risks, [runs, tasks]."""
 
     def __init__(self, runs: int, tasks: int, hidden: int, generator: Generator, device: str) -> None:
         zeros = torch.zeros(runs, tasks, device=device)
-        self._loss, self._norm, self._first_loss, self._first_norm = (zeros.clone() for _ in range(4))
+        self._loss, self._first_loss, self._first_norm = (zeros.clone() for _ in range(3))
         width = min(_WIDTH, hidden)
 
         def projection() -> Tensor:
@@ -31,7 +31,7 @@ class Statistics:
         self._signal, self._fisher = (torch.zeros(runs, tasks, width + 1, device=device) for _ in range(2))
 
     def update(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> tuple[Tensor, ...]:
-        """r, r0, n, n0 and e / r after this step.
+        """r, r0, n0 and e / r after this step.
 
         Args:
             losses: [runs, tasks].
@@ -47,20 +47,18 @@ class Statistics:
         fisher = torch.einsum("kbj,ktbi->ktj", inputs**2, each**2) / batch
         # Products of the gradients of different samples: noise does not enter their mean.
         signal = (power - fisher / batch) * (batch / (batch - 1))
-        norms = power.sum(-1).sqrt()
         self._loss += 0.01 * (losses - self._loss)
-        self._norm += 0.1 * (norms - self._norm)
         self._signal += 0.01 * (signal - self._signal)
         self._fisher += 0.01 * (fisher - self._fisher)
         if step <= _FIRST:
             self._first_loss += losses
-            self._first_norm += norms
+            self._first_norm += power.sum(-1).sqrt()
         seen = min(step, _FIRST)
-        loss, norm = self._loss / (1 - 0.99**step), self._norm / (1 - 0.9**step)
+        loss = self._loss / (1 - 0.99**step)
         first = torch.maximum(self._first_loss / seen, loss / 2)
         damped = (self._fisher + 1e-3 * self._fisher.mean(-1, keepdim=True)).clamp(min=1e-30)
         share = (self._signal / damped).sum(-1).clamp(1e-4, 1)
-        return loss, first, norm, self._first_norm / seen, share
+        return loss, first, self._first_norm / seen, share
 
 
 class Rules:
@@ -68,21 +66,18 @@ class Rules:
 
     def __init__(self, runs: Runs) -> None:
         self._coefficients = torch.stack([runs.column(name) for name in FEATURES])[:, :, None]
-        self._free, self._imtl, self._growing = (runs.column(name)[:, None] > 0 for name in ("free", "imtl", "growing"))
+        self._free, self._imtl = (runs.column(name)[:, None] > 0 for name in ("free", "imtl"))
         self._half = runs.column("left_half")[:, None]
         self._any_imtl = any(config.imtl for config in runs.configs)
 
     def __call__(self, known: tuple[Tensor, ...], pulls: Tensor) -> Tensor:
         """From what `Statistics.update` returns, and for IMTL from the gradients."""
-        loss, first, norm, first_norm, share = known
-        logs = [value.clamp(min=1e-8).log() for value in (norm, first_norm, first, loss)]
-        need, excess = share.clamp(min=0.01).log(), (share * loss / first).clamp(min=1e-4).log()
+        loss, first, first_norm, share = known
+        logs = [value.clamp(min=1e-8).log() for value in (first_norm, first, loss)]
         fixed = loss * (1 - share) / first
-        features = torch.stack([loss / first, fixed, *logs, need, excess, (self._half + fixed).log()])
+        features = torch.stack([fixed, *logs, share.clamp(min=0.01).log(), (self._half + fixed).log()])
         total = (self._coefficients * features).sum(0)
         weights = torch.where(self._free, total.exp() * 0.5, total.softmax(1) * total.shape[1])
-        left = (total.softmax(1) * loss / first).sum(1, keepdim=True).clamp(min=0.01)
-        weights = torch.where(self._growing, weights / left, weights)
         return torch.where(self._imtl, imtl(pulls), weights) if self._any_imtl else weights
 
 

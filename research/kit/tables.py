@@ -1,34 +1,27 @@
-"""`python -m research.kit.tables`: the tables of research/kit/README.md, from the files in research/kit/results.
+"""What a search says: `python -m research.kit.tables kit.csv.gz` prints a row per configuration, the best first.
 
-A table stands between `<!-- round4 -->` and `<!-- end -->`; configurations may be named after the round, else all.
+`results.csv` has these rows of the searches behind the default, one `round` each; the page shows the last words of it.
 """
 
-import re
-from collections.abc import Sequence
+import sys
 from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
-import typer
 
-from excessmtl.files import write_whole
-from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
 
 FOLDER = Path(__file__).parent
 SCORES = ("clean", "noisy", "overall")
+_GROUPS = ("classification", "regression", "noise_0", "with_noise")
 _SETTING = ["problem", "level", "kind"]
-_TABLE = re.compile(r"<!-- (round\d+)((?: \S+)*) -->\n.*?<!-- end -->", flags=re.S)
 _POINTS, _SHARE = 0.3, 0.03
 _MOST = 10.0
 """One setting counts no more than this, in either direction."""
-
-
-def disturbed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Without the runs of noise that did nothing: kind "pair" leaves numbers as they are."""
-    # Errors are stored as negative numbers: a problem whose noisy tasks are all numbers has nothing above zero.
-    with_classes = frame.groupby("problem")["noisy"].transform("max") > 0
-    return frame[(frame["kind"] != "pair") | with_classes]
+_RULES = ("new", "uw", "ship", "imtl", "uniform")
+_SHOWN = (*_RULES, *(f"{rule}+R" for rule in _RULES), "new+k1", "new+k2h.1")
+_ROUND = 4
+"""The search that decided."""
 
 
 def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
@@ -52,50 +45,43 @@ def in_tolerances(means: pd.DataFrame) -> pd.DataFrame:
     return both.assign(classes=both["clean_uniform"] > 0)
 
 
-def summary(frame: pd.DataFrame, names: Sequence[str] = ()) -> Table:
-    """A row per configuration, the best with noise first."""
-    found = in_tolerances(at_best_rate(disturbed(frame)))
-    unknown = sorted(set(names) - set(found["config"]))
-    if unknown:
-        raise ValueError(f"no configuration {unknown[0]!r} among the results; name one of them")
-    noisy = found[found["level"] > 0]
-    groups = (found[found["classes"]], found[~found["classes"]], found[found["level"] == 0], noisy)
-    every = sorted(set(found["config"]))  # a round may have no regressions
-    means = [group.groupby("config")[list(SCORES)].mean().reindex(every) for group in groups]
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per configuration with the columns of `results.csv`, the best with noise first."""
+    found = in_tolerances(at_best_rate(frame))
+    some = (found["classes"], ~found["classes"], found["level"] == 0, found["level"] > 0)
+    means = {name: found[rows].groupby("config")[list(SCORES)].mean() for name, rows in zip(_GROUPS, some, strict=True)}
     behind = (found[["clean", "overall"]] < -1).groupby(found["config"]).sum()
-    order = (means[-1]["clean"] + means[-1]["overall"]).sort_values(ascending=False, kind="stable").index
-    rows = [
-        [name, *(_joined(mean.loc[name]) for mean in means), " / ".join(map(str, behind.loc[name]))]
-        for name in order
-        if not names or name in names
+    columns = {f"{name}_{score}": own[score] for name, own in means.items() for score in SCORES}
+    columns |= {f"behind_{score}": behind[score] for score in behind}
+    every = pd.DataFrame(columns, index=sorted(set(found["config"])))
+    order = (every["with_noise_clean"] + every["with_noise_overall"]).sort_values(ascending=False, kind="stable").index
+    return every.loc[order].rename_axis("config").reset_index()
+
+
+def table(rows: pd.DataFrame) -> Table:
+    """Three numbers in a cell: clean tasks, noisy tasks, all."""
+    texts = [
+        [
+            row["config"],
+            *(_joined([row[f"{name}_{score}"] for score in SCORES]) for name in _GROUPS),
+            f"{row['behind_clean']:.0f} / {row['behind_overall']:.0f}",
+        ]
+        for _, row in rows.iterrows()
     ]
-    columns = ["method", "classification", "regression", "noise 0", "with noise", "settings behind"]
-    return Table.of_texts("", columns, rows)
+    return Table.of_texts("", ["method", *(name.replace("_", " ") for name in _GROUPS), "settings behind"], texts)
 
 
-def filled(page: str, results: Path) -> str:
-    """The page with every table as the files have it."""
-
-    def fill(found: re.Match[str]) -> str:
-        file, names = found.groups()
-        table = summary(pd.read_csv(results / f"{file}.csv.gz"), names.split())
-        return f"<!-- {file}{names} -->\n{table.as_markdown()}<!-- end -->"
-
-    return _TABLE.sub(fill, page)
+def _joined(values: list[float]) -> str:
+    return "" if pd.isna(values).all() else " / ".join(f"{value:z.1f}" for value in values)
 
 
-def _joined(values: pd.Series) -> str:
-    if values.isna().all():
-        return ""
-    return " / ".join(f"{value:.1f}".replace("-0.0", "0.0") for value in values)
+def _chosen() -> Table:
+    results = pd.read_csv(FOLDER / "results.csv")
+    return table(results[(results["round"] == _ROUND) & results["config"].isin(_SHOWN)])
 
 
-def main(
-    page: Annotated[Path, typer.Argument(metavar="PAGE.md", help="The page.")] = FOLDER / "README.md",
-) -> None:
-    """Fill the tables of the page."""
-    write_whole(page, filled(page.read_text(encoding="utf-8"), FOLDER / "results").encode())
+PAGE = Page(FOLDER / "README.md", {"chosen": _chosen})
 
 
 if __name__ == "__main__":
-    typer.run(plain_errors(main, "the page is as it was"))
+    print(table(summary(pd.read_csv(sys.argv[1]))).as_markdown())

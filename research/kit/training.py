@@ -12,6 +12,9 @@ from research.kit.losses import Classification, Regression
 from research.kit.problems import VALIDATION, Problem
 from research.kit.rules import Rules, Statistics
 
+_DECAY = 0.01
+"""Of the weights, decoupled."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -57,7 +60,6 @@ class Training:
         self._means = [torch.zeros_like(one) for one in self._parameters]
         self._squares = [torch.zeros_like(one) for one in self._parameters]
         self._rate = runs.learning_rates()[:, None, None]
-        self._decay = runs.column("wd")[:, None, None]
         self._step = 0
 
     def run(self, epochs: int) -> Outcome:
@@ -118,7 +120,7 @@ class Training:
         torch._foreach_addcmul_(self._squares, gradients, gradients, 0.001)
         short, long = 1 - 0.9**self._step, 1 - 0.999**self._step
         for parameter, mean, square in zip(self._parameters, self._means, self._squares, strict=True):
-            parameter.mul_(1 - self._rate * self._decay)
+            parameter.mul_(1 - self._rate * _DECAY)
             parameter.sub_(self._rate * (mean / short) / ((square / long).sqrt() + 1e-8))
 
     @torch.no_grad()

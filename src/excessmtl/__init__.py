@@ -5,7 +5,6 @@ from typing import Any
 
 from excessmtl import losses
 from excessmtl.balancer import Balancer
-from excessmtl.bayes_agg import BayesAgg
 from excessmtl.create import ExcessMTL, create, list_methods
 from excessmtl.diagnosis import diagnose
 from excessmtl.extras import needed_by
@@ -16,7 +15,6 @@ from excessmtl.step.result import Step
 
 __all__ = [
     "Balancer",
-    "BayesAgg",
     "ExcessMTL",
     "Replay",
     "Step",
@@ -45,5 +43,5 @@ def __getattr__(name: str) -> Any:
         return import_module("excessmtl.testing")
     if name == "Recorder":
         with needed_by("excessmtl.Recorder", "lab"):
-            return import_module("excessmtl.lab.training.recorder").Recorder
+            return import_module("excessmtl.lab.runs.recorder").Recorder
     raise AttributeError(f"module 'excessmtl' has no attribute {name!r}")

@@ -135,7 +135,8 @@ class Balancer(nn.Module):
                 weights of the step before.
             extras: What the method reads besides. `metrics`: task -> indicator in (0, 1], for DTP. `validation_losses`,
                 for MOML and others: a function that returns task -> loss on validation data (called with the
-                parameters moved one step ahead), or such a dict (first-order form).
+                parameters moved one step ahead), or such a dict (first-order form). `targets`: task -> the labels of
+                the batch, for BayesAgg.
         """
         if torch.compiler.is_compiling():
             step: Step = _backward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)

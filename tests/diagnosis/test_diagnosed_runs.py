@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from excessmtl import lab
 from excessmtl.lab.cli.app import app
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.cost_to_others import without
 from excessmtl.lab.training.held_out import held_out_data
 from excessmtl.lab.training.resolve import load_benchmark
@@ -89,9 +89,9 @@ def test_held_out_labels_are_as_bad_as_the_training_labels_and_drawn_anew(finish
 
 
 def lab_config(run):
-    from excessmtl.lab.training.config import read_config
+    from excessmtl.lab.runs.record import RunRecord
 
-    return read_config(run / "config.yaml")
+    return RunRecord.read(run / "config.yaml").config
 
 
 def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):

@@ -2,7 +2,7 @@
 
 import csv
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
 from tiny_data import write_nyuv2
 

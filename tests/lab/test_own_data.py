@@ -131,10 +131,13 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
             "rows of 'scales_of_mine:load' must be of type int",
         ),
         (["scales_of_mine:load", "--targets", "a"], "targets is not an option of 'scales_of_mine:load'"),
-        (["scales_of_mine:load", "--optimiser", "lion"], "optimiser must be one of ['adam', 'adamw', 'sgd']"),
+        (
+            ["scales_of_mine:load", "--optimiser", "lion"],
+            "optimiser must be one of 'adam', 'adamw' or 'sgd'",
+        ),
         (["scales_of_mine:load", "--optimiser-option", "momentum=0.9"], "do not fit 'adam'"),
         (["scales_of_mine:load", "--optimiser-option", "lr=0.9"], "optimiser_options must not have 'lr'"),
-        (["scales_of_mine:load", "--schedule", "step"], "schedule must be one of ['constant', 'cosine']"),
+        (["scales_of_mine:load", "--schedule", "step"], "schedule must be one of 'constant' or 'cosine', found 'step'"),
         (["scales_of_mine:load", "--noise", "0.1", "--noisy-tasks", ""], "noisy_tasks is empty"),
     ],
 )

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles import bayesian, by_losses, excess
 from oracles import by_gradients as g
-from oracles import by_losses, excess
 from oracles import by_second_batch as second
 from oracles.by_gradients import from_rows
 from oracles.by_losses import trained_on
@@ -168,6 +168,16 @@ ORACLES = {
         Case(second.forum, ([1, 2], [0], 0.9), {"validation": ["b", "c"], "rho": 0.9}, whole=True),
         Case(second.forum, ([2], [0, 1], 0.9), {"validation": ["c"], "rho": 0.9, "step_size": 0.05}, whole=True),
     ],
+    "bayes_agg": [
+        Case(bayesian.bayes_agg, (0.005, (0.1, 0.3, 0.3), 512, 1), extra="targets"),
+        Case(
+            bayesian.bayes_agg,
+            (0.5, (0.7,) * 3, 20, 2),
+            {"prior_variance": 0.5, "power": 0.7, "samples": 20, "warmup_epochs": 2, "seed": 4},
+            "targets",
+            keywords={"seed": 4},
+        ),
+    ],
 }
 CASES = [
     pytest.param(name, case, id="-".join(str(part) for part in (name, *case.options.values(), case.extra, case.scale)))
@@ -183,7 +193,8 @@ def test_every_method_has_an_oracle():
 def trained(name, case, model):
     """Twelve steps through the public interface: the weights of each."""
     shared = list(model.parameters()) if case.whole else model["trunk"]
-    balancer = excessmtl.create(name, tasks=TASKS, shared=shared, scale=case.scale, **case.options)
+    layers = {"layers": model["heads"], "kinds": bayesian.KINDS} if case.extra == "targets" else {}
+    balancer = excessmtl.create(name, tasks=TASKS, shared=shared, scale=case.scale, **case.options, **layers)
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
 
     def losses(batch):
@@ -198,6 +209,7 @@ def trained(name, case, model):
             "dict": lambda second=second: {"validation_losses": losses(second)},
             "function": lambda second=second: {"validation_losses": lambda: losses(second)},
             "metrics": lambda number=number: {"metrics": dict(zip(TASKS, INDICATORS[number], strict=True))},
+            "targets": lambda batch=batch: {"targets": dict(zip(TASKS, batch[1], strict=True))},
         }.get(case.extra, dict)
         optimiser.zero_grad()
         step = balancer.backward(losses(batch), **more())

@@ -19,16 +19,16 @@ with needed_by("excessmtl.lab", "lab"):
     from excessmtl.lab.data.metrics import average
     from excessmtl.lab.data.reading import split_of
     from excessmtl.lab.data.tasks import SHARE, Draw, Kind, Metric, Task
+    from excessmtl.lab.runs.config import RunConfig
+    from excessmtl.lab.runs.recorder import Recorder
     from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
     from excessmtl.lab.studies.phases import run_study
     from excessmtl.lab.studies.study import expand
-    from excessmtl.lab.training.config import RunConfig
     from excessmtl.lab.training.crossval import cross_validate
     from excessmtl.lab.training.held_out import diagnose_run, trained
     from excessmtl.lab.training.loop import Run
     from excessmtl.lab.training.noise_watcher import NoiseWatcher
     from excessmtl.lab.training.progress import Watcher
-    from excessmtl.lab.training.recorder import Recorder
 
 __all__ = [
     "SHARE",
@@ -98,7 +98,7 @@ def train(
         out: folder of the run.
         resume: go on with the run in `out`, if there is one.
         watcher: told about every step and epoch.
-        settings: further fields of `excessmtl.lab.training.config.RunConfig`: noise, seed, epochs, ...
+        settings: further fields of `excessmtl.lab.runs.config.RunConfig`: noise, seed, epochs, ...
     """
     made = benchmark if isinstance(benchmark, Benchmark) else None
     if made is not None:

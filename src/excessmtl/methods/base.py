@@ -32,7 +32,8 @@ class Decision:
     gates: tuple[tuple[Tensor, ...], ...] | None = None
     """Instead of one multiplier per task: for each task, one tensor per sample, broadcastable to its dz."""
     direction: Tensor | None = None
-    """[n] instead of the weighted sum: what the shared parameters get, side by side (rules with `directs`)."""
+    """Instead of the weighted sum: [n] what the shared parameters get, side by side (rules with `directs`), or, of the
+    shape of z, what enters at a representation of one tensor (rules with `gated`)."""
     finish: Callable[[], None] | None = None
     """Updates state that is too large to exist twice in place; called when the step can no longer fail."""
 
@@ -50,7 +51,7 @@ class Rule:
     """Whether the weights are non-negative and sum to one."""
     uses: ClassVar[frozenset[str]] = frozenset()
     """Further inputs that the method reads: "metrics", "validation_losses", "after_step", or any argument of `backward`
-    by a name of its own, which `update` finds in `seen.extras`."""
+    by a name of its own, as "targets", which `update` finds in `seen.extras`."""
     validates_heads: ClassVar[bool] = True
     """Whether products with validation gradients count the tasks' own parameters (the gradient of a validation loss by
     the weights does), or the shared ones alone, as the Gram matrix does."""
@@ -71,7 +72,8 @@ class Rule:
     chained: ClassVar[bool] = False
     """Whether each task is compared with the next one, so that the order of tasks counts, though not its direction."""
     gated: ClassVar[bool] = False
-    """Whether the rule decides by `gates`, which fit one batch only: nothing is carried to the next."""
+    """Whether the rule decides by `gates`, or by a `direction` at z, which fit one batch only: it is asked for every
+    micro-batch, and the next batch does not use its decision."""
     directs: ClassVar[bool] = False
     """Whether the rule decides by `direction`; it then looks at all shared parameters, in every step."""
 

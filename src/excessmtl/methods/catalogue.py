@@ -79,6 +79,7 @@ CATALOGUE: dict[str, Entry] = {
     "ldc_mtl": Entry(2025, "Xiao et al.", "2502.08585", LATEST, False, "losses of one kind kept together, cheaply"),
     "autoscale": Entry(2025, "Yang et al.", "2508.13979", KEEPS, False, "fixed weights that you do not know yet"),
     "forum": Entry(2024, "Ye et al.", "2401.09257", PRESENT, False, "validation data to train on as well"),
+    "bayes_agg": Entry(2024, "Achituve et al.", "2402.04005", PRESENT, False, "linear heads, surer of some samples"),
 }  # fmt: skip
 
 _LOOKS_AT = {
@@ -87,7 +88,12 @@ _LOOKS_AT = {
     Probe.LAYER: "last shared layer",
     Probe.SHARED: "all gradients",
 }
-_INPUTS = {"metrics": "metrics", "validation_losses": "a second batch", "after_step": "(a second forward)"}
+_INPUTS = {
+    "metrics": "metrics",
+    "validation_losses": "a second batch",
+    "after_step": "(a second forward)",
+    "targets": "labels",
+}
 
 
 def needs(name: str) -> str:

@@ -200,7 +200,7 @@ def checked_extras(
     for name in given:
         if name not in rule.uses:
             raise ValueError(f"{name} is not used by {rule.name!r}; leave it out")
-        if accumulate:
+        if accumulate and not rule.gated:
             raise ValueError(f"{name} is used with the last micro-batch only; leave it out with accumulate=True")
     if "metrics" in given:
         given["metrics"] = metric_values(given["metrics"], tasks, device)

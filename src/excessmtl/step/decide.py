@@ -12,6 +12,7 @@ from excessmtl.distributed.processes import mean_where, no_reduction, over_proce
 from excessmtl.gradients.samples import Samples
 from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.representation import Representation
 from excessmtl.methods.base import Decision, Heads, Rule
 from excessmtl.methods.observation import Observation
 from excessmtl.step.arguments import validation_losses
@@ -122,12 +123,14 @@ class Decide:
 
 
 def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution]) -> list[Contribution]:
-    """The combined gradient with a direction of the rule's own on the shared parameters."""
-    shared = {id(parameter) for parameter in gradients.parameters}
+    """The combined gradient with a direction of the rule's own, at the representation or on the shared parameters."""
     if gradients.scale is not None:
         direction = direction * gradients.scale
     if gradients.overflow is not None:
         direction = torch.where(gradients.overflow, torch.nan, direction)
+    if not gradients.complete:
+        return [(one, direction.to(part.dtype) if isinstance(one, Representation) else part) for one, part in parts]
+    shared = {id(parameter) for parameter in gradients.parameters}
     along = split_by_parameter(direction, gradients.parameters)
     pairs = zip(gradients.parameters, along, strict=True)
     own = [(target, gradient) for target, gradient in parts if id(target) not in shared]

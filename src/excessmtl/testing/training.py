@@ -15,7 +15,8 @@ from excessmtl.methods.observation import Observation
 from excessmtl.step.result import Step
 
 OUTPUTS = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 1}
-"""Task -> outputs of its head; "a" and "d" have classes, the others numbers."""
+"""Task -> outputs of its head."""
+KINDS = {task: "classification" if task in "ad" else "regression" for task in OUTPUTS}
 TASKS = tuple("abc")
 Losses = dict[str, Tensor]
 Update = Callable[[State, Observation], Decision]
@@ -38,18 +39,24 @@ class Network(nn.Module):
 
     def losses(self, seed: int, batch: int = 6, tasks: Sequence[str] = TASKS) -> tuple[Tensor, Losses]:
         """The representation of a batch and the tasks' losses, the same for the same seed."""
-        draws = torch.Generator().manual_seed(seed)
-        z = self.trunk(torch.randn(batch, 5, generator=draws))
+        x, targets = self.batch(seed, batch)
+        z = self.trunk(x)
         losses: Losses = {}
+        for task in tasks:
+            loss = cross_entropy if KINDS[task] == "classification" else mse_loss
+            losses[task] = (self.scale if task == "b" else 1.0) * loss(self.heads[task](z), targets[task])
+        return z, losses
+
+    @staticmethod
+    def batch(seed: int, size: int = 6) -> tuple[Tensor, dict[str, Tensor]]:
+        """Inputs and labels, the same for the same seed."""
+        draws = torch.Generator().manual_seed(seed)
+        x, targets = torch.randn(size, 5, generator=draws), {}
         for task, outputs in OUTPUTS.items():
-            classes = torch.randint(0, outputs, (batch,), generator=draws)
-            numbers = torch.randn(batch, outputs, generator=draws)
-            if task in tasks:
-                found = self.heads[task](z)
-                losses[task] = cross_entropy(found, classes) if task in "ad" else mse_loss(found, numbers)
-        if "b" in losses:
-            losses["b"] = self.scale * losses["b"]
-        return z, {task: losses[task] for task in tasks}
+            classes = torch.randint(0, outputs, (size,), generator=draws)
+            numbers = torch.randn(size, outputs, generator=draws)
+            targets[task] = classes if KINDS[task] == "classification" else numbers
+        return x, targets
 
 
 class Training:
@@ -66,8 +73,11 @@ class Training:
     ) -> None:
         self.network, self.seed, self.drawn = Network(seed), seed, False
         made = build(rule, options, "the rule")
-        named = {option: "b" if "b" in tasks else tasks[0] for option in made.places if option not in options}
-        self.balancer = Balancer(replace(made, **named), tasks, self.network.trunk, **of_balancer)
+        given: dict[str, Any] = dict.fromkeys(made.places - set(options), "b" if "b" in tasks else tasks[0])
+        if getattr(made, "layers", ()) is None:  # the last layers of the heads
+            given |= {"layers": {task: self.network.heads[task] for task in tasks}}
+            given |= {"kinds": {task: KINDS[task] for task in tasks}}
+        self.balancer = Balancer(replace(made, **given), tasks, self.network.trunk, **of_balancer)
         update = self.balancer.rule.update
 
         def watched(state: State, seen: Observation) -> Decision:
@@ -92,6 +102,8 @@ class Training:
             inputs["validation_losses"] = self.network.losses(batch + 1000, tasks=balancer.tasks)[1]
         if "metrics" in rule.uses:
             inputs["metrics"] = {task: 0.2 + (3 * number + places.index(task)) % 7 / 10 for task in balancer.tasks}
+        if "targets" in rule.uses:
+            inputs["targets"] = {task: self.network.batch(batch)[1][task] for task in balancer.tasks}
         z, losses = self.network.losses(batch, tasks=balancer.tasks)
         losses = change(losses)
         if scalar:

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from excessmtl.lab.data import registry
 from excessmtl.lab.data.kinds import BY_NAME, regression
-from excessmtl.lab.data.meters import Meters
-from excessmtl.lab.data.metrics import average
+from excessmtl.lab.data.metrics import Meters, average
 from excessmtl.lab.data.tasks import Kind, Metric, Task
 
 CPU = torch.device("cpu")

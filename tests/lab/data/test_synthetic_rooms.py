@@ -7,10 +7,9 @@ from learning import learned_outputs
 
 from excessmtl.lab.data.base import Benchmark, registry
 from excessmtl.lab.data.kinds import depth, normals, segmentation
-from excessmtl.lab.data.meters import Meters
-from excessmtl.lab.data.room_furniture import CLASSES, Box
+from excessmtl.lab.data.metrics import Meters
 from excessmtl.lab.data.room_render import View, pixel_rays, render
-from excessmtl.lab.data.room_scene import Scene, random_scene
+from excessmtl.lab.data.room_scene import CLASSES, Box, Scene, random_scene
 from excessmtl.lab.data.synthetic_rooms import SIZES, Size, load
 from excessmtl.lab.data.tasks import Task
 

@@ -1,6 +1,6 @@
 import pytest
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
 from report_data import copied
 

@@ -151,8 +151,8 @@ def test_scores_are_shown_in_their_unit(tmp_path):
     ("text", "message"),
     [
         ("- a list", "must be a mapping"),
-        ("versions: [1, 2]", "versions must be a mapping from names to texts"),
-        ("versions: {torch: {a: b}}", "versions must be a mapping from names to texts"),
+        ("versions: [1, 2]", "config.yaml must be a mapping (name: value), found [1, 2]"),
+        ("versions: {torch: {a: b}}", "torch of versions in "),
         ("{unclosed", "is not YAML"),
         pytest.param("[" * 100_000, "is not YAML", id="deep"),
     ],
@@ -200,7 +200,7 @@ def test_a_single_run_is_a_report_too(runs):
         (lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{")), "summary.json is not JSON"),
         (
             lambda folder: (folder.mkdir(), (folder / "summary.json").write_text("{}")),
-            "json: benchmark must be",
+            "json: benchmark is missing in the summary",
         ),
     ],
 )

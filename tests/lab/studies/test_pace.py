@@ -2,8 +2,8 @@
 
 import pytest
 
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.pace import Pace, in_words
-from excessmtl.lab.training.config import RunConfig
 
 
 def configs(benchmark, method, count):

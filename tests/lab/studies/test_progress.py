@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure
 from excessmtl.lab.studies.progress import SweepProgress
-from excessmtl.lab.training.config import RunConfig
 
 
 def test_a_line_for_everything_that_happens():

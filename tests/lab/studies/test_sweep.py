@@ -17,11 +17,11 @@ import stub_workers
 from filelock import FileLock
 
 from excessmtl.lab.compare.collect import collect, read_table
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.lock import only_one
 from excessmtl.lab.studies.study import expand, folder_of
 from excessmtl.lab.studies.sweep import SweepWatcher, sweep
 from excessmtl.lab.studies.worker import run
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.loop import Run
 
 TINY = {"epochs": 1, "limit_batches": 1, "batch_size": 8, "device": "cpu"}
@@ -140,7 +140,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
 import os, signal
 from pathlib import Path
 from excessmtl.lab.training import loop
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
 
 class Deadly(loop.Watcher):

@@ -7,12 +7,12 @@ from typer.testing import CliRunner
 from excessmtl import lab
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
+from excessmtl.lab.runs.config import ARCHITECTURES, RunConfig
 from excessmtl.lab.training import architectures
-from excessmtl.lab.training.config import _CHOICES, RunConfig
 
 
 def test_the_choices_are_those_that_can_be_built():
-    assert _CHOICES["architecture"] == architectures.names()
+    assert architectures.names() == ARCHITECTURES
 
 
 @pytest.mark.parametrize("benchmark", ["simulated-arm", "digit-domains"])

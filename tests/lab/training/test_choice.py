@@ -7,7 +7,8 @@ import torch
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.data.kinds import binary, classification, depth, regression, segmentation
 from excessmtl.lab.data.tasks import Task
-from excessmtl.lab.training.choice import chosen_epoch, constant_losses, validation_error
+from excessmtl.lab.runs.summary import chosen_epoch
+from excessmtl.lab.training.choice import constant_losses, validation_error
 
 
 def test_the_unit_of_a_loss_is_that_of_the_best_constant():
@@ -48,7 +49,11 @@ def test_the_epoch_of_the_lowest_mean_error():
     names = ("validation/a/accuracy", "validation/b/nmse", "validation/c/loss")
     rows = [dict(zip(names, row, strict=True)) for row in values]
     assert validation_error(rows[0], tasks, units) == pytest.approx((0.9 + 0.9 + 1.5) / 3)
-    assert chosen_epoch(rows, tasks, units) == 2
+
+    def chosen(*rows):
+        return chosen_epoch([validation_error(row, tasks, units) for row in rows])
+
+    assert chosen(*rows) == 2
     diverged = {**rows[2], "validation/b/nmse": math.nan}
-    assert chosen_epoch([diverged, rows[1]], tasks, units) == 1
-    assert chosen_epoch([diverged, {}], tasks, units) is None
+    assert chosen(diverged, rows[1]) == 1
+    assert chosen(diverged, {}) is None

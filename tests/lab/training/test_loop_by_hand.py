@@ -15,8 +15,8 @@ import yaml
 
 from excessmtl.lab.data import base
 from excessmtl.lab.data.noise import Noise, apply
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training import loop
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.loop import Run
 
 BASE = {"seed": 3, "noise": 0.5, "device": "cpu"}

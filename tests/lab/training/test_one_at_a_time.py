@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from excessmtl.lab.cli.app import app
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run, train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -30,11 +30,10 @@ def _field(name):
     return f"{BY_HAND}::test_a_field_does_what_the_plain_loop_does_with_it[{name}]"
 
 
-LOOP, LEARNER, DATA, BATCHES, SUMMARY, EVALUATE, OPTIMISATION, RESOLVE, CHOICE = (
-    f"lab/training/{name}.py"
-    for name in ("loop", "learner", "data", "batches", "summary", "evaluate", "optimisation", "resolve", "choice")
+LOOP, LEARNER, DATA, BATCHES, EVALUATE, OPTIMISATION, RESOLVE = (
+    f"lab/training/{name}.py" for name in ("loop", "learner", "data", "batches", "evaluate", "optimisation", "resolve")
 )
-METRICS, LIDC = "lab/data/metrics.py", "lab/data/lidc.py"
+SUMMARY, METRICS, LIDC = "lab/runs/summary.py", "lab/data/metrics.py", "lab/data/lidc.py"
 ROBUSTNESS, RANKS, COMPARISON = "lab/compare/robustness.py", "lab/compare/ranks.py", "lab/compare/comparison.py"
 
 MISTAKES = {
@@ -136,7 +135,7 @@ MISTAKES = {
     ),
     "validation labels are always clean": (DATA, "not self.config.noisy_validation or", "True or", VALIDATION),
     "validation labels are always noisy": (DATA, "not self.config.noisy_validation or", "False or", RUN),
-    "the epoch of the highest validation loss": (CHOICE, "min(finite, key", "max(finite, key", VALIDATION),
+    "the epoch of the highest validation loss": (SUMMARY, "min(known, key", "max(known, key", VALIDATION),
     "nmse is not normalised": (METRICS, "/ examples / variance.to(total.device)", "/ examples", MOML),
     "nmse is normalised by the evaluated target": (
         EVALUATE,
@@ -146,27 +145,27 @@ MISTAKES = {
     ),
     "clean_score is that of the noisy tasks": (
         SUMMARY,
-        '"clean_score": mean_of(scores, clean)',
-        '"clean_score": mean_of(scores, noisy)',
+        '"clean": [task for task in tasks if task not in noisy]',
+        '"clean": noisy',
         RUN,
     ),
     "overall_score is that of the clean tasks": (
         SUMMARY,
-        "mean_of(scores, list(scores))",
-        "mean_of(scores, clean)",
+        '"overall": list(tasks)',
+        '"overall": [task for task in tasks if task not in noisy]',
         RUN,
     ),
     "clean_weight is that of the noisy tasks": (
         SUMMARY,
-        "sum(share[name] for name in clean)",
-        "sum(share[name] for name in noisy)",
+        "sum(share[task] for task in tasks if task not in noisy)",
+        "sum(share[task] for task in noisy)",
         RUN,
     ),
-    "scores of the first epoch": (SUMMARY, "scores = {name: rows[-1]", "scores = {name: rows[0]", RUN),
+    "scores of the first epoch": (SUMMARY, '"scores": recent[-1]', '"scores": recent[0]', RUN),
     "scores of the validation split": (
         SUMMARY,
-        'scores = {name: rows[-1][f"test/',
-        'scores = {name: rows[-1][f"validation/',
+        'part: str = "test"',
+        'part: str = "validation"',
         RUN,
     ),
     "weights of the first epoch": (LOOP, 'self.history["weights"][-1]', 'self.history["weights"][0]', RUN),

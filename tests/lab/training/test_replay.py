@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from excessmtl.lab.cli.app import app
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.replay import ReplayedEpochs

@@ -14,11 +14,11 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from typer.testing import CliRunner
 
 from excessmtl.lab.cli.app import app
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.training import loop
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.loop import Run, train
 from excessmtl.lab.training.processes import make_fabric
-from excessmtl.lab.training.run_folder import RunFolder
 
 SMALL = {"epochs": 3, "limit_batches": 2, "batch_size": 32, "device": "cpu"}
 ARGUMENTS = ["train", "multimnist", "--method", "uniform", "--epochs", "3", "--limit-batches", "2"]

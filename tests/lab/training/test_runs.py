@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from excessmtl.lab.cli.app import app
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
 
 # As in the tests' own process: two of them at a time on two cores, and threads would wait for each other.
@@ -236,7 +236,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
     [
         (["train", "multimnits"], "unknown benchmark 'multimnits'"),
         (["train", "multimnist", "--method", "exces"], "unknown method 'exces'"),
-        (["train", "multimnist", "--noise", "1.5"], "noise must be between 0 and 1, found 1.5"),
+        (["train", "multimnist", "--noise", "1.5"], "noise must be at most 1, found 1.5"),
         (["train", "multimnist", "--noisy-tasks", "left"], "unknown task 'left'"),
         (["train", "multimnist", "--epochs", "0"], "epochs must be at least 1"),
         (["train", "multimnist", "--option", "step_size=1"], "step_size is not an option"),
@@ -256,8 +256,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "multimnist", "--option", "trust=low"], "trust must be a number, found 'low'"),
         (["train", "multimnist", "--seed", "-1"], "seed must be"),
         (["train", "multimnist", "--seed", "99999999999999999999"], "seed must be"),
-        (["train", "multimnist", "--learning-rate", "inf"], "learning_rate must be positive and finite"),
-        (["train", "multimnist", "--weight-decay", "nan"], "weight_decay must be at least 0 and finite"),
+        (["train", "multimnist", "--learning-rate", "inf"], "learning_rate must be a finite number, found inf"),
+        (["train", "multimnist", "--weight-decay", "nan"], "weight_decay must be a finite number, found nan"),
         (["train", "multimnist", "--device", "cuda"], "device 'cuda' is not available on this machine"),
         (["train", "multimnist", "--device", "cpu", "--precision", "16-mixed"], "'16-mixed' needs a CUDA device"),
         (["train", "multimnist", "--device", "tpu9"], "device"),

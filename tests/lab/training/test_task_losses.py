@@ -6,7 +6,7 @@ import torch
 from excessmtl import lab
 from excessmtl.lab.data.kinds import binary, classification, depth, regression
 from excessmtl.lab.data.tasks import Task
-from excessmtl.lab.training.checkpoint import load
+from excessmtl.lab.runs.checkpoint import load
 from excessmtl.lab.training.losses import task_losses
 
 

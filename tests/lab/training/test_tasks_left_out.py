@@ -5,7 +5,7 @@ import warnings
 import small_world
 import torch
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
 
 

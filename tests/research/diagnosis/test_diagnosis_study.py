@@ -14,12 +14,17 @@ from excessmtl.lab.data.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
 from research.diagnosis.corrected import without_suspects
-from research.diagnosis.goals import goals
-from research.diagnosis.measure import average_precision, confident_quarter, measured, separation
+from research.diagnosis.measure import (
+    average_precision,
+    confident_quarter,
+    hard_summary,
+    measured,
+    samples_summary,
+    separation,
+)
 from research.diagnosis.noises import disturbed
-from research.diagnosis.study import HARD, REPORTED, cells
+from research.diagnosis.study import REPORTED, cells
 
-DOCS = Path(__file__).parents[3] / "docs"
 TASK = Task("a", 5, classification)
 
 
@@ -47,30 +52,27 @@ def test_measures():
     assert separation(frame) == pytest.approx(3.5 / 4)
 
 
-def test_the_page_says_what_the_file_has():
-    frame = pd.read_csv(DOCS / "data" / "diagnosis.csv")
-    text = (DOCS / "diagnosis.md").read_text(encoding="utf-8")
-    titles = {world.name: world.title for world in (*REPORTED, *HARD)}
-    for table in (page.by_world(frame, titles), page.by_level(frame), page.clean_tasks(frame, titles)):
-        assert table in text
-    assert page.ranking(frame, titles) in text
+def test_the_published_file_has_no_false_alarm_and_missed_goals_come_first():
+    frame = pd.read_csv(page.TASKS)
     assert not (frame[frame["truth"] == 0]["verdict"] == "noisy").any()
-
-
-def test_missed_goals_come_first():
-    columns = {
-        "precision": [0.5, None],
-        "own_probability": [0.6, None],
-        "own_margin": [0.4, None],
-        "own_adjusted": [0.3, None],
-    }
-    frame = pd.DataFrame(
-        {"world": "w", "kind": "pair", "truth": [0.2, 0.0], "estimate": [0.2, 0.0], "low": 0.0, "high": 0.3, **columns}
-    ).assign(verdict=["noisy", "clean"])
-    lines = goals(frame, frame[frame["truth"] == 0], {"w": "World"}).splitlines()[2:]
-    met = [line.endswith("| yes |") for line in lines]
+    met = [row[-1] == "yes" for row in page.goals().texts]
     assert met == sorted(met)
-    assert "World, pair | 0.500 against 0.600 | **no** |" in lines[met.index(True) - 1]
+    assert not met[0]
+    assert met[-1]
+
+
+def test_summaries_of_tasks():
+    columns = {"verdict": ["noisy", "suspect", "clean", "too little evidence"], "estimate": [0.2, 0.1, 0.0, np.nan]}
+    frame = pd.DataFrame(
+        {"world": "w", "truth": [0.2, 0.0, 0.0, 0.2], "low": 0.0, "high": [0.3, 0.1, 0.1, 0.1], **columns}
+    )
+    (hard,) = hard_summary(frame).to_dict("records")
+    assert hard == {"world": "w", "tasks": 4, "mean_estimate": pytest.approx(0.1), "largest": 0.2} | dict.fromkeys(
+        ("noisy", "suspect", "other"), 1
+    )
+    (own,) = samples_summary({"100": frame}).to_dict("records")
+    assert own["covered"] == 0.75
+    assert own["called_noisy"] == 0.5
 
 
 def test_suspicious_labels_are_changed_in_the_noisy_tasks_only():
@@ -105,6 +107,6 @@ def test_a_cell_is_recorded_and_measured(tmp_path):
     found = read(cell, tmp_path)
     assert [task.noisy for task in found] == [True, False, False]
     assert (found[0].targets != found[0].clean).mean() == pytest.approx(0.5 * 0.8, abs=0.1)
-    frame = measured([cell], tmp_path, {"test": 300})
+    frame = measured([cell], tmp_path, 300)
     assert frame["samples"].tolist() == [300] * 3
     assert frame["truth"].iloc[1:].tolist() == [0, 0]

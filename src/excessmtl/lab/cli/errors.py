@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from excessmtl.lab.data.base import DataNotFoundError
-from excessmtl.lab.training.checkpoint import CheckpointError
+from excessmtl.lab.runs.checkpoint import CheckpointError
 
 USAGE, INTERRUPTED = 2, 130
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)

@@ -24,7 +24,6 @@ def methods(
             table.add_row(*(row[column] for column in shown))
         console.print(table)
         console.print("excessmtl methods NAME lists the options of one")
-        console.print("BayesAgg-MTL (Achituve et al. 2024) needs labels: excessmtl.BayesAgg in Python", soft_wrap=True)
         return
     from excessmtl.methods.names import NOTES, checked_name
 

@@ -1,13 +1,12 @@
 """`excessmtl reproduce`: figures of the paper by name."""
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from excessmtl.lab.cli.terminal import console
+from excessmtl.lab.cli.terminal import console, silence_lightning
 
 if TYPE_CHECKING:
     from excessmtl.lab.paper.reproduction import Made
@@ -38,7 +37,7 @@ def reproduce(
     from excessmtl.lab.paper import reproduction
     from excessmtl.lab.studies.progress import SweepProgress
 
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    silence_lightning()
     if runs is not None:
         _print(reproduction.draw_from(chosen, runs, out), f"from {runs}")
         return

@@ -1,13 +1,12 @@
 """`excessmtl sweep`: all runs of a study, and what they say."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excessmtl.lab.cli.terminal import console
+from excessmtl.lab.cli.terminal import console, silence_lightning
 
 if TYPE_CHECKING:
     from excessmtl.lab.studies.study import Study
@@ -37,10 +36,11 @@ def sweep(
     from excessmtl.lab.studies.progress import SweepProgress, described
     from excessmtl.lab.studies.study import read_study
 
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    silence_lightning()
     found = read_study(study_file(study))
     if device is not None:
-        found = replace(found, runs=tuple(replace(config, device=device) for config in found.runs))
+        changes: dict[str, Any] = {"device": device}
+        found = replace(found, runs=tuple(replace(config, **changes) for config in found.runs))
     place = Path("runs", found.name) if out is None else out
     left, count, where = next_runs(found, place)
     if dry_run:

@@ -82,9 +82,9 @@ def read_epochs(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def stretches(length: int, most: int) -> np.ndarray:
-    """To group by: the number of the stretch of each of `length` steps, at most `most` of nearly the same length."""
-    return np.arange(length) * min(most, length) // length
+def thinned(course: pd.DataFrame, rows: int) -> pd.DataFrame:
+    """At most `rows` rows, each the mean over its stretch of the course; stretches have nearly the same length."""
+    return course.groupby(np.arange(len(course)) * min(rows, len(course)) // len(course)).mean()
 
 
 def _array(archive: zipfile.ZipFile, name: str, dimensions: int, kinds: str) -> np.ndarray:

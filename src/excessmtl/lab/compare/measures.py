@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from excessmtl.lab.compare.relative import delta_m, mean_rank
 from excessmtl.lab.compare.settings import PLAIN_UNITS, Metric, Setting
-from excessmtl.lab.data.comparison import delta_m, mean_rank
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 Direction = Literal["higher", "lower", ""]
 Values = Callable[[Setting], Sequence[float]]

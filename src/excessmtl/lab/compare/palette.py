@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.lab.compare.settings import method_order
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 COLOURS = (
     ("#0067a8", "#4ea3e6"),

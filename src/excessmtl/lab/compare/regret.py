@@ -16,7 +16,7 @@ from excessmtl.lab.compare import comparison
 from excessmtl.lab.compare.comparison import Comparison
 from excessmtl.lab.compare.measures import number
 from excessmtl.lab.compare.settings import Metric, Run, Setting, metrics_of, settings
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 ITSELF = "itself at noise 0"
 _SETTING = ("benchmark", "source", "epochs", "setting", "noise")

@@ -1,4 +1,4 @@
-"""How robust methods are: scores of clean, noisy and all tasks, and of the worst clean one, at either choice of epoch.
+"""How robust methods are: scores of clean, noisy and all tasks, at either choice of the epoch.
 
 Every function takes runs as `collect` gives them. Scores are signed so that higher is better: accuracies in percent,
 errors times -1.
@@ -8,15 +8,14 @@ import math
 
 import numpy as np
 import pandas as pd
-from scipy.integrate import trapezoid
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.measures import number
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, clean_tasks, regrets_of
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
-MEASURES = ("clean", "noisy", "overall", "worst_clean")
+MEASURES = ("clean", "noisy", "overall")
 LAST, CHOSEN = "last", "chosen"
 EPOCHS = (LAST, CHOSEN)
 _ALL = Group("overall", lambda run: list(run["scores"]), 0.5, 3.0)
@@ -56,10 +55,9 @@ def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
                 means = {
                     name: float(np.mean([own[task] for task in tasks] or [math.nan])) for name, tasks in groups.items()
                 }
-                worst = float(np.min([own[task] for task in setting.clean_tasks] or [math.nan]))
                 about = {"benchmark": setting.benchmark, "setting": setting.name}
                 about |= {"noise": run["noise"], "label": run["label"], "method": run["method"]}
-                rows.append({**about, "seed": run["seed"], "epoch": epoch, **means, "worst_clean": worst})
+                rows.append({**about, "seed": run["seed"], "epoch": epoch, **means})
     columns = ["benchmark", "setting", "noise", "label", "method", "seed", "epoch", *MEASURES]
     return pd.DataFrame(rows, columns=columns)
 
@@ -78,27 +76,19 @@ def comparisons(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.Dat
     return found
 
 
-def noise_areas(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.DataFrame:
-    """A row per setting, a column per method: the area under the curve of the score over the noise, per unit of noise.
-
-    Only settings with at least two levels; the mean over the seeds.
-    """
-    table = comparisons(scores, measure, epoch)
-    rows = {}
-    for setting, own in table.groupby(level="setting"):
-        levels = own.index.get_level_values("noise").to_numpy()
-        if len(levels) > 1:
-            width = levels[-1] - levels[0]
-            rows[setting] = {label: float(trapezoid(own[label], levels)) / width for label in own}
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def judged(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
     """The regret table of a method (None: the default) by `TOLERANCES`, against other methods only."""
     regrets = regrets_of(frame, method, TOLERANCES)
     if regrets is None:
         return pd.DataFrame(columns=list(COLUMNS))
     return regrets.table[regrets.table["rival"] != ITSELF].reset_index(drop=True)
+
+
+def judgements(frame: pd.DataFrame, method: str | None) -> pd.DataFrame:
+    """The comparisons of a method with every rival at both choices of the epoch, the column `epoch` first."""
+    tables = {epoch: judged(at_epoch(frame, epoch), method) for epoch in EPOCHS if len(at_epoch(frame, epoch))}
+    found = pd.concat([table.assign(epoch=epoch) for epoch, table in tables.items()], ignore_index=True)
+    return found[["epoch", *COLUMNS]]
 
 
 def standings(judged: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 from excessmtl.lab.compare.rows import told_apart
 from excessmtl.lab.data.noise_kinds import UNIFORM
 from excessmtl.lab.data.tasks import SHARE
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 PLAIN_UNITS = ("", "ratio")
 """Units that are not worth a word."""

@@ -12,7 +12,7 @@ from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.statistics import Spread
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 DIVERGED, NOTHING = "diverged", "–"
 _NAMED = 4

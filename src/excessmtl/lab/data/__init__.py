@@ -1,22 +1,5 @@
-"""Benchmarks: data, label noise, networks and metrics. Importing this package registers them all."""
+"""Benchmarks: data, label noise, networks and metrics. The module of a benchmark is imported when it is asked for."""
 
-from excessmtl.lab.data import (  # noqa: F401
-    celeba,
-    cityscapes,
-    digit_domains,
-    lidc,
-    multimnist,
-    nyuv2,
-    office_home,
-    qm9,
-    sarcos,
-    school,
-    simulated_arm,
-    synthetic_rooms,
-    teacher,
-    tox21,
-    vader,
-)
 from excessmtl.lab.data.base import registry
 
 __all__ = ["registry"]

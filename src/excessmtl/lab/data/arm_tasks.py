@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from excessmtl.lab.data.base import Benchmark, Recipe, Split
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, columns
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.scaling import standardise
@@ -18,20 +18,12 @@ INPUTS = 3 * JOINTS
 def arm_benchmark(name: str, source: str, inputs: Sequence[Tensor], torques: Sequence[Tensor]) -> Benchmark:
     """From the inputs and the torques of the training, validation and test rows, which are standardised here."""
     tasks = tuple(Task(f"joint_{joint}", 1, regression) for joint in range(1, JOINTS + 1))
-
-    def split(inputs: Tensor, torques: Tensor) -> Split:
-        # A target is one column, shaped as its head's output is.
-        columns = torques.T.contiguous().unsqueeze(-1)
-        return Split(inputs, {task.name: column for task, column in zip(tasks, columns, strict=True)})
-
-    train, validation, test = map(split, standardise(*inputs), standardise(*torques))
+    targets = [columns([task.name for task in tasks], own) for own in standardise(*torques)]
     return Benchmark(
-        name=name,
-        source=source,
-        tasks=tasks,
-        train=train,
-        validation=validation,
-        test=test,
+        name,
+        source,
+        tasks,
+        *map(Split, standardise(*inputs), targets),
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=128, epochs=100),
         noisy_tasks=("joint_1", "joint_2"),
         build_trunk=lambda: MLP(INPUTS),

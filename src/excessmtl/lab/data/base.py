@@ -1,11 +1,13 @@
 """What a benchmark is: tasks, three splits, a network and the recipe it is trained with."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -57,6 +59,18 @@ class Split:
         )
 
 
+def shuffled(count: int, shares: Sequence[float], *key: int) -> list[Tensor]:
+    """The numbers below `count` in the order that `key` decides, divided: these shares of them, and the rest."""
+    order = np.random.default_rng(key).permutation(count)
+    ends = np.cumsum([round(share * count) for share in shares])
+    return [torch.from_numpy(rows) for rows in np.split(order, ends)]
+
+
+def columns(names: Iterable[str], values: Tensor) -> Targets:
+    """Task -> its column of a table, shaped [n, 1] as the output of its head is."""
+    return dict(zip(names, values.T.contiguous().unsqueeze(-1), strict=True))
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How the network is trained unless a run says otherwise."""
@@ -83,6 +97,7 @@ class Benchmark:
     train: Split
     validation: Split
     test: Split
+    _: KW_ONLY
     recipe: Recipe
     noisy_tasks: tuple[str, ...]
     """The tasks that receive label noise unless told otherwise (the paper's)."""
@@ -113,6 +128,24 @@ class Entry:
 
 
 _REGISTRY: dict[str, Entry] = {}
+_MODULES = (
+    "celeba",
+    "cityscapes",
+    "digit_domains",
+    "lidc",
+    "multimnist",
+    "nyuv2",
+    "office_home",
+    "qm9",
+    "sarcos",
+    "school",
+    "simulated_arm",
+    "synthetic_rooms",
+    "teacher",
+    "tox21",
+    "vader",
+)
+"""Importing one registers its benchmarks."""
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
@@ -127,4 +160,15 @@ def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[
 
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
+    for module in _MODULES:
+        import_module(f"{__package__}.{module}")
     return dict(_REGISTRY)
+
+
+def registered(name: str) -> Entry | None:
+    """The benchmark of this name, if there is one; the others are not imported."""
+    words = name.replace("-", "_")
+    for module in _MODULES:
+        if words == module or words.startswith(f"{module}_"):
+            import_module(f"{__package__}.{module}")
+    return _REGISTRY.get(name)

@@ -1,6 +1,5 @@
 """CelebA: forty yes-or-no attributes of faces, from the files as they are published (not in the paper)."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import binary
 from excessmtl.lab.data.networks.resnet import ResNet18
-from excessmtl.lab.data.pictures import decode, open_decoded
+from excessmtl.lab.data.pictures import decode, open_decoded, stamp_of
 from excessmtl.lab.data.scaling import PixelScaling
 from excessmtl.lab.data.sources import cache_folder
 from excessmtl.lab.data.tasks import Task
@@ -47,14 +46,11 @@ def load(data: Path | None, seed: int, *, size: int = 64) -> Benchmark:
             raise ValueError(f"{folder / _PARTITION} has no picture of part {part}; all of 0, 1 and 2 are needed.")
         own = torch.from_numpy(labels)[rows].float()
         splits.append(Split(_block(images, rows), {name: own[:, place] for place, name in enumerate(attributes)}))
-    train, validation, test = splits
     return Benchmark(
-        name="celeba",
-        source=f"CelebA, {len(names):,} faces, {len(attributes)} attributes, {size} px",
-        tasks=tuple(Task(name, 1, binary) for name in attributes),
-        train=train,
-        validation=validation,
-        test=test,
+        "celeba",
+        f"CelebA, {len(names):,} faces, {len(attributes)} attributes, {size} px",
+        tuple(Task(name, 1, binary) for name in attributes),
+        *splits,
         recipe=Recipe(learning_rate=3e-4, weight_decay=0.0, batch_size=256, epochs=15),
         noisy_tasks=tuple(name for name in _NOISY if name in attributes) or (attributes[0],),
         build_trunk=ResNet18,
@@ -100,11 +96,8 @@ def _images(folder: Path, names: list[str], size: int) -> torch.Tensor:
     missing = next((name for name in names if not (folder / name).is_file()), None)
     if missing is not None:
         raise DataNotFoundError(f"{folder / missing} is missing, which {_ATTRIBUTES} names; unpack the pictures again.")
-    stamp = hashlib.sha256(repr((str(folder.resolve()), size)).encode())
-    for name in names:
-        state = (folder / name).stat()
-        stamp.update(repr((name, state.st_size, state.st_mtime_ns)).encode())
-    stored = cache_folder() / "celeba-pictures" / f"{size}-{stamp.hexdigest()[:16]}.npy"
+    stamp = stamp_of([folder / name for name in names], str(folder.resolve()), size)
+    stored = cache_folder() / "celeba-pictures" / f"{size}-{stamp}.npy"
     if not stored.is_file():
         decode(folder, ((name, (folder / name).read_bytes()) for name in names), names, size, stored)
     return open_decoded(stored)

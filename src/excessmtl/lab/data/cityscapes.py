@@ -6,11 +6,10 @@ Not in the paper, but in most comparisons of methods. The depth is the inverse o
 import math
 from pathlib import Path
 
-from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, benchmark
 from excessmtl.lab.data.dense import dense_benchmark
 from excessmtl.lab.data.kinds import depth, segmentation
-from excessmtl.lab.data.map_arrays import Maps, held_out, read_split
+from excessmtl.lab.data.map_arrays import Maps, read_scenes
 from excessmtl.lab.data.tasks import Task
 
 _CLASSES = (7, 19)
@@ -39,16 +38,16 @@ def load(
     """
     if classes not in _CLASSES:
         raise ValueError(f"classes must be one of {list(_CLASSES)}, the folders of labels there are, found {classes!r}")
-    folder = sources.find("cityscapes", data)
     maps = {
         "segmentation": Maps(f"label_{classes}", None, -1, classes - 1),
         "depth": Maps("depth", 1, 0, math.inf),
     }
-    everything, test = (read_split(folder / part, maps, "unpack it again") for part in ("train", "val"))
+    train, held_out, test = read_scenes("cityscapes", data, maps, validation)
+    count = train.length("depth") + held_out.length("depth")
     return dense_benchmark(
         "cityscapes",
-        f"Cityscapes, {everything.length('depth')} + {test.length('depth')} scenes, {classes} classes",
-        (*held_out(everything, validation), test),
+        f"Cityscapes, {count} + {test.length('depth')} scenes, {classes} classes",
+        (train, held_out, test),
         tasks=(Task("segmentation", classes, segmentation), Task("depth", 1, depth)),
         recipe=_RECIPE,
         levels=levels,

@@ -31,22 +31,20 @@ def dense_benchmark(
     augment: bool = True,
 ) -> Benchmark:
     """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
-    train, validation, test = splits
-    assert isinstance(train.inputs, Tensor)
-    height, width_px = train.inputs.shape[-2:]
+    images = splits[0].inputs
+    assert isinstance(images, Tensor)
+    height, width_px = images.shape[-2:]
     if min(height, width_px) < 2**levels:
         raise ValueError(f"levels is {levels}, but scenes of {height} x {width_px} pixels cannot be halved that often")
     return Benchmark(
-        name=name,
-        source=source,
-        tasks=tasks,
-        train=train,
-        validation=validation,
-        test=test,
+        name,
+        source,
+        tasks,
+        *splits,
         recipe=recipe,
         noisy_tasks=("segmentation",),
         build_trunk=partial(SegNet, levels, width),
         build_head=lambda task: dense_head(width, task.outputs),
-        prepare=pixel_scaling(train.inputs),
+        prepare=pixel_scaling(images),
         augment=dense_augment(tasks) if augment else None,
     )

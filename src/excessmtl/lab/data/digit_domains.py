@@ -52,14 +52,11 @@ def load(data: Path | None, seed: int, *, digits_per_domain: int = _DIGITS_PER_D
         parts = ((own[held_out:], draws), (own[:held_out], draws), (test_digits, test_draws))
         for part, (digits, generator) in enumerate(parts):
             pictures[part][name], labels[part][name] = _draw(digits, style, generator), digits.labels
-    train, validation, test = map(Split, pictures, labels)
     return Benchmark(
-        name="digit-domains",
-        source=f"bundled digits in {len(STYLES)} drawn styles, {digits_per_domain:,} digits each",
-        tasks=tuple(Task(name, 10, classification) for name in STYLES),
-        train=train,
-        validation=validation,
-        test=test,
+        "digit-domains",
+        f"bundled digits in {len(STYLES)} drawn styles, {digits_per_domain:,} digits each",
+        tuple(Task(name, 10, classification) for name in STYLES),
+        *map(Split, pictures, labels),
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-5, batch_size=64, epochs=20),
         noisy_tasks=("plain",),
         build_trunk=lambda: LeNet(28),

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from excessmtl.lab.data import registry, table
-from excessmtl.lab.data.base import Benchmark, Entry
+from excessmtl.lab.data.base import Benchmark, Entry, registered
 from excessmtl.lab.data.check import check_benchmark
 
 _GIVEN = ("data", "seed")
@@ -19,8 +19,9 @@ _GIVEN = ("data", "seed")
 
 def find_benchmark(name: str) -> Entry:
     """The entry of a registered benchmark, of `package.module:function`, or of a table."""
-    if name in registry():
-        return registry()[name]
+    known = registered(name)
+    if known is not None:
+        return known
     if table.is_table(name):
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
@@ -38,7 +39,7 @@ def find_benchmark(name: str) -> Entry:
 
 def is_import_path(name: str) -> bool:
     """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
-    return ":" in name and name not in registry() and not table.is_table(name)
+    return ":" in name and registered(name) is None and not table.is_table(name)
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:

@@ -21,27 +21,20 @@ def read_idx(path: Path) -> Tensor:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again.") from error
-    return parse_idx(content, str(path))
-
-
-def parse_idx(content: bytes, name: str) -> Tensor:
-    """The uint8 tensor in the bytes of an IDX file; `name` is for the error messages."""
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES or not 1 <= content[3] <= 4:
         found = content[:4].hex() or "nothing"
-        raise ValueError(f"{name} is not an IDX file of unsigned bytes: it begins with {found}, not 0000080N.")
+        raise ValueError(f"{path} is not an IDX file of unsigned bytes: it begins with {found}, not 0000080N.")
     header = 4 + 4 * content[3]
     if len(content) < header:
-        raise ValueError(f"{name} is truncated: {len(content)} bytes, its header alone has {header}.")
+        raise ValueError(f"{path} is truncated: {len(content)} bytes, its header alone has {header}.")
     shape = struct.unpack(f">{content[3]}I", content[4:header])
     expected = header + math.prod(shape)
     if len(content) != expected:
-        raise ValueError(f"{name} has {len(content):,} bytes, its header promises {expected:,}; fetch it again.")
+        raise ValueError(f"{path} has {len(content):,} bytes, its header promises {expected:,}; fetch it again.")
     # A copy, because a tensor over immutable bytes would not be writable.
     return from_numpy(np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy())
 
 
 def to_idx(array: npt.NDArray[np.uint8]) -> bytes:
-    """The bytes of an IDX file that holds the uint8 array."""
-    if array.dtype != np.uint8 or not 1 <= array.ndim <= 4:
-        raise ValueError(f"array must be uint8 with 1 to 4 dimensions, got {array.dtype} with {array.ndim}.")
+    """The bytes of an IDX file that holds the array."""
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, _UNSIGNED_BYTES, array.ndim, *array.shape) + array.tobytes()

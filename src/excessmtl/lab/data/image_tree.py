@@ -1,6 +1,5 @@
 """Trees of pictures, domain/class/image, decoded once into a memory-mapped file in the cache folder."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from excessmtl.files import write_whole
 from excessmtl.lab.data.archives import is_archive, unpacked
-from excessmtl.lab.data.pictures import decode, open_decoded
+from excessmtl.lab.data.pictures import decode, open_decoded, stamp_of
 from excessmtl.lab.data.sources import cache_folder
 
 PARTS = ("train", "validation", "test")
@@ -43,11 +42,9 @@ def load_image_tree(path: Path, size: int, split_seed: int = 0) -> ImageTree:
     its own. The file is made anew when a name, size or time of change in the tree is not what it was.
     """
     names = None if is_archive(path) else _files_below(path)
-    stamp = hashlib.sha256(repr((_FORMAT, str(path.resolve()), size, split_seed)).encode())
-    for name in [path] if names is None else [path / name for name in names]:
-        state = name.stat()
-        stamp.update(repr((str(name), state.st_size, state.st_mtime_ns)).encode())
-    stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp.hexdigest()[:16]}.npy"
+    files = [path] if names is None else [path / name for name in names]
+    stamp = stamp_of(files, _FORMAT, str(path.resolve()), size, split_seed)
+    stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp}.npy"
     index = stored.with_suffix(".json")
     if not (stored.is_file() and index.is_file()):
         with unpacked(path) if names is None else nullcontext(path) as root:

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from excessmtl.lab.data import disturbances, losses, metrics, robust_losses
+from excessmtl.lab.data import losses, metrics, noise_kinds, robust_losses
 from excessmtl.lab.data.tasks import SHARE, Kind, Metric
 
 classification = Kind(
     losses.cross_entropy,
     (Metric("accuracy", metrics.accuracy, SHARE, True),),
     "accuracy",
-    disturbances.wrong_classes,
+    noise_kinds.wrong_classes,
     robust_losses.CLASSES,
 )
 binary = Kind(
@@ -19,7 +19,7 @@ binary = Kind(
         Metric("roc_auc", metrics.roc_auc, SHARE, True),
     ),
     "accuracy",
-    disturbances.wrong_bits,
+    noise_kinds.wrong_bits,
     robust_losses.BITS,
 )
 rare_binary = replace(binary, score="roc_auc")
@@ -28,9 +28,16 @@ regression = Kind(
     losses.squared_error,
     (Metric("nmse", metrics.nmse, "ratio", False),),
     "nmse",
-    disturbances.gaussian,
+    noise_kinds.gaussian,
     robust_losses.NUMBERS,
 )
+
+
+def regression_over(variance: float) -> Kind:
+    """Regression whose squared error is divided by this variance, which several tasks may share."""
+    return replace(regression, metrics=(Metric("nmse", metrics.error_over(variance), "ratio", False),))
+
+
 segmentation = Kind(
     losses.pixel_cross_entropy,
     (
@@ -38,7 +45,7 @@ segmentation = Kind(
         Metric("pixel_accuracy", metrics.confusion, SHARE, True, 1),
     ),
     "pixel_accuracy",
-    disturbances.wrong_pixels,
+    noise_kinds.wrong_pixels,
     robust_losses.CLASSES,
 )
 depth = Kind(
@@ -48,7 +55,7 @@ depth = Kind(
         Metric("rel_error", metrics.depth_error, "ratio", False, 1),
     ),
     "rel_error",
-    disturbances.wrong_depths,
+    noise_kinds.wrong_depths,
 )
 normals = Kind(
     losses.cosine_distance,
@@ -60,7 +67,7 @@ normals = Kind(
         Metric("within_30", metrics.angle, SHARE, True, 4),
     ),
     "within_11.25",
-    disturbances.wrong_normals,
+    noise_kinds.wrong_normals,
 )
 
 BY_NAME = {

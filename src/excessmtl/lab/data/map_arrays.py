@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import DataNotFoundError, Split
 
 
@@ -26,12 +27,18 @@ class Maps:
 IMAGE = Maps("image", 3, 0, 1)
 
 
-def read_split(folder: Path, targets: Mapping[str, Maps], directions: str) -> Split:
-    """All scenes of a folder: `image`, and the maps of each task.
+def read_scenes(
+    name: str, data: Path | None, targets: Mapping[str, Maps], validation: float
+) -> tuple[Split, Split, Split]:
+    """Training, validation and test scenes of the data set: `train`, a share of it held out, and `val`."""
+    folder = sources.find(name, data)
+    everything, test = (read_split(folder / part, targets) for part in ("train", "val"))
+    return *held_out(everything, validation), test
 
-    Maps without channels are classes. `directions` end the message where a file is missing.
-    """
-    names = _names(folder, [IMAGE, *targets.values()], directions)
+
+def read_split(folder: Path, targets: Mapping[str, Maps]) -> Split:
+    """All scenes of a folder: `image`, and the maps of each task. Maps without channels are classes."""
+    names = _names(folder, [IMAGE, *targets.values()])
     height, width = _array(folder, names[0], IMAGE, None).shape[:2]
     images = torch.empty(len(names), 3, height, width, dtype=torch.uint8)
     found = {task: _empty(len(names), maps, height, width) for task, maps in targets.items()}
@@ -63,7 +70,7 @@ def _empty(count: int, maps: Maps, height: int, width: int) -> torch.Tensor:
     return torch.empty(count, maps.channels, height, width)
 
 
-def _names(folder: Path, kinds: list[Maps], directions: str) -> list[str]:
+def _names(folder: Path, kinds: list[Maps]) -> list[str]:
     """Names of the scenes' files, the same in all folders, in the order of their numbers."""
     found = {maps.folder: {path.name for path in (folder / maps.folder).glob("*.npy")} for maps in kinds}
     for kind, names in found.items():
@@ -72,7 +79,7 @@ def _names(folder: Path, kinds: list[Maps], directions: str) -> list[str]:
             example = min(missing, default="0.npy")
             raise DataNotFoundError(
                 f"{folder / kind / example} is missing: MTAN's format has the same numbered files in "
-                f"{', '.join(found)} of train and val; {directions}."
+                f"{', '.join(found)} of train and val; unpack it again."
             )
     return sorted(found[IMAGE.folder], key=lambda name: (len(name), name))
 

@@ -1,4 +1,4 @@
-"""Evaluation metrics of each kind of task, accumulated over a whole split on any device.
+"""Evaluation metrics of each kind of task, and all metrics of a task, accumulated over a whole split on any device.
 
 Nothing here reads from the device before `compute`: masks become weights of zero and every count has a fixed
 number of cells, where boolean indexing or `bincount` would make the host wait at every batch.
@@ -177,3 +177,30 @@ def angle(task: Task, train: Tensor) -> Accumulator:
 
 def _histogram(cell: Tensor, weight: Tensor, cells: int) -> Tensor:
     return weight.new_zeros(cells).scatter_add_(0, cell.flatten(), weight.flatten())
+
+
+class Meters:
+    """All metrics of one task: `update` with every batch of a split, then `compute`.
+
+    Args:
+        task: its kind says what is measured.
+        train: its clean training target, by which errors are normalised.
+    """
+
+    def __init__(self, task: Task, train: Tensor, device: torch.device) -> None:
+        self.metrics = task.kind.metrics
+        self.seen = False
+        self.accumulators = {make: make(task, train).to(device) for make in {own.measure for own in self.metrics}}
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        """Add the labelled examples of one batch."""
+        self.seen = True
+        for accumulator in self.accumulators.values():
+            accumulator.update(output.detach(), target)
+
+    def compute(self) -> dict[str, float]:
+        """Metric -> its value over all batches so far."""
+        if not self.seen:
+            raise ValueError(f"no example was seen, so there is no {self.metrics[0].name}: call update first")
+        found = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
+        return {metric.name: found[metric.measure][metric.part] for metric in self.metrics}

@@ -46,21 +46,19 @@ def load(
     rng = np.random.default_rng((seed, *b"multimnist pairs"))
     # Digits, not pairs, are held out: otherwise every validation digit would also be a training digit.
     held_out = len(digits) // 10
-    images, labels = _pair(digits[:-held_out], pairs, canvas, rng)
+    train = _pair(digits[:-held_out], pairs, canvas, rng)
     validation = _pair(digits[-held_out:], held_out, canvas, rng)
     test = _pair(test_digits, len(test_digits), canvas, np.random.default_rng([*b"multimnist test"]))
     return Benchmark(
-        name="multimnist",
-        source=f"{source}, {pairs:,} pairs, canvas {canvas}",
-        tasks=tuple(Task(name, 10, classification) for name in _NAMES),
-        train=Split(images, labels),
-        validation=Split(*validation),
-        test=Split(*test),
+        "multimnist",
+        f"{source}, {pairs:,} pairs, canvas {canvas}",
+        tuple(Task(name, 10, classification) for name in _NAMES),
+        *(Split(*part) for part in (train, validation, test)),
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=256, epochs=15),
         noisy_tasks=("bottom_right",),
         build_trunk=lambda: LeNet(canvas),
         build_head=lambda task: nn.Linear(LeNet.out_features, task.outputs),
-        prepare=pixel_scaling(images),
+        prepare=pixel_scaling(train[0]),
     )
 
 

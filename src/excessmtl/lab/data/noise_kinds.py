@@ -1,4 +1,4 @@
-"""Label noise of other kinds than a task's own: what each of them makes of classes, bits and numbers."""
+"""What bad labels look like: for each of the ready kinds of task, and for noise of other kinds than a task's own."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,8 +6,9 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from excessmtl.lab.data.disturbances import gaussian, wrong_bits, wrong_classes
+from excessmtl.lab.data.losses import IGNORED
 from excessmtl.lab.data.tasks import Disturb, Draw, Task, labelled
 
 UNIFORM, ANNOTATOR, INSTANCE = "uniform", "annotator", "instance"
@@ -15,6 +16,49 @@ _DEGREES = 1.5
 """Of freedom of the outliers: their variance is infinite, their mean absolute value is not."""
 _STRENGTH = 2.0
 """How much more often the samples at one end of the projection are hit: by exp of it for each deviation."""
+
+
+def wrong_classes(target: Tensor, draw: Draw) -> Tensor:
+    """Some examples get a class drawn uniformly over all classes."""
+    return _replaced(target, draw.examples(target), lambda truth: draw.classes(truth, draw.outputs))
+
+
+def wrong_bits(target: Tensor, draw: Draw) -> Tensor:
+    """Some examples get 0 or 1 with equal probability."""
+    return _replaced(target, draw.examples(target), lambda truth: draw.classes(truth, 2))
+
+
+def gaussian(target: Tensor, draw: Draw) -> Tensor:
+    """Some examples get a Gaussian error with the variance of the clean target, output by output."""
+    hit = draw.examples(target)
+    return target.index_add(0, hit, draw.normal(target[hit].shape, target) * _deviation(target))
+
+
+def wrong_pixels(target: Tensor, draw: Draw) -> Tensor:
+    """Some of the labelled pixels get a class drawn uniformly over all classes."""
+    hit = draw.pixels(target != IGNORED)
+    return draw.classes(target, draw.outputs).where(hit, target)
+
+
+def wrong_depths(target: Tensor, draw: Draw) -> Tensor:
+    """Some of the known depths get a Gaussian error of their own variance, and stay above the smallest clean one."""
+    valid = target != 0
+    if not valid.any():
+        return target
+    clean = target[valid]
+    hit = draw.pixels(valid)
+    disturbed = target + draw.normal(target.shape, target) * clean.std(correction=0)
+    return disturbed.clamp(min=clean.min()).where(hit, target)
+
+
+def wrong_normals(target: Tensor, draw: Draw) -> Tensor:
+    """Some of the known normals get a Gaussian error in each component and are made unit vectors again."""
+    valid = (target != 0).any(dim=1, keepdim=True)
+    if not valid.any():
+        return target
+    hit = draw.pixels(valid)
+    spread = target.transpose(0, 1)[:, valid[:, 0]].std(dim=1, correction=0).view(1, -1, 1, 1)
+    return F.normalize(target + draw.normal(target.shape, target) * spread, dim=1).where(hit, target)
 
 
 def disturbance(task: Task, kind: str) -> Disturb:
@@ -83,10 +127,7 @@ def _by_inputs(target: Tensor, draw: Draw) -> Tensor:
     # The Gumbel trick: the order does not depend on the level, so lower levels hit some of the same examples.
     uniform = torch.rand(len(target), dtype=torch.float64, generator=draw.chosen)
     keys = _STRENGTH * draw.projection().cpu() - (-(1 - uniform).log()).log()
-    order = keys.argsort(descending=True)
-    present = labelled(target)
-    order = order if present is None else order[present.cpu()[order]]
-    return order[: round(draw.level * len(order))].to(target.device)
+    return draw.first(keys.argsort(descending=True), target)
 
 
 def _deviation(target: Tensor) -> Tensor:

@@ -3,17 +3,15 @@
 import math
 from pathlib import Path
 
-from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, benchmark
 from excessmtl.lab.data.dense import TASKS, dense_benchmark
-from excessmtl.lab.data.map_arrays import Maps, held_out, read_split
+from excessmtl.lab.data.map_arrays import Maps, read_scenes
 
 _MAPS = {
     "segmentation": Maps("label", None, -1, TASKS[0].outputs - 1),
     "depth": Maps("depth", 1, 0, math.inf),
     "normals": Maps("normal", 3, -1.01, 1.01),
 }
-_DIRECTIONS = "unpack it again, or use `synthetic-rooms`"
 
 
 @benchmark("nyuv2", "795 + 654 indoor scenes: 13-class labels, depth and normals", "synthetic-rooms")
@@ -27,12 +25,12 @@ def load(data: Path | None, seed: int, *, levels: int = 4, augment: bool = True,
         augment: zoom and mirror the training scenes.
         validation: share of the training scenes held out, evenly spread over the set; 0 trains on all.
     """
-    folder = sources.find("nyuv2", data)
-    everything, test = (read_split(folder / part, _MAPS, _DIRECTIONS) for part in ("train", "val"))
+    train, held_out, test = read_scenes("nyuv2", data, _MAPS, validation)
+    count = train.length("depth") + held_out.length("depth")
     return dense_benchmark(
         "nyuv2",
-        f"NYUv2, {everything.length('depth')} + {test.length('depth')} scenes",
-        (*held_out(everything, validation), test),
+        f"NYUv2, {count} + {test.length('depth')} scenes",
+        (train, held_out, test),
         levels=levels,
         augment=augment,
     )

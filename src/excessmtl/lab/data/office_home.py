@@ -7,7 +7,7 @@ from torch import nn
 
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.image_tree import ImageTree, load_image_tree
+from excessmtl.lab.data.image_tree import PARTS, ImageTree, load_image_tree
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks.resnet import ResNet18
 from excessmtl.lab.data.scaling import PixelScaling
@@ -36,12 +36,10 @@ def load(data: Path | None, seed: int, *, size: int = 64, split_seed: int = 0) -
     classes = len(tree.classes)
     images = sum(len(labels) for labels in tree.labels.values())
     return Benchmark(
-        name="office-home",
-        source=f"{path.name}: {images:,} pictures, {len(names)} domains, {classes} classes, {size} px",
-        tasks=tuple(Task(name, classes, classification) for name in names.values()),
-        train=_part(tree, names, "train"),
-        validation=_part(tree, names, "validation"),
-        test=_part(tree, names, "test"),
+        "office-home",
+        f"{path.name}: {images:,} pictures, {len(names)} domains, {classes} classes, {size} px",
+        tuple(Task(name, classes, classification) for name in names.values()),
+        *(_part(tree, names, part) for part in PARTS),
         recipe=Recipe(learning_rate=1e-4, weight_decay=1e-5, batch_size=64, epochs=100),
         noisy_tasks=(_noisy(list(names.values())),),
         build_trunk=ResNet18,

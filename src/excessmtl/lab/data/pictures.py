@@ -1,7 +1,8 @@
 """Many pictures decoded once into one file, uint8 [n, 3, size, size], which is then read through the memory map."""
 
+import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -42,6 +43,15 @@ def _pixels(root: Path, size: int, named: tuple[str, bytes]) -> tuple[str, bytes
         raise ValueError(f"{root}: the picture '{name}' cannot be read ({error}); repair or remove it.") from error
     resized = picture.resize((size, size), Image.Resampling.BILINEAR)
     return name, np.asarray(resized).transpose(2, 0, 1).tobytes()
+
+
+def stamp_of(paths: Iterable[Path], *key: object) -> str:
+    """Changes with the key, and with the name, size or time of change of a file."""
+    stamp = hashlib.sha256(repr(key).encode())
+    for path in paths:
+        state = path.stat()
+        stamp.update(repr((str(path), state.st_size, state.st_mtime_ns)).encode())
+    return stamp.hexdigest()[:16]
 
 
 def open_decoded(stored: Path) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.networks.molecule import ELEMENTS, MoleculeNet
 from excessmtl.lab.data.scaling import standardise
@@ -67,16 +67,14 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0, molecules: int | 
     test, validation, train = (torch.from_numpy(rows) for rows in np.split(order, [held_out, 2 * held_out]))
     targets = standardise(*(values[rows] for rows in (train, validation, test)))
     splits = [
-        Split(atoms[rows], dict(zip(PROPERTIES, own.T.contiguous().unsqueeze(-1), strict=True)))
+        Split(atoms[rows], columns(PROPERTIES, own))
         for rows, own in zip((train, validation, test), targets, strict=True)
     ]
     return Benchmark(
-        name="qm9",
-        source=f"QM9, {len(train):,} + {len(validation):,} + {len(test):,} molecules",
-        tasks=tuple(Task(name, 1, regression) for name in PROPERTIES),
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
+        "qm9",
+        f"QM9, {len(train):,} + {len(validation):,} + {len(test):,} molecules",
+        tuple(Task(name, 1, regression) for name in PROPERTIES),
+        *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=120, epochs=100),
         noisy_tasks=("dipole", "gap", "heat_capacity"),
         build_trunk=lambda: MoleculeNet(_WIDTH),

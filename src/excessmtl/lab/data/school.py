@@ -1,6 +1,5 @@
 """School: exam scores of pupils, a small regression task for each of 139 schools (not in the paper)."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,10 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.metrics import error_over
+from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.scaling import standardise
-from excessmtl.lab.data.tasks import Metric, Task
+from excessmtl.lab.data.tasks import Task
 
 _COLUMNS = 30
 _HIDDEN = 64
@@ -22,7 +20,7 @@ _SMALLEST_SCHOOL = 4
 _NOISY_SHARE = 0.2
 # Squared errors of all schools on one scale, in units of the variance of all training pupils' scores, which is 1 here:
 # with a variance for each school, small ones with pupils alike would dominate every mean.
-_exam = replace(regression, metrics=(Metric("nmse", error_over(1.0), "ratio", False),))
+_exam = regression_over(1.0)
 
 
 @benchmark("school", "exam scores of pupils of 139 schools, a regression task per school with its own inputs")
@@ -59,12 +57,10 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
         splits.append(Split(dict(zip(names, own_inputs, strict=True)), dict(zip(names, own_scores, strict=True))))
     noisy = rng.choice(len(names), max(1, round(_NOISY_SHARE * len(names))), replace=False)
     return Benchmark(
-        name="school",
-        source=f"school.csv, {len(table):,} pupils of {len(names)} schools",
-        tasks=tuple(Task(name, 1, _exam) for name in names),
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
+        "school",
+        f"school.csv, {len(table):,} pupils of {len(names)} schools",
+        tuple(Task(name, 1, _exam) for name in names),
+        *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=32, epochs=20),
         noisy_tasks=tuple(names[school] for school in sorted(noisy)),
         build_trunk=lambda: MLP(_COLUMNS - 2, hidden=_HIDDEN, layers=2),

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, shuffled
 from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
 from excessmtl.lab.data.networks.mlp import MLP
 from excessmtl.lab.data.tasks import Kind, Task
-from excessmtl.plain import shortened
+from excessmtl.lab.schema import shortened
 from excessmtl.warn import warn
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
@@ -26,7 +26,7 @@ _CATEGORIES = 100
 """At most so many different texts of an input column become columns of their own."""
 _RARE = 0.2
 """A binary target is scored by its ROC curve where the rarer value has a smaller share of the labels than this."""
-_SHARES = (0.7, 0.15, 0.15)
+_SHARES = (0.7, 0.15)
 _SMALLEST = 20
 _PARQUET = ".parquet"
 _SUFFIXES = (".csv", ".csv.gz", _PARQUET)
@@ -72,9 +72,8 @@ def load(
     columns = [name for name in frame.columns if name not in (*targets, id)] if inputs is None else list(inputs)
     _check_columns(data, frame, targets, chosen, columns, id)
     ids = None if id is None else frame[id].astype(str).to_numpy(dtype=np.str_)
-    order = np.random.default_rng((split_seed, *b"table")).permutation(len(frame))
-    train = order[: round(_SHARES[0] * len(frame))]
-    validation, test = np.split(order[len(train) :], [round(_SHARES[1] * len(frame))])
+    parts = shuffled(len(frame), _SHARES, split_seed, *b"table")
+    train = parts[0].numpy()
     tasks, values = [], {}
     for name in targets:
         kind = KINDS[chosen[name]] if name in chosen else infer_kind(frame[name])
@@ -82,22 +81,20 @@ def load(
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
     _warn_of_ids(data, frame[columns])
-    parts = [
+    splits = [
         Split(
             features[rows],
             {name: target[rows] for name, target in values.items()},
-            file_rows=torch.from_numpy(rows),
-            ids=None if ids is None else ids[rows],
+            file_rows=rows,
+            ids=None if ids is None else ids[rows.numpy()],
         )
-        for rows in (train, validation, test)
+        for rows in parts
     ]
     return Benchmark(
-        name=Path(data.name.removesuffix(".gz")).stem,
-        source=f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",
-        tasks=_scored(tasks, parts),
-        train=parts[0],
-        validation=parts[1],
-        test=parts[2],
+        Path(data.name.removesuffix(".gz")).stem,
+        f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",
+        _scored(tasks, splits),
+        *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=min(128, len(train)), epochs=50),
         noisy_tasks=(),
         build_trunk=lambda: MLP(features.shape[1], hidden, layers),

@@ -109,7 +109,10 @@ class Draw:
 
     def examples(self, target: Tensor) -> Tensor:
         """Indices of exactly the given share of the labelled examples, rounded."""
-        order = torch.randperm(len(target), generator=self.chosen)
+        return self.first(torch.randperm(len(target), generator=self.chosen), target)
+
+    def first(self, order: Tensor, target: Tensor) -> Tensor:
+        """The given share of the labelled examples, the first ones in this order."""
         present = labelled(target)
         order = order if present is None else order[present.cpu()[order]]
         return order[: round(self.level * len(order))].to(target.device)

@@ -133,20 +133,18 @@ def _load(name: str, regime: Regime, data: Path | None, seed: int) -> Benchmark:
     for (task, values), kind, unit in zip(targets.items(), regime.kinds, units, strict=True):
         if kind == regression:
             targets[task] = unit * (torch.cat(standardise(*(values[part] for part in parts))) + regime.offset)
-    train, validation, test = (
+    splits = [
         Split(
             {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[_name(0)][part],
             {task: own[part] for task, own in targets.items()},
         )
         for part in parts
-    )
+    ]
     return Benchmark(
-        name=name,
-        source=f"random teacher network, {regime.samples:,} samples per task",
-        tasks=tuple(Task(_name(position), _outputs(kind), kind) for position, kind in enumerate(regime.kinds)),
-        train=train,
-        validation=validation,
-        test=test,
+        name,
+        f"random teacher network, {regime.samples:,} samples per task",
+        tuple(Task(_name(position), _outputs(kind), kind) for position, kind in enumerate(regime.kinds)),
+        *splits,
         recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
         noisy_tasks=tuple(_name(position) for position in regime.noisy),
         build_trunk=lambda: MLP(_INPUTS, regime.hidden, layers=2),

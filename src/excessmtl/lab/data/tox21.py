@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.hashing import dampened, hashed_counts, substrings
 from excessmtl.lab.data.kinds import rare_binary
 from excessmtl.lab.data.networks.mlp import MLP
@@ -18,7 +18,6 @@ _FILE = "tox21.csv.gz"
 _OTHERS = ("mol_id", "smiles")
 _COLUMNS = 1024
 _HIDDEN = 128
-_SHARES = (0.7, 0.15)
 _NOISY = ("NR-AR", "NR-ER", "SR-ARE")
 
 
@@ -46,19 +45,15 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0, features: str = "
     if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
         raise ValueError(f"{path} has other labels than 0, 1 and nothing in the columns {names}.")
     inputs = _inputs([str(text) for text in frame["smiles"]], features)
-    order = np.random.default_rng((split_seed, *b"tox21")).permutation(len(frame))
-    ends = np.cumsum([round(share * len(order)) for share in _SHARES])
-    train, validation, test = (
+    splits = [
         Split(inputs[rows], {name: torch.from_numpy(labels[rows.numpy(), place]) for place, name in enumerate(names)})
-        for rows in map(torch.from_numpy, np.split(order, ends))
-    )
+        for rows in shuffled(len(frame), (0.7, 0.15), split_seed, *b"tox21")
+    ]
     return Benchmark(
-        name="tox21",
-        source=f"Tox21, {len(frame):,} molecules as {features}, {np.isnan(labels).mean():.0%} of the labels missing",
-        tasks=tuple(Task(name, 1, rare_binary) for name in names),
-        train=train,
-        validation=validation,
-        test=test,
+        "tox21",
+        f"Tox21, {len(frame):,} molecules as {features}, {np.isnan(labels).mean():.0%} of the labels missing",
+        tuple(Task(name, 1, rare_binary) for name in names),
+        *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-4, batch_size=128, epochs=15),
         noisy_tasks=tuple(name for name in _NOISY if name in names),
         build_trunk=lambda: nn.Sequential(MLP(_COLUMNS, hidden=_HIDDEN, layers=2), nn.Dropout(0.3)),

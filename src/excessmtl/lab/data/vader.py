@@ -3,7 +3,6 @@
 Not in the paper.
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.archives import unpacked
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.hashing import dampened, hashed_counts, words
-from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.metrics import error_over
+from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks.mlp import MLP
-from excessmtl.lab.data.tasks import Metric, Task
+from excessmtl.lab.data.tasks import Task
 
 FILES = {
     "films": "movieReviewSnippets",
@@ -32,7 +30,6 @@ _ARCHIVE = "hutto_ICWSM_2014.tar.gz"
 _FOLDER = "hutto_ICWSM_2014"
 _COLUMNS = 4096
 _HIDDEN = 64
-_SHARES = (0.7, 0.15)
 _SAME = 1e-3
 _Scores = npt.NDArray[np.int8]
 
@@ -58,24 +55,18 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     targets: list[dict[str, Tensor]] = [{}, {}, {}]
     tasks = []
     for number, (task, (counts, scores)) in enumerate(texts.items()):
-        order = np.random.default_rng((split_seed, number, *b"vader")).permutation(len(scores))
-        ends = np.cumsum([round(share * len(order)) for share in _SHARES])
         raters = np.random.default_rng((seed, number, *b"rater"))
         one = torch.tensor([float(raters.choice(own)) for own in scores])
         mean = torch.tensor([float(own.mean()) for own in scores])
-        error = Metric("nmse", error_over(float(mean.var(correction=0))), "ratio", False)
-        tasks.append(Task(task, 1, replace(regression, metrics=(error,))))
-        for part, rows in enumerate(map(torch.from_numpy, np.split(order, ends))):
+        tasks.append(Task(task, 1, regression_over(float(mean.var(correction=0)))))
+        for part, rows in enumerate(shuffled(len(scores), (0.7, 0.15), split_seed, number, *b"vader")):
             inputs[part][task] = counts[rows]
             targets[part][task] = (mean if part == 2 else one)[rows]
-    train, validation, test = (Split(own, labels) for own, labels in zip(inputs, targets, strict=True))
     return Benchmark(
-        name="vader",
-        source=f"VADER, {sum(len(scores) for _, scores in texts.values()):,} texts, one rater each",
-        tasks=tuple(tasks),
-        train=train,
-        validation=validation,
-        test=test,
+        "vader",
+        f"VADER, {sum(len(scores) for _, scores in texts.values()):,} texts, one rater each",
+        tuple(tasks),
+        *map(Split, inputs, targets),
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-4, batch_size=64, epochs=6),
         noisy_tasks=("news",),
         build_trunk=lambda: nn.Sequential(nn.Dropout(0.5), MLP(_COLUMNS, _HIDDEN, layers=1), nn.Dropout(0.5)),

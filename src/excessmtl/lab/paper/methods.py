@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 
 ROBUST = "ExcessMTL (ours, robust)"
 PAPER = "ExcessMTL (paper)"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from excessmtl.lab.data import sources
 from excessmtl.lab.paper.methods import METHODS, PAPER
 from excessmtl.lab.paper.subjects import stand_in
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 
 Scale = Literal["quick", "paper"]
 SCALES = ("quick", "paper")

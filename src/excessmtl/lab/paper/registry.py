@@ -23,7 +23,7 @@ from excessmtl.lab.paper import figures
 from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.plans import SCALES, Data, Scale
 from excessmtl.lab.paper.subjects import TITLES, Subject
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.plans import Data, Scale
 from excessmtl.lab.paper.registry import Figure, RunsFigure
 from excessmtl.lab.reports.sections import record
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import SweepWatcher
 from excessmtl.lab.studies.preflight import check_runs
 from excessmtl.lab.studies.sweep import is_finished, sweep
-from excessmtl.lab.training.config import RunConfig
 
 POOL = "runs"
 """The folder in `out` whose runs all figures share."""

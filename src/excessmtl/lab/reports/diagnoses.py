@@ -2,39 +2,78 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from excessmtl.diagnosis import Report
 from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.reports.pictures import samples_of, thumbnail
+from excessmtl.lab.schema import Number, Word, checked, shortened
 from excessmtl.lab.training.cost_to_others import Conflict
-from excessmtl.plain import NAMES, SCORE, TEXT, Kind, mapping, perhaps, shortened
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20
-_PICTURE = Kind(
-    "a picture that the address itself holds (data:image/png;base64,...)",
-    lambda value: isinstance(value, str) and re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", value) is not None,
-)
-"""A page loads nothing from elsewhere: whoever made the file would learn who reads it."""
-_FINITE = Kind("a finite number", lambda value: value is not None and SCORE.fits(value))
-_TASK = {
-    **dict.fromkeys(("task", "verdict", "reason"), TEXT),
-    **dict.fromkeys(("noise_rate", "loss", "floor", "excess_risk"), SCORE),
-    "noise_rate_interval": perhaps(
-        Kind("two numbers", lambda value: isinstance(value, list) and list(map(_FINITE.fits, value)) == [True, True])
-    ),
-}
-_SUSPECT = ("sample", "label", "predicted", "margin", "noise_probability")
-_COSINES = Kind(
-    "rows of numbers",
-    lambda value: isinstance(value, list) and all(isinstance(row, list) and all(map(SCORE.fits, row)) for row in value),
-)
+Score = Number | None
+
+
+def _picture(address: Any) -> str:
+    """A page loads nothing from elsewhere: whoever made the file would learn who reads it."""
+    if isinstance(address, str) and re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", address):
+        return address
+    words = "a picture that the address itself holds (data:image/png;base64,...)"
+    raise ValueError(f"picture of a suspect must be {words}, found {shortened(address)}")
+
+
+class _Part(BaseModel):
+    """A part of diagnosis.json."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Label(_Part):
+    sample: Number
+    label: Number
+    predicted: Number
+    margin: Number
+    noise_probability: Number
+    row: Number = 0
+    id: Word = ""
+    picture: Annotated[str, BeforeValidator(_picture)] = ""
+
+
+class _Task(_Part):
+    task: Word
+    verdict: Word
+    reason: Word
+    noise_rate: Score
+    loss: Score
+    floor: Score
+    excess_risk: Score
+    noise_rate_interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None
+    suspects: list[_Label]
+
+
+class _Conflict(_Part):
+    tasks: list[Word]
+    cosines: list[list[Score]]
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if {len(self.tasks)} != {len(self.cosines), *map(len, self.cosines)}:
+            raise ValueError("cosines of conflict must have a row and a column for each of its tasks")
+        return self
+
+
+class _Diagnosis(_Part):
+    tasks: list[_Task]
+    conflict: _Conflict | None = None
+
+
 _BADGES = {"clean": "good", "noisy": "bad", "suspect": "warn"}
 
 
@@ -97,65 +136,45 @@ def _name(path: Path, folder: Path) -> str:
 
 def _diagnosed(path: Path, name: str) -> DiagnosedRun:
     try:
-        found = mapping(json.loads(read_text(path)), "it")
-        gauges = [_gauge(mapping(task, "an entry of tasks")) for task in _list(found.get("tasks"), "tasks")]
-        return DiagnosedRun(name, gauges, _conflict(found.get("conflict")))
+        diagnosis = checked(_Diagnosis, json.loads(read_text(path)), "it")
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); write it again with excessmtl diagnose {path.parent} --save"
         ) from error
+    conflict = diagnosis.conflict or _Conflict(tasks=[], cosines=[])
+    cosines = [["–" if value is None else f"{value:.2f}" for value in row] for row in conflict.cosines]
+    return DiagnosedRun(
+        name, [_gauge(task) for task in diagnosis.tasks], list(zip(conflict.tasks, cosines, strict=True))
+    )
 
 
-def _list(value: Any, key: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{key} must be a list, found {shortened(value)}")
-    return value
-
-
-def _conflict(found: Any) -> list[tuple[str, list[str]]]:
-    """A row per task."""
-    if found is None:
-        return []
-    content = mapping(found, "conflict")
-    tasks = NAMES.checked(content.get("tasks"), "tasks of conflict")
-    cosines = _COSINES.checked(content.get("cosines"), "cosines of conflict")
-    if {len(tasks)} != {len(cosines), *map(len, cosines)}:
-        raise ValueError("cosines of conflict must have a row and a column for each of its tasks")
-    return [
-        (task, ["–" if value is None else f"{value:.2f}" for value in row])
-        for task, row in zip(tasks, cosines, strict=True)
-    ]
-
-
-def _gauge(task: Mapping[str, Any]) -> Gauge:
-    for name, kind in _TASK.items():
-        kind.checked(task.get(name), name)
-    rate, loss, floor = (task[name] for name in ("noise_rate", "loss", "floor"))
-    low, high = task["noise_rate_interval"] or (0.0, 0.0)
+def _gauge(task: _Task) -> Gauge:
+    rate, loss, floor = task.noise_rate, task.loss, task.floor
+    low, high = task.noise_rate_interval or (0.0, 0.0)
+    numbers = {"loss": loss, "floor": floor, "excess_risk": task.excess_risk}
     texts = {
         "rate": "–" if rate is None else f"{rate:.2f}",
         "interval": "" if rate is None else f"{low:.2f} to {high:.2f}",
-        **{name: "–" if task[name] is None else f"{task[name]:.3g}" for name in ("loss", "floor", "excess_risk")},
+        **{name: "–" if value is None else f"{value:.3g}" for name, value in numbers.items()},
     }
     return Gauge(
-        task["task"],
-        task["verdict"],
-        _BADGES.get(task["verdict"], ""),
-        task["reason"],
+        task.task,
+        task.verdict,
+        _BADGES.get(task.verdict, ""),
+        task.reason,
         None if rate is None else _percent(rate),
         _percent(low),
         _percent(high),
         _percent(floor / loss) if loss and floor else 0.0,
         texts,
-        [_suspect(mapping(label, "an entry of suspects")) for label in _list(task.get("suspects"), "suspects")],
+        [_suspect(label) for label in task.suspects],
     )
 
 
-def _suspect(label: Mapping[str, Any]) -> dict[str, str]:
+def _suspect(label: _Label) -> dict[str, str]:
     """The numbers of one label as they are shown, and its picture."""
-    for name, value in [*((name, label.get(name)) for name in _SUSPECT), *label.items()]:
-        {"picture": _PICTURE, "id": TEXT}.get(name, _FINITE).checked(value, f"{name} of a suspect")
-    return {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in label.items()}
+    given = {name: getattr(label, name) for name in _Label.model_fields if name in label.model_fields_set}
+    return {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in given.items()}
 
 
 def _percent(share: float) -> float:

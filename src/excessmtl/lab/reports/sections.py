@@ -21,7 +21,7 @@ from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.reports.pictures import address
-from excessmtl.plain import NAMES
+from excessmtl.lab.schema import Word, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def recorded(folder: Path) -> list[str]:
     if not is_plain_file(path, folder):
         return []
     try:
-        names: list[str] = NAMES.checked(json.loads(read_text(path)), "it")
+        names: list[str] = checked(list[Word], json.loads(read_text(path)), "it")
         unknown = [name for name in names if not (name.isidentifier() and _has_sections(f"{_LABORATORY}.{name}"))]
         if unknown:
             raise ValueError(f"no package of the laboratory is called {unknown[0]!r}")

@@ -12,7 +12,7 @@ from yaml.composer import Composer
 import excessmtl
 from excessmtl.files import read_text
 from excessmtl.lab.compare.courses import file_in
-from excessmtl.plain import Kind, by_task, mapping
+from excessmtl.lab.schema import Word, checked, mapping
 
 _Loader: Any = yaml.SafeLoader
 # Hundreds of files: the parser in C, where PyYAML was built with it, is several times as fast.
@@ -26,7 +26,6 @@ if hasattr(yaml, "CSafeLoader"):
             Composer.__init__(self)
 
     _Loader = _CLoader
-_VERSIONS = by_task(Kind("texts", lambda value: value is None or isinstance(value, str)))
 
 
 def page_versions() -> dict[str, str]:
@@ -52,6 +51,4 @@ def _recorded(path: Path) -> dict[str, str | None]:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error
     versions = mapping(plain, str(path)).get("versions") or {}
-    _VERSIONS.checked(versions, f"{path}: versions")
-    recorded: dict[str, str | None] = versions
-    return recorded
+    return checked(dict[Word, str | None], versions, f"versions in {path}")

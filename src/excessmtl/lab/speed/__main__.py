@@ -63,7 +63,7 @@ def ablation(device: str = "cpu", seconds: float = 3.0, json: Json = None) -> No
 @app.command()
 def methods(seconds: float = 60.0, json: Json = None) -> None:
     """What a step costs with every method, relative to uniform; a few minutes."""
-    variants = [VARIANTS[name] for name in dict.fromkeys(["uniform", *excessmtl.list_methods()])]
+    variants = [VARIANTS[name] for name in dict.fromkeys(["uniform", *excessmtl.list_methods()]) if name in VARIANTS]
     networks = {}
     for network in (NETWORKS["mlp-7"], replace(NETWORKS["resnet18-4"], batch=8)):
         rows = measure(network, variants, torch.device("cpu"), seconds).rows

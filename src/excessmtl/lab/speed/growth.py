@@ -13,39 +13,35 @@ from excessmtl.lab.speed.networks import perceptron_of_size
 from excessmtl.lab.speed.variants import BASELINE, VARIANTS
 
 _METHODS = (BASELINE, "uniform", "excess", "paper", "official")
-_SECONDS = 2.0
-Axis = tuple[str, str, Sequence[int]]
+_AXES = {
+    "tasks": (2, 4, 8, 16, 32, 64, 128),
+    "shared parameters": (10**5, 10**6, 10**7, 10**8),
+    "batch": (16, 64, 256, 1024, 4096),
+}
 
 
-def axes(device: torch.device, quick: bool) -> list[Axis]:
-    """(argument, label, values): less on a CPU, where a backward pass through 1e8 parameters takes seconds."""
-    full = device.type == "cuda"
-    return [
-        ("tasks", "tasks", (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128)),
-        (
-            "parameters",
-            "shared parameters",
-            (10**4, 10**5) if quick else (10**5, 10**6, 10**7, 10**8) if full else (10**5, 10**6, 10**7),
-        ),
-        ("batch", "batch", (16, 64) if quick else (16, 64, 256, 1024, 4096) if full else (16, 64, 256, 1024)),
-    ]
+def values_of(axis: str, device: torch.device, quick: bool) -> list[int]:
+    """Where to measure: less on a CPU, where a backward pass through 1e8 parameters takes seconds."""
+    fewer = device.type == "cpu" and axis != "tasks"
+    return list(_AXES[axis][: 2 if quick else -1 if fewer else None])
 
 
 def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """For each quantity that grows: its values, and what was measured there."""
     size = 10**4 if quick else 10**6 if device.type == "cuda" else 10**5
-    fixed = {"tasks": 10, "parameters": size, "batch": 256}
+    usual = {"tasks": 10, "shared parameters": size, "batch": 256}
     curves = []
-    for argument, label, values in axes(device, quick):
-        results = []
+    for axis in _AXES:
+        values, results = values_of(axis, device, quick), []
         for value in values:
-            network = perceptron_of_size(**{**fixed, argument: value})
+            sizes = {**usual, axis: value}
+            network = perceptron_of_size(sizes["shared parameters"], sizes["tasks"], sizes["batch"])
             variants = [VARIANTS[name] for name in _METHODS]
-            results.append(asdict(measure(network, variants, device, 0.1 if quick else _SECONDS)))
+            results.append(asdict(measure(network, variants, device, 0.1 if quick else 2.0)))
             ratios = ", ".join(f"{row['method']} x{row['ratio'][1]:.2f}" for row in results[-1]["rows"])
-            say(f"{label} {value}: {ratios}")
-        rest = {name: value for name, value in fixed.items() if name != argument}
-        curves.append({"axis": label, "values": list(values), "fixed": rest, "results": results})
+            say(f"{axis} {value}: {ratios}")
+        fixed = {name: size for name, size in usual.items() if name != axis}
+        curves.append({"axis": axis, "values": values, "fixed": fixed, "results": results})
     return curves
 
 

@@ -18,11 +18,11 @@ from rich.console import Console
 
 import excessmtl
 from excessmtl.lab.data.base import Targets
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.measure import ratios
 from excessmtl.lab.speed.variants import Step
 from excessmtl.lab.training.batches import Inputs, prepared
-from excessmtl.lab.training.config import RunConfig
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.model import MultiTaskModel
 from excessmtl.lab.training.progress import ProgressBar

@@ -1,7 +1,7 @@
 """The networks that are measured: a trunk, a head per task, one batch of random data."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,33 +60,28 @@ class Network:
     summary: str
     tasks: int
     batch: int
-    build: Callable[[int, int], Problem]
-    """From the number of tasks and the batch size."""
+    build: Callable[..., Problem]
+    """From the number of tasks, the batch size, and `arguments`."""
+    arguments: tuple[Any, ...] = ()
 
     def problem(self, device: torch.device, seed: int = 0) -> Problem:
         """A fresh copy, the same for every caller."""
         torch.manual_seed(seed)
         with device:
-            return self.build(self.tasks, self.batch).to(device)
+            return self.build(self.tasks, self.batch, *self.arguments).to(device)
 
 
-def _perceptron(features: int, hidden: int, layers: int) -> Callable[[int, int], Problem]:
-    def build(tasks: int, batch: int) -> Problem:
-        heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
-        targets = [torch.randn(batch, 1) for _ in range(tasks)]
-        return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
-
-    return build
+def _perceptron(tasks: int, batch: int, features: int, hidden: int, layers: int) -> Problem:
+    heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
+    targets = [torch.randn(batch, 1) for _ in range(tasks)]
+    return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
 
 
-def _classifier(trunk: Callable[[], nn.Module], size: tuple[int, ...], classes: int) -> Callable[[int, int], Problem]:
-    def build(tasks: int, batch: int) -> Problem:
-        shared = trunk()
-        heads: list[nn.Module] = [nn.Linear(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
-        targets = [torch.randint(classes, (batch,)) for _ in range(tasks)]
-        return Problem(shared, heads, torch.randn(batch, *size), targets)
-
-    return build
+def _classifier(tasks: int, batch: int, trunk: Callable[[], nn.Module], size: Sequence[int], classes: int) -> Problem:
+    shared = trunk()
+    heads: list[nn.Module] = [nn.Linear(int(shared.out_features), classes) for _ in range(tasks)]  # type: ignore[arg-type]
+    targets = [torch.randint(classes, (batch,)) for _ in range(tasks)]
+    return Problem(shared, heads, torch.randn(batch, *size), targets)
 
 
 def _small_images() -> ResNet18:
@@ -128,15 +123,12 @@ class _FirstToken(nn.Module):
         return sequence[:, 0]
 
 
-def _bert(compiled: bool = False, checkpointed: bool = False) -> Callable[[int, int], Problem]:
-    def build(tasks: int, batch: int) -> Problem:
-        trunk = _Transformer(layers=12, width=768, length=128, checkpointed=checkpointed)
-        heads: list[nn.Module] = [nn.Sequential(_FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
-        targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
-        shared: Any = torch.compile(trunk) if compiled else trunk
-        return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
-
-    return build
+def _bert(tasks: int, batch: int, trunk_is: str = "") -> Problem:
+    trunk = _Transformer(layers=12, width=768, length=128, checkpointed=trunk_is == "checkpointed")
+    heads: list[nn.Module] = [nn.Sequential(_FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
+    targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
+    shared: Any = torch.compile(trunk) if trunk_is == "compiled" else trunk
+    return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
 
 
 def _small_conv(tasks: int, batch: int) -> Problem:
@@ -164,24 +156,24 @@ def _scenes(tasks: int, batch: int) -> Problem:
 def perceptron_of_size(parameters: int, tasks: int, batch: int) -> Network:
     """A three-layer perceptron with about so many shared parameters, to see how costs grow."""
     hidden = round(math.sqrt(parameters / 2))
-    return Network("growth", f"MLP 64-{hidden}-{hidden}-{hidden}", tasks, batch, _perceptron(64, hidden, 3))
+    return Network("growth", f"MLP 64-{hidden}-{hidden}-{hidden}", tasks, batch, _perceptron, (64, hidden, 3))
 
 
 _IMAGE = (3, 64, 64)
 NETWORKS = {
     network.name: network
     for network in (
-        Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron(21, 128, 3)),
-        Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier(lambda: LeNet(36), (1, 36, 36), 10)),
-        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier(ResNet18, _IMAGE, 65)),
-        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier(ResNet18, _IMAGE, 2)),
-        Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier(_small_images, _IMAGE, 65)),
-        Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier(_small_images, _IMAGE, 2)),
+        Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron, (21, 128, 3)),
+        Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier, (lambda: LeNet(36), (1, 36, 36), 10)),
+        Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier, (ResNet18, _IMAGE, 65)),
+        Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier, (ResNet18, _IMAGE, 2)),
+        Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier, (_small_images, _IMAGE, 65)),
+        Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier, (_small_images, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
-        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert()),
-        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert(compiled=True)),
-        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert(checkpointed=True)),
-        Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron(64, 512, 4)),
+        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert),
+        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert, ("compiled",)),
+        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert, ("checkpointed",)),
+        Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron, (64, 512, 4)),
         Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
     )
 }

@@ -182,7 +182,11 @@ _NAMED = (
     ),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
-_OTHERS = (Variant(name, f"our {name}", Ours(name)) for name in excessmtl.list_methods() if name not in USUAL)
+_UNMEASURED = ("bayes_agg",)
+"""Without labels it is another `uniform`."""
+_OTHERS = (
+    Variant(name, f"our {name}", Ours(name)) for name in excessmtl.list_methods() if name not in (*USUAL, *_UNMEASURED)
+)
 _EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
     "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 
 _LONGEST = 60
 _OF_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Hashable, Sequence
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 
 _ALIKE: tuple[Callable[[RunConfig], Hashable], ...] = (
     lambda config: (config.benchmark, config.name),

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.lab.studies.study import Study
 from excessmtl.lab.studies.sweep import is_finished, sweep
 from excessmtl.lab.studies.tuning import tuning_folder
-from excessmtl.lab.training.config import RunConfig
 
 
 def run_study(

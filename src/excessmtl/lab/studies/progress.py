@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from excessmtl.lab.data.noise_kinds import UNIFORM
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure, SweepWatcher
 from excessmtl.lab.studies.pace import Pace, in_words
-from excessmtl.lab.training.config import RunConfig
 
 _SHOWN = 4
 

@@ -22,22 +22,24 @@ and `seeds` of its own.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from excessmtl.lab.data.find import find_benchmark
+from excessmtl.lab.runs.config import RunConfig, Seed, Share
+from excessmtl.lab.schema import STRICT, Options, checked
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.strict_yaml import read_yaml
 from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
 from excessmtl.lab.training.balancers import check_method
-from excessmtl.lab.training.config import FIELDS, RunConfig
-from excessmtl.plain import TEXT, Kind, each_once, known_keys, mapping, nonempty_list
 
-__all__ = ["FIELDS", "Study", "expand", "folder_of", "read_study"]
+__all__ = ["Study", "expand", "folder_of", "read_study"]
 
-_KEYS = ("name", "benchmarks", "methods", "noise", "seeds", "settings", "tune", "tune_seeds")
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""
 _METHOD = ("method", "options", "loss", "label")
@@ -47,11 +49,49 @@ _ALONE = ("devices", "strategy")
 """A run over several devices starts processes of its own, which a worker of a sweep cannot."""
 _RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (*_VARIED, *_ALONE))
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))
-
+_HINTS: dict[str, Any] = get_type_hints(RunConfig, include_extras=True)
 _MOST_RUNS = 100_000
-_NAME = Kind(
-    "a plain name without / or \\ (it names a folder)",
-    lambda value: TEXT.fits(value) and value.strip(". ") != "" and not set(value) & set("/\\:\0"),
+
+
+def _folder_name(name: str) -> str:
+    if not name.strip(". ") or set(name) & set("/\\:\0"):
+        raise ValueError(f"name must be a plain name without / or \\ (it names a folder), found {name!r}")
+    return name
+
+
+Levels = Annotated[list[Share], Field(min_length=1)]
+Entries = Annotated[list[Any], Field(min_length=1)]
+
+
+class StudyFile(BaseModel):
+    """The keys of a study."""
+
+    model_config = STRICT
+
+    name: Annotated[str, AfterValidator(_folder_name)]
+    benchmarks: Entries
+    methods: Entries
+    noise: Levels = [0.0]
+    seeds: Any = 1
+    settings: Any = {}
+    tune: Any = None
+    tune_seeds: Any = None
+
+
+def _model(names: Iterable[str], required: str | None = None, **more: Any) -> type[BaseModel]:
+    """A mapping that may have these fields of a run."""
+    parts = {name: (_HINTS[name], ... if name == required else None) for name in names}
+    return create_model("Entry", __config__=STRICT, **parts, **more)  # type: ignore[call-overload,no-any-return]
+
+
+_Settings = _model(_SETTINGS)
+_BenchmarkEntry = _model(_RECIPE, "benchmark", noise=(Levels | None, None), seeds=(Any, None))
+_MethodEntry = _model(_METHOD, "method")
+_Grid = create_model("Grid", __config__=STRICT, grid=(Entries, ...))
+_Tuned = create_model(
+    "Tuned",
+    __config__=STRICT,
+    **{name: (list[_HINTS[name]], Field(None, min_length=1)) for name in TUNABLE},  # type: ignore
 )
 
 Fields = dict[str, Any]
@@ -78,19 +118,19 @@ def read_study(path: Path) -> Study:
 
 def expand(plain: Any, name: str) -> Study:
     """Every run of a study that is given as plain values; `name` is used where it does not name itself."""
-    content = mapping(plain, "a study")
-    known_keys(content, _KEYS, "a study")
-    settings = _fields(content.get("settings", {}), _SETTINGS, "settings")
-    noise, seeds = _levels(content), _seeds(content.get("seeds", 1))
-    benchmarks = [_benchmark(entry, noise, seeds) for entry in nonempty_list(content, "benchmarks")]
+    content = checked(StudyFile, {"name": name, **plain} if isinstance(plain, Mapping) else plain, "a study")
+    settings = _fields(_Settings, content.settings, "settings")
+    _each_once(content.noise, "noise", "keep one")
+    seeds = _seeds(content.seeds, "seeds")
+    benchmarks = [_benchmark(entry, content.noise, seeds) for entry in content.benchmarks]
     # Tables know a benchmark by its name and a method by its label: two of the same would be mixed up.
     names = [_told_apart(entry.fields) for entry in benchmarks]
-    each_once(names, "benchmarks", f"give the second another {', '.join(_APART)}, or a study of its own")
-    methods = [method for entry in nonempty_list(content, "methods") for method in _methods(entry)]
+    _each_once(names, "benchmarks", f"give the second another {', '.join(_APART)}, or a study of its own")
+    methods = [method for entry in content.methods for method in _methods(entry)]
     for method in methods:
         check_method(method["method"])
     labels = [RunConfig(benchmarks[0].fields["benchmark"], **method).name for method in methods]
-    each_once(labels, "methods", "give one of them another `label`")
+    _each_once(labels, "methods", "give one of them another `label`")
     tune = _tune(content)
     count = len(methods) * sum(len(entry.noise) * len(entry.seeds) for entry in benchmarks)
     if tune is not None:
@@ -98,13 +138,11 @@ def expand(plain: Any, name: str) -> Study:
     if count > _MOST_RUNS:
         raise ValueError(f"the study has {count} runs, more than {_MOST_RUNS}; give fewer seeds, levels or methods")
     runs = tuple(
-        RunConfig(**{**settings, **entry.fields, **method, "noise": level, "seed": seed})
+        RunConfig(**{**settings, **entry.fields, **method, "noise": float(level), "seed": seed})
         for entry in benchmarks
         for level, method, seed in itertools.product(entry.noise, methods, entry.seeds)
     )
-    if tune is not None:
-        tune.runs(runs[:1])  # refuses values that are out of range
-    return Study(_NAME.checked(content.get("name", name), "name"), runs, tune)
+    return Study(content.name, runs, tune)
 
 
 @dataclass(frozen=True)
@@ -117,92 +155,74 @@ class _Benchmark:
 
 
 def _benchmark(entry: Any, noise: Sequence[float], seeds: Sequence[int]) -> _Benchmark:
-    content = dict(entry) if isinstance(entry, Mapping) else {}
-    own_noise = _levels({"noise": content.pop("noise")}) if "noise" in content else noise
-    own_seeds = _seeds(content.pop("seeds")) if "seeds" in content else seeds
-    found = _entry(content if isinstance(entry, Mapping) else entry, "benchmark", _RECIPE)
-    find_benchmark(found["benchmark"])
-    return _Benchmark(found, own_noise, own_seeds)
+    own = _fields(_BenchmarkEntry, {"benchmark": entry} if isinstance(entry, str) else entry, "an entry of benchmarks")
+    find_benchmark(own["benchmark"])
+    levels, numbers = own.pop("noise", None), own.pop("seeds", None)
+    _each_once(levels or (), "noise", "keep one")
+    return _Benchmark(own, levels or noise, seeds if numbers is None else _seeds(numbers, "seeds"))
 
 
 def _told_apart(entry: Fields) -> str:
     return " ".join(str(entry[name]) for name in ("benchmark", *_APART) if name in entry)
 
 
-def _levels(content: Mapping[str, Any]) -> list[float]:
-    levels = [float(FIELDS["noise"].checked(level, "noise")) for level in nonempty_list(content, "noise", [0.0])]
-    each_once(levels, "noise", "keep one")
-    return levels
-
-
-def _tune(content: Mapping[str, Any]) -> Tune | None:
+def _tune(content: StudyFile) -> Tune | None:
     """What a study tries before its runs."""
-    if "tune" not in content:
-        if "tune_seeds" in content:
+    if content.tune is None:
+        if content.tune_seeds is not None:
             raise ValueError("tune_seeds is given, but nothing to tune; name the values under `tune`")
         return None
-    plain = mapping(content["tune"], "tune")
-    known_keys(plain, TUNABLE, "tune")
-    if not plain:
+    values = _fields(_Tuned, content.tune, "tune")
+    if not values:
         raise ValueError(f"tune must name values to try, for any of {', '.join(TUNABLE)}; found none")
-    values = {name: [FIELDS[name].checked(one, name) for one in nonempty_list(plain, name)] for name in plain}
     for name, own in values.items():
-        each_once(own, name, "keep one")
-    seeds = content.get("tune_seeds", 1)
-    counted = isinstance(seeds, int) and not isinstance(seeds, bool)
-    found = _seeds(seeds)
-    return Tune(values, [FIRST_SEED + seed for seed in found] if counted else found)
+        _each_once(own, name, "keep one")
+    seeds = 1 if content.tune_seeds is None else content.tune_seeds
+    first = FIRST_SEED if isinstance(seeds, int) else 0
+    return Tune(values, [first + seed for seed in _seeds(seeds, "tune_seeds")])
 
 
-def _seeds(plain: Any) -> Sequence[int]:
+def _seeds(plain: Any, key: str) -> Sequence[int]:
+    """A number of them, or a list."""
     if isinstance(plain, int) and not isinstance(plain, bool):
-        if plain < 1:
-            raise ValueError(f"seeds must be at least 1, found {plain}; it is how many there are, or a list of them")
-        if plain > _MOST_RUNS:
-            raise ValueError(f"seeds must be at most {_MOST_RUNS}, found {plain}; it is how many there are")
+        if not 1 <= plain <= _MOST_RUNS:
+            most = f"at least 1, found {plain}" if plain < 1 else f"at most {_MOST_RUNS}, found {plain}"
+            raise ValueError(f"{key} must be {most}; it is how many there are, or a list of them")
         return range(plain)
-    seeds = [FIELDS["seed"].checked(seed, "seeds") for seed in nonempty_list({"seeds": plain}, "seeds")]
-    each_once(seeds, "seeds", "keep one")
+    seeds: list[int] = checked(Annotated[list[Seed], Field(min_length=1)], plain, key)  # type: ignore[arg-type]
+    _each_once(seeds, key, "keep one")
     return seeds
-
-
-def _entry(entry: Any, kind: str, allowed: Sequence[str]) -> Fields:
-    """An entry of the benchmarks or methods: its name alone, or a mapping that has the name under its `kind`."""
-    if isinstance(entry, str):
-        return {kind: entry}
-    found = _fields(entry, allowed, f"an entry of {kind}s")
-    if kind not in found:
-        raise ValueError(f"an entry of {kind}s must name its `{kind}`, found only {', '.join(found) or 'nothing'}")
-    return found
 
 
 def _methods(entry: Any) -> list[Fields]:
     """One method for every combination of the values in the grids of its options."""
-    found = _entry(entry, "method", _METHOD)
-    options = found.get("options", {})
-    grids = {
-        name: nonempty_list(value, "grid")
+    own = _fields(_MethodEntry, {"method": entry} if isinstance(entry, str) else entry, "an entry of methods")
+    options: Options = own.get("options", {})
+    grids: dict[str, list[Any]] = {
+        name: _fields(_Grid, value, name)["grid"]
         for name, value in options.items()
         if isinstance(value, Mapping) and list(value) == ["grid"]
     }
     if not grids:
-        return [found]
+        return [own]
     if math.prod(map(len, grids.values())) > _MOST_RUNS:
-        raise ValueError(f"the grids of {found['method']} have more than {_MOST_RUNS} points; give fewer values")
+        raise ValueError(f"the grids of {own['method']} have more than {_MOST_RUNS} points; give fewer values")
     variants = []
     for values in itertools.product(*grids.values()):
         point = dict(zip(grids, values, strict=True))
-        variants.append({**found, "options": {**options, **point}})
-        if "label" in found:
-            variants[-1]["label"] = " ".join([found["label"], *(f"{name}={value}" for name, value in point.items())])
+        variants.append({**own, "options": {**options, **point}})
+        if "label" in own:
+            variants[-1]["label"] = " ".join([own["label"], *(f"{name}={value}" for name, value in point.items())])
     return variants
 
 
-def _fields(plain: Any, allowed: Sequence[str], where: str) -> Fields:
-    """Fields of a run with values of their kinds, ready for `RunConfig`."""
-    content = mapping(plain, where)
-    known_keys(content, allowed, where)
-    checked = {name: FIELDS[name].checked(value, name) for name, value in content.items()}
-    if "noisy_tasks" in checked:
-        checked["noisy_tasks"] = tuple(checked["noisy_tasks"])
-    return checked
+def _fields(schema: type[BaseModel], plain: Any, where: str) -> Fields:
+    """What the mapping says, checked."""
+    model = checked(schema, plain, where)
+    return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+
+
+def _each_once(values: Sequence[Hashable], key: str, advice: str) -> None:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ValueError(f"{key} has {twice[0]!r} twice; {advice}")

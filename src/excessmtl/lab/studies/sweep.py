@@ -11,13 +11,13 @@ from pathlib import Path
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.backends import Compute, using_backend
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.lock import only_one
 from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.lab.studies.worker import Result, run
-from excessmtl.lab.training.config import RunConfig
-from excessmtl.lab.training.run_folder import RunFolder
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""

@@ -18,9 +18,9 @@ import pandas as pd
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.training.config import RunConfig
-from excessmtl.lab.training.run_folder import RunFolder
 
 TUNABLE = ("learning_rate", "weight_decay", "batch_size", "schedule", "warmup_steps")
 """Fields of a run that a study may tune; the others change what is compared."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.step.result import Step

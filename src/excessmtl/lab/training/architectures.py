@@ -9,8 +9,8 @@ from excessmtl import architectures
 from excessmtl.architectures import MultiTask
 from excessmtl.architectures.base import Make
 from excessmtl.lab.data.base import Benchmark
+from excessmtl.lab.runs.config import HARD
 
-HARD = "hard"
 Heads = Mapping[str, nn.Module]
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import excessmtl
 from excessmtl.lab.data.find import import_path, is_import_path
-from excessmtl.lab.training.config import SINGLE
+from excessmtl.lab.runs.config import SINGLE
 from excessmtl.methods.names import checked_name
 
 

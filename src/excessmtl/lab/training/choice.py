@@ -1,4 +1,4 @@
-"""The validation error of a run in one number, and the epoch that it chooses."""
+"""The validation error of an epoch in one number."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.data.tasks import SHARE, Task, labelled
-from excessmtl.lab.training.run_folder import Row
+from excessmtl.lab.runs.summary import Row
 
 _ENTRIES = 2**20
 """At most so many numbers of a target are looked at: the unit of a loss need not be exact."""
@@ -34,13 +34,6 @@ def validation_error(row: Row, tasks: Sequence[Task], units: Mapping[str, float]
     labels on purpose: its predictions are right and yet its plain loss on noisy labels is high.
     """
     return float(np.mean([_error(row, task, units[task.name]) for task in tasks]))
-
-
-def chosen_epoch(rows: Sequence[Row], tasks: Sequence[Task], units: Mapping[str, float]) -> int | None:
-    """The first epoch of the lowest validation error; None where no epoch has one."""
-    errors = [validation_error(row, tasks, units) for row in rows]
-    finite = [epoch for epoch, error in enumerate(errors) if math.isfinite(error)]
-    return min(finite, key=lambda epoch: errors[epoch]) if finite else None
 
 
 def _error(row: Row, task: Task, unit: float) -> float:

@@ -13,12 +13,12 @@ from torch import Tensor
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.training.batches import make_batches, prepared
 from excessmtl.lab.training.data import noise_of
 from excessmtl.lab.training.held_out import check_trusted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.model import SingleTaskModels
-from excessmtl.lab.training.run_folder import RunFolder
 from excessmtl.pareto import gradient_cosines
 
 MOST_TASKS = 12

@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import Noise
 from excessmtl.lab.data.noise import apply as with_noise
+from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.batches import Batches, Share, make_batches
-from excessmtl.lab.training.config import Resolved
 
 _CLEAN_SHARE = 0.2
 _EVALUATED_AT_ONCE = 4

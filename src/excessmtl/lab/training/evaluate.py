@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from excessmtl.lab.data.base import Benchmark
-from excessmtl.lab.data.meters import Meters
+from excessmtl.lab.data.metrics import Meters
 from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.runs.summary import Row
 from excessmtl.lab.training.batches import Batches, Inputs, prepared
-from excessmtl.lab.training.run_folder import Row
 
 Predict = Callable[[Inputs], Mapping[str, Tensor]]
 

@@ -14,9 +14,10 @@ from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.kinds import BY_NAME
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import Task
-from excessmtl.lab.training import checkpoint
+from excessmtl.lab.runs import checkpoint
+from excessmtl.lab.runs.config import Resolved
+from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.training.batches import make_batches, prepared
-from excessmtl.lab.training.config import Resolved, read_config
 from excessmtl.lab.training.data import noise_of
 from excessmtl.lab.training.model import Network, make_network
 from excessmtl.lab.training.resolve import load_benchmark
@@ -89,7 +90,7 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
-    config = Resolved.from_dict(read_config(run / "config.yaml"))
+    config = RunRecord.read(run / "config.yaml").resolved
     if benchmark is None:
         check_trusted(run, "benchmark", config.benchmark, trust)
     state = checkpoint.load(run / "checkpoint")

@@ -11,9 +11,10 @@ from torch import Generator, Tensor, nn
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.balancers import make_balancer
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
-from excessmtl.lab.training.config import Resolved
+from excessmtl.lab.training.last_layers import labels, last_layers
 from excessmtl.lab.training.losses import task_losses
 from excessmtl.lab.training.model import SingleTaskModels, make_network
 from excessmtl.lab.training.optimisation import learning_rate, make_optimiser
@@ -40,6 +41,7 @@ class Learner:
         self.losses = task_losses(benchmark.tasks, config.loss)
         torch.manual_seed(config.seed)
         self.network = make_network(config, benchmark)
+        self._layers = last_layers(config, benchmark, self.network)
         self.balancer: Balancer | None = self._balancer()
         self.incomplete: frozenset[str] = frozenset()
 
@@ -93,7 +95,10 @@ class Learner:
             result = self._unweighted({task: losses[task] for task in losses if task not in empty})
         else:
             ahead = None if held_out is None else partial(next, held_out)
-            result = self.balancer.backward(losses, mask=masks or None, scaler=self.scaler, validation_losses=ahead)
+            known = labels(targets, self._layers["kinds"]) if self._layers else None
+            result = self.balancer.backward(
+                losses, mask=masks or None, scaler=self.scaler, validation_losses=ahead, targets=known
+            )
         self.optimiser.step()
         return result
 
@@ -141,7 +146,8 @@ class Learner:
     def _balancer(self) -> Balancer | None:
         if isinstance(self.network, SingleTaskModels):
             return None
-        return make_balancer(self.config.method, self.tasks, self.network.shared, self.config.options)
+        options = {**self._layers, **self.config.options}
+        return make_balancer(self.config.method, self.tasks, self.network.shared, options)
 
     def _outputs(self, network: torch.nn.Module, inputs: Inputs) -> Mapping[str, Tensor]:
         with self.fabric.autocast():

@@ -15,25 +15,23 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.lab.data.base import Benchmark
-from excessmtl.lab.training import checkpoint
+from excessmtl.lab.runs import checkpoint
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.folder import RunFolder
+from excessmtl.lab.runs.record import RunRecord
+from excessmtl.lab.runs.summary import Row, Scored, summarise
+from excessmtl.lab.schema import Word, checked
 from excessmtl.lab.training.batches import Batch, Batches, Share, TensorBatches
-from excessmtl.lab.training.choice import constant_losses
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.training.choice import constant_losses, validation_error
 from excessmtl.lab.training.data import RunData
 from excessmtl.lab.training.evaluate import scores
-from excessmtl.lab.training.fingerprint import code_of
 from excessmtl.lab.training.learner import Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.replay import LOGGED, ReplayedEpochs
-from excessmtl.lab.training.resolve import complete_options, load_benchmark, resolve
-from excessmtl.lab.training.run_folder import Row, RunFolder
-from excessmtl.lab.training.summary import summarise
+from excessmtl.lab.training.resolve import load_benchmark, resolve
 from excessmtl.lab.training.tensorboard import event_log
-from excessmtl.plain import NUMBER, by_task
 from excessmtl.step.result import Step
-
-_ROW = by_task(NUMBER)
 
 
 class Run:
@@ -61,20 +59,16 @@ class Run:
         self.folder = RunFolder(folder)
         self.watcher = watcher or Watcher()
         if resume and config.epochs is None:
-            config = replace(config, epochs=self.folder.epochs)
+            before = self.folder.record
+            config = config if before is None else replace(config, epochs=before.config["epochs"])
         self.fabric = make_fabric(config)
         self.benchmark = load_benchmark(config) if benchmark is None else benchmark
         self.config = resolve(config, self.benchmark, self.fabric.device, by_name=benchmark is None)
         self.learner = Learner(self.config, self.benchmark, self.fabric)
         self.data = RunData(self.config, self.benchmark, self.learner.holds_out)
-        balancer = self.learner.balancer
-        self.decided: dict[str, Any] = {
-            "method_options": {} if balancer is None else dict(complete_options(balancer)),
-            "code": code_of(None if balancer is None else type(balancer.rule)),
-        }
+        self.record = RunRecord.of(self.config, self.benchmark, self.learner.balancer, by_name=benchmark is None)
         if is_first_process():
-            about = {"source": self.benchmark.source, "method_options": self.decided["method_options"]}
-            self.folder.open(self.config, about, resume, wait, self.decided["code"])
+            self.record = self.folder.open(self.record, resume, wait)
         # Only now: a mistake is found before other processes are started.
         self.fabric.launch()
         self.share = Share(self.fabric.global_rank, self.fabric.world_size)
@@ -115,11 +109,15 @@ class Run:
         weights = None if self.learner.balancer is None else self.history["weights"][-1]
         steps = sum(len(part) for part in self.history["losses"])
         units = constant_losses(self.benchmark.tasks, self.data.noisy)
-        summary = summarise(
-            self.config, self.benchmark, self.rows, weights, self.seconds / max(steps, 1), units, self.decided
-        )
+        scored = {
+            task.name: Scored(metric.name, metric.higher_is_better, metric.unit)
+            for task in self.benchmark.tasks
+            for metric in [task.kind.primary]
+        }
+        errors = [validation_error(row, self.benchmark.tasks, units) for row in self.rows]
+        seconds = self.seconds / max(steps, 1)
+        summary = summarise(self.record, scored, self.rows, weights, seconds, validation_errors=errors)
         if first:
-            summary["code"] = self.folder.code
             self.folder.write_summary(summary)
         return summary
 
@@ -236,8 +234,9 @@ class Run:
     def _courses(self, rows: Any, history: Any) -> tuple[list[Row], dict[str, list[np.ndarray]]]:
         """The rows of metrics.csv and the parts of steps.npz that a checkpoint holds, one of each for every epoch."""
         columns = {"epoch", *(f"test/{task}/{metric}" for task, metric in self.primary.items())}
-        if not isinstance(rows, list) or not all(_ROW.fits(row) and columns <= row.keys() for row in rows):
-            raise ValueError(f"rows must be a list of numbers by name, with {sorted(columns)}")
+        checked(list[dict[Word, float]], rows, "rows")
+        if not all(columns <= row.keys() for row in rows):
+            raise ValueError(f"rows must have {sorted(columns)}")
         found = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
         for name, parts in found.items():
             shapes = [part.shape[1:] for part in parts]

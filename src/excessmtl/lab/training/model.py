@@ -4,9 +4,9 @@ from torch import Tensor, nn
 
 from excessmtl.architectures import MultiTask
 from excessmtl.lab.data.base import Benchmark
+from excessmtl.lab.runs.config import HARD, SINGLE, RunConfig
 from excessmtl.lab.training import architectures
 from excessmtl.lab.training.batches import ByTask, Inputs
-from excessmtl.lab.training.config import SINGLE, RunConfig
 
 
 class MultiTaskModel(nn.Module):
@@ -53,6 +53,6 @@ def make_network(config: RunConfig, benchmark: Benchmark) -> Network:
     """The network that a run trains."""
     if config.method == SINGLE:
         return SingleTaskModels(benchmark)
-    if config.architecture == architectures.HARD:
+    if config.architecture == HARD:
         return MultiTaskModel(benchmark)
     return architectures.build(benchmark, config.architecture)

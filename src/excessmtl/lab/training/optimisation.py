@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from excessmtl.lab.training.config import Resolved
+from excessmtl.lab.runs.config import Resolved
 
 _CLASSES: dict[str, type[Optimizer]] = {
     "adam": torch.optim.Adam,

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.model import MultiTaskModel, Network, SingleTaskModels
 
 

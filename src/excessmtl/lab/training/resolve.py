@@ -1,19 +1,16 @@
 """From a configuration with gaps to one without."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from excessmtl.balancer import Balancer
-from excessmtl.graph.places import Probe
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.noise import check_kind
-from excessmtl.lab.training.config import Resolved, RunConfig
+from excessmtl.lab.runs.config import Resolved, RunConfig
 from excessmtl.lab.training.data import noise_of
 from excessmtl.lab.training.optimisation import make_optimiser
 
@@ -94,16 +91,3 @@ def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:
             f"{refused} is {getattr(config, refused)}, but {benchmark.name!r} trains from a DataLoader, whose batches "
             "are taken as they are; give it the Dataset"
         )
-
-
-def complete_options(balancer: Balancer) -> Mapping[str, Any]:
-    """Every option of the method as it is used, defaults included, as plain values."""
-    options = {option.name: _plain(getattr(balancer.rule, option.name)) for option in fields(balancer.rule)}
-    common = {name: getattr(balancer, name) for name in ("heads", "every", "scale", "protect")}
-    return {**options, **common, **({} if balancer.pool else {"pool": False})}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Probe):
-        return value.value
-    return list(value) if isinstance(value, tuple) else value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from excessmtl.lab.training.run_folder import Row
+from excessmtl.lab.runs.summary import Row
 
 
 @contextmanager

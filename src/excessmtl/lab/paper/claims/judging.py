@@ -4,16 +4,36 @@ Claims about ExcessMTL are about Algorithm 1. The paper does not say everywhere 
 their initial values, so such a claim holds where it does for one of the two forms; ours is shown with them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from excessmtl.lab.paper.claims import answers
-from excessmtl.lab.paper.claims.answers import UNDECIDED, Answer
-from excessmtl.lab.paper.claims.measures import Lacking
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.methods import PAPER_EXCESS, ROBUST
-from excessmtl.lab.paper.subjects import TITLES
+
+UNDECIDED: Literal["undecided"] = "undecided"
+Answer = bool | Literal["undecided"]
+
+
+class Lacking(Exception):
+    """The runs a rule needs are not there; the message says which."""
+
+
+def all_hold(answers: Iterable[Answer]) -> Answer:
+    """No where one answer is no; yes where all are yes."""
+    found = list(answers)
+    return False if False in found else UNDECIDED if UNDECIDED in found else True
+
+
+def opposite(answer: Answer) -> Answer:
+    """What is undecided stays so."""
+    return answer if answer == UNDECIDED else not answer
+
+
+def more_than_half(answers: Iterable[Answer]) -> Answer:
+    """Yes where more than half are yes; no where they could not be, whatever the undecided ones are."""
+    found = list(answers)
+    sure, possible = found.count(True), len(found) - found.count(False)
+    return True if 2 * sure > len(found) else UNDECIDED if 2 * possible > len(found) else False
 
 
 @dataclass(frozen=True)
@@ -28,32 +48,6 @@ Judge = Callable[[Any], Finding]
 """Of what the claim is about: a `Subject`, or all `Runs`."""
 Ask = Callable[..., Finding]
 """Of the same and the name of a method. Raises `Lacking` where runs are missing."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper and the rule it is judged by, in words and as a function."""
-
-    where: str
-    """Section and figure of the paper."""
-    on: str | None
-    """The data set of the paper that it is about; None: all runs together."""
-    text: str
-    """In our words."""
-    rule: str
-    """What "holds" means here."""
-    judge: Judge
-
-    def finding(self, runs: Runs) -> Finding:
-        """By the paper's own data at the paper's scale; what other runs say is evidence, not a verdict."""
-        if self.on is None:
-            return self.judge(runs)
-        found = runs.subjects(self.on)
-        finding = Finding(None, f"{TITLES[self.on]} at the paper's scale is not in the runs")
-        if found and found[0].is_at_the_papers_scale:
-            finding, found = guarded(self.judge, found[0]), found[1:]
-        aside = [f"On {subject.title}, {in_words(guarded(self.judge, subject))}" for subject in found]
-        return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
 
 def every(names: Sequence[str], ask: Ask) -> Judge:
@@ -92,7 +86,7 @@ def no(ask: Ask) -> Ask:
 
     def opposite_of(data: Any, shown: str) -> Finding:
         found = ask(data, shown)
-        return Finding(None if found.holds is None else answers.opposite(found.holds), found.evidence)
+        return Finding(None if found.holds is None else opposite(found.holds), found.evidence)
 
     return opposite_of
 

@@ -11,7 +11,7 @@ from excessmtl.lab.compare.comparison import Comparison
 from excessmtl.lab.compare.measures import Measure
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.statistics import Spread
-from excessmtl.lab.paper.claims.answers import UNDECIDED, Answer
+from excessmtl.lab.paper.claims.judging import UNDECIDED, Answer, Lacking
 from excessmtl.lab.paper.subjects import Subject
 
 POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
@@ -22,10 +22,6 @@ _HIGH = 0.6
 
 Pick = Callable[[Setting], Measure]
 """Which measure of a setting is meant."""
-
-
-class Lacking(Exception):
-    """The runs a rule needs are not there; the message says which."""
 
 
 def _of_groups(key: str) -> Pick:
@@ -43,26 +39,25 @@ CLEAN, NOISY, OVERALL = _of_groups("clean_score"), _of_groups("noisy_score"), _o
 
 @dataclass(frozen=True)
 class Difference:
-    """Seed by seed: points of a share, percent of another score, or plain units."""
+    """Paired by seed: points of a share, percent of another score, or plain units; the tolerance is a clear margin."""
 
-    by_seed: tuple[float, ...]
+    compared: Comparison
     unit: str
-    margin: float
-
-    @property
-    def comparison(self) -> Comparison:
-        """With the margin as its tolerance."""
-        return Comparison.of(self.by_seed, self.margin)
 
     @property
     def mean(self) -> float:
         """Over the seeds."""
-        return self.comparison.mean
+        return self.compared.mean
+
+    @property
+    def margin(self) -> float:
+        """From where on a difference is a clear one."""
+        return self.compared.tolerance
 
     @property
     def clear(self) -> Answer:
         """Whether it is above 0 and the mean above the margin. No: it is proved to be below 0, or within the margin."""
-        verdict = self.comparison.verdict
+        verdict = self.compared.verdict
         if verdict == comparison.BETTER and self.mean > self.margin:
             return True
         return False if verdict in (comparison.EQUIVALENT, comparison.WORSE) else UNDECIDED
@@ -70,12 +65,10 @@ class Difference:
     @property
     def ahead(self) -> Answer:
         """Whether it is above 0, however little. No: it is proved to be below 0, or within the margin."""
-        if Comparison.of(self.by_seed, 0.0).verdict == comparison.BETTER:
-            return True
-        return False if self.clear is False else UNDECIDED
+        return True if self.compared.lower > 0 else False if self.clear is False else UNDECIDED
 
     def __str__(self) -> str:
-        digits, found = 1 if self.unit else 2, self.comparison
+        digits, found = 1 if self.unit else 2, self.compared
         text = f"{found.mean:+.{digits}f} {self.unit}".rstrip()
         return f"{text} (90 % interval {found.lower:+.{digits}f} to {found.upper:+.{digits}f})"
 
@@ -131,7 +124,8 @@ def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
 def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
     """How much weight noise moves from the clean tasks to the noisy ones."""
     before, after = clean_weight(subject, shown, 0.0), clean_weight(subject, shown, noise)
-    return Difference(tuple(before[seed] - after[seed] for seed in _seeds(before, after)), "", WEIGHT)
+    shifts = (before[seed] - after[seed] for seed in _seeds(before, after))
+    return Difference(Comparison.of(shifts, WEIGHT), "")
 
 
 def levels(subject: Subject, shown: str) -> list[float]:
@@ -158,8 +152,10 @@ def _seeds(first: pd.Series, second: pd.Series) -> list[int]:
 def _worse(second: pd.Series, first: pd.Series, measure: Measure) -> Difference:
     """How much better the first is, in points of a share, or in percent of the first."""
     is_share = measure.unit == "%"
+    better = measure.better == "higher"
     by_seed = [
-        comparison.difference(first[seed], second[seed], measure.better == "higher", None if is_share else first[seed])
+        comparison.difference(first[seed], second[seed], better, None if is_share else first[seed])
         for seed in _seeds(first, second)
     ]
-    return Difference(tuple(by_seed), *(("points", POINTS) if is_share else ("%", PERCENT)))
+    unit, margin = ("points", POINTS) if is_share else ("%", PERCENT)
+    return Difference(Comparison.of(by_seed, margin), unit)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from excessmtl.lab.paper.claims.answers import all_hold, opposite
-from excessmtl.lab.paper.claims.judging import Ask, Finding
+from excessmtl.lab.compare.measures import Measure, task_loss
+from excessmtl.lab.compare.settings import Setting
+from excessmtl.lab.paper.claims.judging import Ask, Finding, all_hold, opposite
 from excessmtl.lab.paper.claims.measures import (
     CLEAN,
     WEIGHT,
@@ -20,6 +21,19 @@ from excessmtl.lab.paper.claims.measures import (
 )
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS
 from excessmtl.lab.paper.subjects import Subject
+
+HIGH = 0.8
+"""The noise level of Figures 3 and 4."""
+
+
+def clean_loss(setting: Setting) -> Measure:
+    """The loss of the clean task where there is one."""
+    return task_loss(setting.clean_tasks[0])
+
+
+def noisy_loss(setting: Setting) -> Measure:
+    """The loss of the noisy task where there is one."""
+    return task_loss(setting.noisy_tasks[0])
 
 
 def favours_noisy(subject: Subject, shown: str) -> Finding:

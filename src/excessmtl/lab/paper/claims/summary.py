@@ -5,12 +5,20 @@ out, since its tasks have no common score.
 """
 
 from collections.abc import Callable
-from functools import partial
 
-from excessmtl.lab.paper.claims.answers import UNDECIDED, Answer, all_hold, more_than_half
-from excessmtl.lab.paper.claims.judging import Ask, Claim, Finding, Judge, excess, guarded, in_words
-from excessmtl.lab.paper.claims.measures import OVERALL
-from excessmtl.lab.paper.claims.rules import beats_all, declines, not_behind_the_best, stays_flat
+from excessmtl.lab.paper.claims.judging import (
+    UNDECIDED,
+    Answer,
+    Ask,
+    Finding,
+    Judge,
+    all_hold,
+    excess,
+    guarded,
+    in_words,
+    more_than_half,
+)
+from excessmtl.lab.paper.claims.rules import declines, stays_flat
 from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, UNIFORM
 from excessmtl.lab.paper.subjects import TITLES, Subject
@@ -27,7 +35,9 @@ def _data(runs: Runs, stand_ins: bool) -> _Data:
     return {TITLES[wanted] if own[0].is_the_papers else own[0].title: own[0] for wanted, own in usable.items() if own}
 
 
-def _on_all(judge: Callable[[_Data], Finding]) -> Judge:
+def on_all(judge: Callable[[_Data], Finding]) -> Judge:
+    """Judge by the data sets of the paper that are in the runs; what stand-ins say is evidence."""
+
     def judge_runs(runs: Runs) -> Finding:
         own, all_of_them = _data(runs, stand_ins=False), _data(runs, stand_ins=True)
         missing = Finding(None, f"of the paper's data at its scale the runs have only {', '.join(own) or 'none'}")
@@ -40,7 +50,7 @@ def _on_all(judge: Callable[[_Data], Finding]) -> Judge:
     return judge_runs
 
 
-def _everywhere(ask: Ask) -> Judge:
+def everywhere(ask: Ask) -> Judge:
     """One form of ExcessMTL passes on all data sets."""
 
     def asked(data: _Data, shown: str) -> Finding:
@@ -51,7 +61,8 @@ def _everywhere(ask: Ask) -> Judge:
     return excess(asked)
 
 
-def _noise_harms_most(data: _Data) -> Finding:
+def noise_harms_most(data: _Data) -> Finding:
+    """On each data set more than half of the other methods are clearly worse with noise."""
     names = (*ADAPTIVE_RIVALS, UNIFORM)
     harmed = {name: {m: _declines(subject, m) for m in names} for name, subject in data.items()}
     text = "; ".join(
@@ -61,48 +72,17 @@ def _noise_harms_most(data: _Data) -> Finding:
     return Finding(all_hold(more_than_half(found.values()) for found in harmed.values()), f"harmed on {text}")
 
 
-def _only_excess_is_consistent(data: _Data) -> Finding:
+def only_excess_is_consistent(data: _Data) -> Finding:
+    """Uniform weighting withstands noise on some data and not on other, ExcessMTL on all."""
     words = {True: "worse", False: "holds", UNDECIDED: UNDECIDED}
     uniform = {name: _declines(subject, UNIFORM) for name, subject in data.items()}
     text = ", ".join(f"{name}: {words[answer]}" for name, answer in uniform.items())
     answers = set(uniform.values())
     varies: Answer = True if {True, False} <= answers else UNDECIDED if UNDECIDED in answers else False
-    own = _everywhere(stays_flat)(data)
+    own = everywhere(stays_flat)(data)
     holds = None if own.holds is None and varies else all_hold([varies, own.holds or False])
     return Finding(holds, f"Uniform: {text}. {own.evidence}")
 
 
 def _declines(subject: Subject, shown: str) -> Answer:
     return declines(subject, shown).holds or False
-
-
-_claim = partial(Claim, "4.4", None)
-CLAIMS = (
-    _claim(
-        "Label noise in one task harms all tasks that are trained with it.",
-        "On each data set more than half of the methods the paper compares itself with (the rivals and uniform "
-        "weighting) have a clearly worse clean score at the highest noise level than without noise (1 point of "
-        "accuracy or 10 % of an error, 90 % interval above 0).",
-        _on_all(_noise_harms_most),
-    ),
-    _claim(
-        "With noise, ExcessMTL has a higher overall performance than the other adaptive methods, everywhere.",
-        "On each data set its overall score at the highest noise level is better than every rival's, 90 % interval "
-        "above 0.",
-        _on_all(_everywhere(partial(beats_all, pick=OVERALL))),
-    ),
-    _claim(
-        "Without noise, ExcessMTL is competitive: its robustness costs nothing.",
-        "On each data set it is decided that its overall score without noise is not clearly worse than the best "
-        "rival's: the 90 % interval lies within 1 point of accuracy or 10 % of an error, or above.",
-        _on_all(_everywhere(partial(not_behind_the_best, noise=0.0, pick=OVERALL))),
-    ),
-    Claim(
-        "4.4, C.2",
-        None,
-        "Uniform weighting withstands noise on some data and not on other; ExcessMTL does everywhere.",
-        "Uniform weighting's clean score is clearly worse with noise than without on at least one data set and not on "
-        "at least one; ExcessMTL's on none, at any level. Each of these must be decided by the 90 % intervals.",
-        _on_all(_only_excess_is_consistent),
-    ),
-)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.lab.compare.courses import read_epochs, read_steps, stretches
+from excessmtl.lab.compare.courses import read_epochs, read_steps, thinned
 from excessmtl.lab.paper.methods import COMPARED
 from excessmtl.lab.paper.plans import grid
 from excessmtl.lab.paper.registry import Drawing, canvas, drawn_from_runs
@@ -29,7 +29,7 @@ def weight_course(run: pd.Series) -> pd.DataFrame:
     clean = [task for task in weights if task not in run.noisy_tasks]
     epoch = (weights.index + 0.5) * int(run.epochs) / len(weights)
     course = pd.DataFrame({"epoch": epoch, "clean_weight": weights[clean].sum(axis=1) / weights.sum(axis=1)})
-    return course.groupby(stretches(len(course), _POINTS)).mean()
+    return thinned(course, _POINTS)
 
 
 def accuracy_course(run: pd.Series) -> pd.DataFrame:

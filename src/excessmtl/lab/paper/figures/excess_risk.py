@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from excessmtl.lab.compare.courses import read_steps, stretches
+from excessmtl.lab.compare.courses import read_steps, thinned
 from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.paper.methods import PAPER, ROBUST, SINGLE_TASK
 from excessmtl.lab.paper.plans import grid
@@ -31,13 +31,11 @@ def course(run: pd.Series) -> pd.DataFrame:
     """True and estimated excess risk over training, averaged over stretches of it: a row per task and stretch."""
     steps = read_steps(run.steps_path)
     length = len(steps.losses)
-    epoch = pd.Series((np.arange(length) + 0.5) * int(run.epochs) / length)
-    middle, losses, risks = (
-        values.groupby(stretches(length, _BINS)).mean() for values in (epoch, steps.losses, steps.excess_risks)
-    )
+    epoch = pd.DataFrame({"middle": (np.arange(length) + 0.5) * int(run.epochs) / length})
+    middle, losses, risks = (thinned(values, _BINS) for values in (epoch, steps.losses, steps.excess_risks))
     above = losses - converged_losses(run)
     tables = [
-        pd.DataFrame({"epoch": middle, "loss": losses[task], "true": above[task], "estimated": risks[task]})
+        pd.DataFrame({"epoch": middle["middle"], "loss": losses[task], "true": above[task], "estimated": risks[task]})
         for task in losses
     ]
     noisy = [task in run.noisy_tasks for task in losses]

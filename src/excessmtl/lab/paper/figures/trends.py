@@ -14,7 +14,7 @@ from excessmtl.lab.paper.registry import Drawing, canvas, drawn_from_runs
 from excessmtl.lab.paper.seeds import over_seeds
 from excessmtl.lab.paper.style import by_method, legend_below, log_scale, look, spread_heading, tidy
 from excessmtl.lab.paper.subjects import Subject
-from excessmtl.lab.training.config import RunConfig
+from excessmtl.lab.runs.config import RunConfig
 
 _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""

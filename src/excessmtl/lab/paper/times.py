@@ -1,0 +1,33 @@
+"""How long the figures take, from measured times of the processor: `research/figure_times.py` says how."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from excessmtl.lab.paper.plans import Data, Scale
+from excessmtl.lab.paper.registry import Figure, RunsFigure
+from excessmtl.lab.paper.reproduction import needed_runs
+
+FILE = Path(__file__).with_name("times.csv")
+CORES = 2
+
+
+def time_of(figures: Sequence[Figure | RunsFigure], scale: Scale, data: Data) -> str:
+    """About how long figures take together on two free cores, in words; "not measured" where a part has not been."""
+    table = pd.read_csv(FILE, comment="#", keep_default_na=False)
+    seconds = table.start + table.steps * table.seconds_per_step
+    known = dict(zip(zip(table.scale, table.name, table.method, strict=True), seconds, strict=True))
+    parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, data)]
+    parts += [(scale, entry.name, "") for entry in figures if isinstance(entry, Figure)]
+    if not set(parts) <= set(known):
+        return "not measured"
+    return in_words(sum(known[part] for part in parts) / CORES)
+
+
+def in_words(seconds: float) -> str:
+    """With two digits at most: "40 s", "7 min", "1.5 h", "12 h"."""
+    for unit, size, least in (("h", 3600, 5400), ("min", 60, 90)):
+        if seconds >= least:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.2g} s"

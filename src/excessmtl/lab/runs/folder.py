@@ -1,0 +1,142 @@
+"""A run on disk: config.yaml, metrics.csv, steps.npz, summary.json and checkpoint/, each written whole."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from excessmtl.files import atomic_write, unfinished, write_whole
+from excessmtl.lab.runs.record import OF_THE_MACHINE, RunRecord
+from excessmtl.lab.runs.summary import Row, columns_of, read_json
+from excessmtl.lab.schema import shortened
+
+_LOCK = ".lock"
+_WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
+
+
+class RunFolder:
+    """Where a run keeps what it knows. One process at a time trains in it, from `open` to `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = FileLock(path / _LOCK, thread_local=False)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the latest checkpoint."""
+        return self.path / "checkpoint"
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """summary.json of a finished run, or None."""
+        path = self.path / "summary.json"
+        if not os.path.lexists(path):
+            return None
+        summary = read_json(path)
+        columns_of(summary, str(path))
+        return dict(summary)
+
+    @property
+    def record(self) -> RunRecord | None:
+        """Of the run in the folder; None where there is no run."""
+        path = self.path / "config.yaml"
+        return RunRecord.read(path) if path.exists() else None
+
+    def open(self, record: RunRecord, resume: bool, wait: float = 0.0) -> RunRecord:
+        """Claim the folder for the run of this record; refuses one that belongs to another run.
+
+        Gives the record of the run in the folder, which may have been begun by other code. `wait`: seconds to wait for
+        a process that is still training in it.
+        """
+        self._refuse_others(resume)
+        self.claim(f"another process is training in {self.path}; wait for it, or choose another --out", wait)
+        try:
+            self._refuse_others(resume)
+            old = self.record
+            if old is None:
+                write_whole(self.path / "config.yaml", record.to_yaml())
+            else:
+                record = self._go_on(old, record)
+            for path in [*unfinished(self.path), *unfinished(self.checkpoints)]:
+                path.unlink(missing_ok=True)
+        except BaseException:
+            self.close()
+            raise
+        return record
+
+    def claim(self, refusal: str, wait: float = 0.0) -> None:
+        """Lock the folder, which is made if need be."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock.acquire(timeout=wait)
+        except Timeout:
+            raise ValueError(refusal) from None
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        if self.lock.is_locked:
+            with suppress(OSError):  # some systems do not let go of a file that is open
+                (self.path / _LOCK).unlink()
+            self.lock.release()
+
+    def _refuse_others(self, resume: bool) -> None:
+        if (self.path / "config.yaml").exists():
+            if not resume:
+                raise ValueError(
+                    f"out={self.path} already holds a run; pass --resume to go on with it, or another --out"
+                )
+        elif self.path.exists():
+            known = [*unfinished(self.path), self.path / _LOCK]
+            if not self.path.is_dir() or any(path not in known for path in self.path.iterdir()):
+                raise ValueError(f"out={self.path} exists and is not a run; choose an empty or new folder")
+
+    def _go_on(self, old: RunRecord, new: RunRecord) -> RunRecord:
+        epochs = new.config["epochs"]
+        longer = epochs > old.config["epochs"] and new.config["schedule"] == "constant"
+        refuse_another(old.plain, new.plain, self.path, but=("code", *(["epochs"] if longer else [])))
+        if longer:
+            (self.path / "summary.json").unlink(missing_ok=True)
+        finished = (self.path / "summary.json").exists()
+        record = replace(old, config={**old.config, "epochs": max(epochs, old.config["epochs"])})
+        record = record if finished else record.goes_on_with(new.code)
+        if record != old:
+            write_whole(self.path / "config.yaml", record.to_yaml())
+        return record
+
+    def write_metrics(self, rows: Sequence[Row]) -> None:
+        """One row per epoch so far."""
+        text = io.StringIO()
+        # Epochs of an earlier version may have fewer metrics than those that follow them.
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self.path / "metrics.csv", text.getvalue().encode())
+
+    def write_steps(self, steps: Mapping[str, np.ndarray], tasks: Sequence[str]) -> None:
+        """Weights, losses and excess risks, one row per step and one column per task."""
+        with atomic_write(self.path / "steps.npz") as file:
+            np.savez_compressed(file, tasks=np.array(tasks), **steps)  # type: ignore[arg-type]
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The end of the run."""
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+
+
+def refuse_another(old: Mapping[str, Any], new: Mapping[str, Any], path: Path, but: Sequence[str]) -> None:
+    """Refuses to go on with the run in `path` as another one; what its record does not say cannot differ."""
+    for name, value in new.items():
+        before = old.get(name)
+        if name not in (*OF_THE_MACHINE, *but) and name in old and before != value:
+            raise ValueError(
+                f"{name} is {value!r}, but the run in {path} was started with {shortened(before, 400)}"
+                f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
+            )

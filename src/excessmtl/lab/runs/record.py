@@ -1,0 +1,239 @@
+"""The record of a run: all that decided it. Folders, summaries, tables and resuming use it.
+
+Two runs are of one kind where their records differ in nothing but the seed, the noise level and the machine: `kind_of`.
+"""
+
+import hashlib
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from torch import nn
+
+import excessmtl
+from excessmtl.balancer import Balancer
+from excessmtl.files import read_text
+from excessmtl.graph.places import Probe
+from excessmtl.lab.data.base import Benchmark, Split
+from excessmtl.lab.runs.config import Resolved
+from excessmtl.lab.runs.fingerprint import code_of
+from excessmtl.lab.schema import mapping
+
+VERSION = 1
+"""Of the record as config.yaml holds it. Folders without a version are read too."""
+RECORDED = "a loop of its own"
+"""The source of a run that a `Recorder` wrote."""
+NOT_RECORDED = "not recorded"
+OF_THE_MACHINE = ("device", "devices", "data", "label", "replay", "versions", "record")
+"""Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
+_PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise_kind")
+_COLUMNS = (*("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs"), *_PLAIN)
+"""Fields of a configuration that are columns of a table of runs; `settings` has the others."""
+_APART = (*OF_THE_MACHINE, "strategy", "noise_seed")
+_PACKAGES = ("excessmtl", "torch", "lightning", "numpy")
+
+
+@dataclass(frozen=True)
+class DataIdentity:
+    """Which data a run has seen."""
+
+    data_name: str
+    source: str
+    data_checksum: str | None = None
+    """Of the file or folder that it was read from; None: the benchmark makes or finds its data itself."""
+    data_split: Mapping[str, int] | None = None
+    """How many samples each part has."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, config: Resolved, by_name: bool) -> Self:
+        """Of a benchmark that was loaded by the name in the configuration, or is an object."""
+        path = Path(config.benchmark if config.data is None else config.data)
+        is_given = by_name and (config.data is not None or (path.suffix != "" and path.is_file()))
+        splits = {"train": benchmark.train, "validation": benchmark.validation, "test": benchmark.test}
+        sizes = {name: _size(split) for name, split in splits.items()}
+        return cls(benchmark.name, benchmark.source, checksum(path) if is_given and path.exists() else None, sizes)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that decided a run, as plain values."""
+
+    config: Mapping[str, Any]
+    """`Resolved.to_dict()`; of a `Recorder`, what it knows of that."""
+    method_options: Mapping[str, Any] | None
+    """Every option of the method, defaults filled in; None: not recorded."""
+    data: DataIdentity
+    code: str = NOT_RECORDED
+    """The fingerprint of the code that decided weights and gradients; several where a run went on with other code."""
+
+    @classmethod
+    def of(cls, config: Resolved, benchmark: Benchmark, balancer: Balancer | None, by_name: bool = True) -> Self:
+        """Of a run that is about to be trained; `balancer` is None where every task is trained alone."""
+        return cls(
+            config.to_dict(),
+            {} if balancer is None else complete_options(balancer),
+            DataIdentity.of(benchmark, config, by_name),
+            code_of(None if balancer is None else type(balancer.rule)),
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Of the config.yaml of a run, written by any version; what older ones do not say is left open."""
+        try:
+            plain = dict(mapping(yaml.safe_load(read_text(path)), "it"))
+            if plain.get("source") == RECORDED:
+                raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
+            config = Resolved.from_dict(plain).to_dict()
+            data = {part.name: plain[part.name] for part in fields(DataIdentity) if part.name in plain}
+            options = mapping(plain["method_options"], "method_options") if "method_options" in plain else None
+        except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"{path} is not the config.yaml of a run ({reason}); choose another folder, or delete this one"
+            ) from error
+        identity = DataIdentity(**{"data_name": config["benchmark"], "source": NOT_RECORDED, **data})
+        return cls(config, options, identity, str(plain.get("code", NOT_RECORDED)))
+
+    @property
+    def resolved(self) -> Resolved:
+        """The configuration."""
+        return Resolved.from_dict(self.config)
+
+    def to_yaml(self) -> bytes:
+        """The content of config.yaml, with the versions of what is installed."""
+        packages = {name: _version(name) for name in _PACKAGES}
+        plain = {"record": VERSION, **self.plain, "versions": {"python": platform.python_version(), **packages}}
+        try:
+            return yaml.safe_dump(plain, sort_keys=False).encode()
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"options must be plain values (numbers, texts, lists), or config.yaml cannot hold them: {reason}"
+            ) from error
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """All of it in one mapping; what an older version has not recorded is missing."""
+        parts = {"method_options": self.method_options, **vars(self.data), "code": self.code}
+        return {**self.config, **{name: value for name, value in parts.items() if value not in (None, NOT_RECORDED)}}
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What summary.json and tables of runs say of it."""
+        config = self.config
+        named = {name: config[name] for name in (*_COLUMNS, "noisy_validation") if name in config}
+        about = {"record": VERSION, "benchmark": self.data.data_name, "source": self.data.source, "code": self.code}
+        return {**named, **about, "method_options": dict(self.method_options or {}), "settings": self._settings}
+
+    @property
+    def kind(self) -> dict[str, str]:
+        """What all runs of its kind have in common."""
+        return kind_of(self.columns)
+
+    def goes_on_with(self, code: str) -> "RunRecord":
+        """The record of a run that is now trained by the code of this fingerprint."""
+        return self if code in self.code else replace(self, code=f"{self.code} and {code}")
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        if "settings" in self.config:  # of a Recorder
+            return dict(self.config["settings"])
+        settings = {name: value for name, value in self.config.items() if name not in (*_COLUMNS, *_APART)}
+        if self.config["noise_seed"] != self.config["seed"]:
+            settings["noise_seed"] = self.config["noise_seed"]
+        if self.data.data_checksum is not None:
+            settings["data_checksum"] = self.data.data_checksum
+        return settings
+
+
+def kind_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """How a run was made, as texts by name: all that must be equal in two runs that differ in their seed alone.
+
+    Left out are the seed, the noise level (curves are drawn over it), the label, and the machine. What a run has not
+    recorded is missing.
+
+    Args:
+        run: a row of `collect`, or the columns of a record.
+    """
+    plain = {name: run.get(name) for name in ("benchmark", "source", "epochs", *_PLAIN, "code")}
+    values = {name: value for name, value in plain.items() if value is not None and value == value}
+    values |= {"noisy_tasks": ", ".join(run.get("noisy_tasks") or ())}
+    for column in ("settings", "method_options"):
+        values |= run.get(column) or {}
+    # Of runs that have not recorded all options, those that were given.
+    if not run.get("method_options"):
+        values |= {f"option {key}": value for key, value in (run.get("options") or {}).items()}
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+
+
+def differing(kinds: Iterable[Mapping[str, str]]) -> set[str]:
+    """The names in which these kinds differ. Runs that recorded less than others differ from these in `code`."""
+    every = [{"code": NOT_RECORDED, **kind} for kind in kinds]
+    complete = {kind["code"] for kind in every} != {NOT_RECORDED}
+    known = [kind for kind in every if not complete or kind["code"] != NOT_RECORDED]
+    names = {name for kind in known for name in kind}
+    unequal = {name for name in names if len({kind.get(name, NOT_RECORDED) for kind in known}) > 1}
+    return unequal | {name for name in (*_PLAIN, "code") if len({kind.get(name) for kind in every}) > 1}
+
+
+def refuse_equal_seeds(runs: Iterable[Mapping[str, Any]], column: str = "label") -> None:
+    """Refuses two runs of one kind, noise level and seed, by the names of their folders.
+
+    Args:
+        runs: rows of `collect` whose `column` is the same for runs of one kind only.
+        column: where the names of the kinds are.
+    """
+    first: dict[tuple[Any, ...], str] = {}
+    for run in runs:
+        key = (run[column], run["noise"], run["seed"])
+        if key in first:
+            raise ValueError(
+                f"{first[key]} and {run['folder']} are two runs of {run[column]} on {run['benchmark']} at noise "
+                f"{run['noise']:g} with seed {run['seed']} and the same settings; delete one of them, or look at one "
+                "study at a time"
+            )
+        first[key] = run["folder"]
+
+
+def complete_options(balancer: Balancer) -> dict[str, Any]:
+    """Every option of the method as it is used, defaults included, as plain values."""
+    options = {option.name: _plain(getattr(balancer.rule, option.name)) for option in fields(balancer.rule)}
+    common = {name: getattr(balancer, name) for name in ("heads", "every", "scale", "protect")}
+    return {**options, **common, **({} if balancer.pool else {"pool": False})}
+
+
+def checksum(path: Path) -> str:
+    """Of the content of a file; of a folder, of the names and sizes of its files, which may be many gigabytes."""
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            digest.update(f"{file.relative_to(path).as_posix()}\n{file.stat().st_size}\n".encode())
+    else:
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256")
+    return digest.hexdigest()[:12]
+
+
+def _size(split: Split) -> int:
+    """Of tasks with inputs of their own, all samples together."""
+    lengths = [split.length(task) for task in split.targets]
+    return sum(lengths) if isinstance(split.inputs, Mapping) else max(lengths)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Probe):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: repr(part) if isinstance(part, nn.Module) else part for name, part in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return excessmtl.__version__ if package == "excessmtl" else None

@@ -1,0 +1,351 @@
+"""BayesAgg: what a step leaves in `.grad`, missing labels, bad tasks, mistakes. The oracle has its arithmetic."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+
+import excessmtl
+from excessmtl.gradients.samples import Sample
+from excessmtl.methods.bayes_agg import BayesAgg
+from excessmtl.methods.observation import Observation
+from models import DEVICE
+from test_no_host_reads import NoHostReads
+
+KINDS = {"price": "regression", "class": "classification", "churn": "binary"}
+LOSSES = {"price": mse_loss, "class": cross_entropy, "churn": binary_cross_entropy_with_logits}
+
+
+def model_of(heads=None):
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 6), nn.Tanh())
+    heads = heads or {"price": nn.Linear(6, 2), "class": nn.Linear(6, 3), "churn": nn.Linear(6, 1, bias=False)}
+    return nn.ModuleDict({"trunk": trunk, "heads": nn.ModuleDict(heads)}).to(DEVICE)
+
+
+def made(model, **options):
+    options = {"kinds": KINDS, **options}
+    return excessmtl.create(
+        "bayes_agg", tasks=list(model["heads"]), shared=model["trunk"], layers=model["heads"], **options
+    )
+
+
+def batch_of(seed=0, samples=10):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, 4, generator=generator)
+    targets = {
+        "price": torch.randn(samples, 2, generator=generator),
+        "class": torch.randint(0, 3, (samples,), generator=generator),
+        "churn": torch.randint(0, 2, (samples, 1), generator=generator).float(),
+    }
+    return x.to(DEVICE), {task: target.to(DEVICE) for task, target in targets.items()}
+
+
+def labelled(target):
+    return target >= 0 if target.dtype == torch.int64 else target.isfinite().all(1)
+
+
+def losses_of(model, x, targets):
+    """Means over the samples with a label."""
+    z = model["trunk"](x)
+    return {
+        task: LOSSES[task](model["heads"][task](z)[labelled(target)], target[labelled(target)])
+        for task, target in targets.items()
+    }
+
+
+def backward(balancer, model, x, targets, **more):
+    return balancer.backward(losses_of(model, x, targets), targets=targets, **more)
+
+
+def trained(balancer, model):
+    """Statistics of an epoch; no optimiser."""
+    for seed in range(100, 103):
+        backward(balancer, model, *batch_of(seed))
+    balancer.end_epoch()
+    model.zero_grad()
+    return balancer
+
+
+def gradients(module):
+    return [parameter.grad.clone() for parameter in module.parameters()]
+
+
+def test_in_the_first_epoch_the_step_is_that_of_the_sum_of_the_losses():
+    model, twin = model_of(), model_of()
+    step = backward(made(model), model, *batch_of())
+    sum(losses_of(twin, *batch_of()).values()).backward()
+    torch.testing.assert_close(gradients(model), gradients(twin))
+    assert step.weights.tolist() == pytest.approx([1, 1, 1])
+
+
+def test_without_layers_all_tasks_count_alike_and_a_warning_says_so():
+    model, twin = model_of(), model_of()
+    with pytest.warns(UserWarning, match=r"bayes_agg has no layers.*layers=\{task: its last nn.Linear\}"):
+        balancer = excessmtl.create("bayes_agg", tasks=list(KINDS), shared=model["trunk"])
+    for _ in range(2):
+        model.zero_grad()
+        assert balancer.backward(losses_of(model, *batch_of())).weights.tolist() == [1, 1, 1]
+        balancer.end_epoch()
+    sum(losses_of(twin, *batch_of()).values()).backward()
+    torch.testing.assert_close(gradients(model), gradients(twin))
+    with pytest.raises(ValueError, match="targets is used with layers only"):
+        backward(balancer, model, *batch_of())
+
+
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_later_weights_differ_and_heads_get_their_own_gradients(scale):
+    model, twin = model_of(), model_of()
+    step = backward(trained(made(model, scale=scale, power=1.0), model), model, *batch_of())
+    assert float(step.weights.sum()) == pytest.approx(3 if scale == "sum" else 1, rel=1e-5)
+    assert step.weights.max() > 1.2 * step.weights.min()
+    sum(losses_of(twin, *batch_of()).values()).backward()
+    torch.testing.assert_close(gradients(model["heads"]), gradients(twin["heads"]))
+
+
+def test_a_noisy_regression_gets_less_weight():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(512, 4, generator=generator).to(DEVICE)
+    y = torch.sin(x[:, 0]) + x[:, 1] * x[:, 2] / 2
+    targets = {"clean": y, "noisy": y + 2 * torch.randn(512, generator=generator).to(DEVICE)}
+    model = model_of({"clean": nn.Linear(6, 1), "noisy": nn.Linear(6, 1)})
+    balancer = made(model, kinds="regression")
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(8):
+        for part in torch.randperm(512, generator=generator).split(64):
+            optimiser.zero_grad()
+            z, own = model["trunk"](x[part]), {task: target[part] for task, target in targets.items()}
+            losses = {task: mse_loss(head(z).squeeze(1), own[task]) for task, head in model["heads"].items()}
+            step = balancer.backward(losses, targets=own)
+            optimiser.step()
+        balancer.end_epoch()
+    assert step["clean"].weight > 1.2 > 0.8 > step["noisy"].weight
+    assert step["clean"].loss < 0.4
+
+
+def test_samples_without_a_label_say_nothing_and_get_nothing():
+    """Holes in the labels are as if each task had been given its labelled samples alone; a mask is a hole too."""
+    model = model_of()
+    x, targets = batch_of()
+    targets["price"][:4, 0], targets["class"][5], targets["churn"][3:7] = torch.nan, -1, torch.nan
+    for target, missing in ((targets["price"], torch.nan), (targets["class"], -100), (targets["churn"], torch.nan)):
+        target[9] = missing
+    mask = {"class": torch.arange(10, device=DEVICE) != 7}
+    balancer = trained(made(model), model)
+    z = model["trunk"](x).detach().requires_grad_()
+    heads = {"price": slice(4, 9), "class": [0, 1, 2, 3, 4, 6, 8], "churn": [0, 1, 2, 7, 8]}
+    losses = {task: LOSSES[task](model["heads"][task](z[rows]), targets[task][rows]) for task, rows in heads.items()}
+    balancer.backward(losses, at=z, targets=targets, mask=mask)
+    assert z.grad.isfinite().all()
+    assert not z.grad[9].any()
+    for place, (task, rows) in enumerate(heads.items()):
+        alone = made(model)
+        backward(alone, model, x[rows], {task: targets[task][rows]})
+        name = f"new_precision_{place}"
+        torch.testing.assert_close(balancer.state[name], alone.state[name])
+
+
+def test_a_bad_posterior_leaves_its_task_out_and_the_others_as_they_are():
+    """The loss is finite, and its square is not."""
+    model, twin = model_of(), model_of()
+    balancer, other = (trained(made(one, power=0.0), one) for one in (model, twin))
+    x, targets = batch_of()
+    before = balancer.state["new_precision_0"].clone()
+    step = backward(balancer, model, x, {**targets, "price": 1e18 * targets["price"]})
+    alone = backward(other, twin, x, {task: targets[task] for task in ("class", "churn")})
+    torch.testing.assert_close(step.weights[1:], alone.weights[1:])
+    assert step.weights[0] == 0
+    torch.testing.assert_close(gradients(model["trunk"]), gradients(twin["trunk"]))
+    assert torch.equal(balancer.state["new_precision_0"], before)
+
+
+def test_a_factor_on_a_loss_is_one_on_its_gradient():
+    found = []
+    for factor in (1.0, 0.25):
+        model = model_of()
+        balancer = trained(made(model), model)
+        x, targets = batch_of()
+        losses = {task: factor * loss for task, loss in losses_of(model, x, targets).items()}
+        balancer.backward(losses, targets=targets)
+        found.append(gradients(model["trunk"]))
+    torch.testing.assert_close(found[1], [gradient / 4 for gradient in found[0]])
+
+
+def test_every_micro_batch_is_weighted_by_itself():
+    model, twin = model_of(), model_of()
+    balancer, other = (trained(made(one, power=0.0, samples=50_000), one) for one in (model, twin))
+    x, targets = batch_of()
+    for part in (slice(0, 5), slice(5, 10)):
+        own = {task: target[part] for task, target in targets.items()}
+        halves = {task: loss / 2 for task, loss in losses_of(model, x[part], own).items()}
+        balancer.backward(halves, targets=own, accumulate=part.start == 0)
+    backward(other, twin, x, targets)
+    torch.testing.assert_close(balancer.state["new_precision_0"], other.state["new_precision_0"])
+    torch.testing.assert_close(gradients(model["heads"]), gradients(twin["heads"]))
+    # Each half knows less than the whole batch.
+    torch.testing.assert_close(gradients(model["trunk"]), gradients(twin["trunk"]), rtol=0.3, atol=2e-2)
+
+
+def test_a_scaler_scales_gradients_and_nothing_else():
+    model, twin = model_of(), model_of()
+    balancer, other = trained(made(model), model), trained(made(twin), twin)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=128.0)
+    step = backward(balancer, model, *batch_of(), scaler=scaler)
+    torch.testing.assert_close(step.weights, backward(other, twin, *batch_of()).weights)
+    torch.testing.assert_close(gradients(model), [128 * gradient for gradient in gradients(twin)])
+
+
+def test_where_nobody_ends_an_epoch_so_many_steps_are_one():
+    model = model_of()
+    told, counting = made(model), made(model, window=2)
+    for number in range(4):
+        steps = [backward(balancer, model, *batch_of(number)) for balancer in (told, counting)]
+        assert torch.equal(*(step.weights for step in steps))
+        if number == 1:
+            told.end_epoch()
+    assert float(steps[0].weights.max()) > 1.01
+    assert torch.equal(told.state["precision_0"], counting.state["precision_0"])
+
+
+def test_a_task_without_labels_for_an_epoch_keeps_what_is_known():
+    model = model_of()
+    balancer = trained(made(model), model)
+    before = {name: value.clone() for name, value in balancer.state.items()}
+    x, targets = batch_of()
+    backward(balancer, model, x, {"price": targets["price"]})
+    balancer.end_epoch()
+    assert torch.equal(balancer.state["precision_1"], before["precision_1"])
+    assert not torch.equal(balancer.state["precision_0"], before["precision_0"])
+
+
+def test_processes_share_one_posterior():
+    """Two processes with the same batch are one with the batch twice."""
+    model = model_of()
+    rule = BayesAgg(layers=model["heads"], kinds=KINDS, warmup_epochs=0).bind(list(KINDS))
+    x, targets = batch_of()
+    z = model["trunk"](x).detach()
+
+    def decision(times, reduction):
+        leaf = z.repeat(times, 1).requires_grad_()
+        own = {task: target.repeat(times, *[1] * (target.ndim - 1)) for task, target in targets.items()}
+        losses = {task: LOSSES[task](model["heads"][task](leaf), own[task]) for task in KINDS}
+        dz = [torch.autograd.grad(loss, leaf, retain_graph=True)[0] for loss in losses.values()]
+        seen = Observation(
+            losses=torch.stack([loss.detach() for loss in losses.values()]),
+            ok=torch.ones(3, dtype=torch.bool, device=DEVICE),
+            samples=lambda task: [Sample(leaf.detach(), dz[task])],
+            extras={"targets": own},
+            reduction=reduction,
+        )
+        state = {name: value.to(DEVICE) for name, value in rule.init(3, []).items()}
+        return rule.update(state, seen)
+
+    several, alone = decision(1, lambda numbers: 2 * numbers), decision(2, lambda numbers: numbers)
+    torch.testing.assert_close(several.weights, alone.weights)
+    torch.testing.assert_close(several.direction, 2 * alone.direction[:10])
+    torch.testing.assert_close(several.state, alone.state)
+
+
+def test_a_last_layer_of_many_outputs_takes_bounded_memory(monkeypatch):
+    """Draws are looked at some at a time."""
+    largest = []
+    monkeypatch.setattr("excessmtl.methods.last_layer._AT_ONCE", 64)
+    model = model_of({"many": nn.Linear(6, 5)})
+    balancer = made(model, kinds="binary", warmup_epochs=0, samples=50)
+    x, target = batch_of()[0], torch.ones(10, 5, device=DEVICE)
+    loss = binary_cross_entropy_with_logits(model["heads"]["many"](model["trunk"](x)), target)
+    original = torch.Tensor.sigmoid
+    monkeypatch.setattr(torch.Tensor, "sigmoid", lambda tensor: (largest.append(tensor.numel()), original(tensor))[1])
+    balancer.backward({"many": loss}, targets={"many": target})
+    assert max(largest) <= 64
+
+
+def test_a_state_of_other_layers_or_kinds_is_refused_by_name():
+    model = model_of()
+    state = trained(made(model), model).state_dict()
+    for heads, kinds, option in (
+        (None, {**KINDS, "churn": "regression"}, "kinds"),
+        ({task: nn.Linear(6, 3) for task in KINDS}, KINDS, "layers"),
+    ):
+        with pytest.raises(ValueError, match=f"state was saved with {option}="):
+            made(model_of(heads), kinds=kinds).load_state_dict(state)
+    made(copy.deepcopy(model)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_the_host_never_waits_for_the_device(warmup):
+    model = model_of()
+    balancer = made(model, warmup_epochs=warmup, samples=4)
+    x, targets = batch_of()
+    losses = losses_of(model, x, targets)
+    with NoHostReads():
+        balancer.backward(losses, targets=targets)
+        balancer.end_epoch()
+
+
+def test_layers_belong_to_the_model_and_statistics_are_never_rounded():
+    model = model_of()
+    balancer = made(model).to(torch.bfloat16)
+    assert balancer.state["precision_0"].dtype == torch.float32
+    assert model["heads"]["price"].weight.dtype == torch.float32
+    assert not list(balancer.parameters())
+    assert not any("weight" in key.split(".") for key in balancer.state_dict())
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        assert backward(balancer, model, *batch_of()).losses.isfinite().all()
+
+
+LINEAR = {"a": nn.Linear(6, 1), "b": nn.Linear(6, 3)}
+BAD = [
+    ({"layers": [nn.Linear(6, 1)]}, r"layers must be a dict with the last layer of each of \['a', 'b'\]"),
+    ({"layers": {"a": nn.Linear(6, 1)}}, r"layers must be a dict.*found \['a'\]"),
+    ({"layers": {**LINEAR, "a": nn.ReLU()}}, r"layers\['a'\].*nn.Linear.*ReLU"),
+    ({"layers": {**LINEAR, "b": nn.Linear(5, 1)}}, r"layers\['b'\] has 5 inputs"),
+    ({"layers": LINEAR, "kinds": "ranking"}, r"kinds\['a'\].*'ranking'"),
+    ({"layers": LINEAR, "kinds": {"a": "binary"}}, "kinds must name each task once"),
+    ({"layers": LINEAR, "kinds": ["binary"]}, "kinds must name each task once"),
+    ({"layers": LINEAR, "kinds": "classification"}, r"layers\['a'\] has one output"),
+    (
+        {"layers": {**LINEAR, "b": nn.Linear(6, 5000)}, "kinds": ["binary", "classification"]},
+        r"layers\['b'\].*narrower",
+    ),
+    ({"layers": {**LINEAR, "b": nn.Linear(6, 2_000_000)}, "kinds": "binary"}, r"layers\['b'\] has 2000000.*narrower"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_bad_layers_and_kinds(options, message):
+    with pytest.raises(ValueError, match=message):
+        excessmtl.create("bayes_agg", tasks=["a", "b"], shared=nn.Linear(2, 6), **options)
+
+
+def test_bad_steps_change_nothing():
+    model = model_of()
+    balancer = made(model)
+    before = balancer.state_dict()
+    x, targets = batch_of()
+    for wrong, message in (
+        (None, r"bayes_agg needs the labels of the batch.*pass targets=\{task: labels\}"),
+        ([1], "found targets of type list"),
+        ({**targets, "age": targets["churn"]}, "targets names unknown task 'age'"),
+        ({"price": targets["price"]}, r"targets\['class'\] must be whole numbers.*NoneType"),
+        (
+            {**targets, "price": targets["price"][:, 0]},
+            r"targets\['price'\] must be floats of shape \(10, 2\).*\(10,\)",
+        ),
+        ({**targets, "class": targets["churn"]}, r"targets\['class'\] must be whole numbers"),
+        ({**targets, "churn": targets["class"]}, r"targets\['churn'\] must be floats"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            balancer.backward(losses_of(model, x, targets), targets=wrong)
+    z = {task: model["trunk"](x) for task in KINDS}
+    losses = {task: LOSSES[task](model["heads"][task](z[task]), targets[task]) for task in KINDS}
+    with pytest.raises(ValueError, match="they do not all see one tensor"):
+        balancer.backward(losses, targets=targets)
+    narrow = {task: nn.Linear(5, head.out_features) for task, head in model["heads"].items()}
+    other = excessmtl.create("bayes_agg", tasks=list(KINDS), shared=model["trunk"], layers=narrow, kinds=KINDS)
+    with pytest.raises(ValueError, match=r"the representation must be \[samples, 5\].*\(10, 6\)"):
+        other.backward(losses_of(model, x, targets), targets=targets)
+    assert all(torch.equal(value, before[key]) for key, value in balancer.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
