@@ -8,10 +8,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from cases import each
 from excessmtl.balancer import Balancer
 from excessmtl.methods.base import Decision, Rule
-from models import EVERY_METHOD, PAPER, Method
+from models import EVERY_METHOD, PAPER, Method, each
 
 NAMES = ["a", "b", "c"]
 

@@ -23,12 +23,25 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
-from cases import finds_selections
 from excessmtl import torch_private
 from excessmtl.distributed import fsdp
 from excessmtl.gradients.ways import AnyGraph, Fastest, SeparatePlan
 from excessmtl.torch_private import engine, modules, nodes
-from models import DEVICE, FEATURES, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, batch, gradients, losses_of, mlp
+from models import (
+    DEVICE,
+    FEATURES,
+    OUTPUTS,
+    PAPER,
+    ROBUST,
+    TASKS,
+    UNIFORM,
+    WIDTH,
+    batch,
+    finds_selections,
+    gradients,
+    losses_of,
+    mlp,
+)
 
 # ---------------------------------------------------------------------- in one place
 

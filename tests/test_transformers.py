@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from cases import each
-from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, gradients
+from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, each, gradients
 
 TASKS = ["a", "b", "tokens"]
 WORDS, WIDTH, LENGTH, SIZE = 20, 16, 6, 5

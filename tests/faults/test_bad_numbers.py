@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cases import each
-from models import EVERY_METHOD, TASKS, Method, batch, gradients, losses_of, mlp, trained
+from models import EVERY_METHOD, TASKS, Method, batch, each, gradients, losses_of, mlp, trained
 
 AT_REPRESENTATION = [
     Method(name, {"probe": "representation"}) for name in ("mgda", "imtl", "imtl_hybrid", "nash", "cagrad", "pcgrad")

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from cases import each
-from models import DEVICE, EVERY_METHOD, MultiTask, assert_same, trained
+from models import DEVICE, EVERY_METHOD, MultiTask, assert_same, each, trained
 
 
 @pytest.fixture(params=[torch.float64, torch.bfloat16], ids=str)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from cases import each
 from models import (
     EVERY_METHOD,
     METHODS,
@@ -18,6 +17,7 @@ from models import (
     Method,
     assert_same,
     batch,
+    each,
     host_state,
     losses_of,
     mlp,

@@ -10,7 +10,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
-from cases import each
 from models import (
     DEVICE,
     FEATURES,
@@ -26,6 +25,7 @@ from models import (
     assert_gradients,
     batch,
     check_backward,
+    each,
     expected_gradients,
     losses_of,
     mlp,
