@@ -251,6 +251,10 @@ DEGENERATE: dict[str, Callable[[Losses], Losses]] = {
 }
 
 
+def _then(first: Callable[[Losses], Losses], second: Callable[[Losses], Losses]) -> Callable[[Losses], Losses]:
+    return lambda losses: second(first(losses))
+
+
 def _check_degenerate(make: Make) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*parameters outside shared are reached by several tasks")
@@ -258,10 +262,8 @@ def _check_degenerate(make: Make) -> None:
         for when, change in DEGENERATE.items():
             training = make()
             tasks = training.balancer.tasks
-            alone: Callable[[Losses], Losses] = lambda losses, last=tasks[-1]: {last: losses[last]}  # noqa: E731
-            for number, then in enumerate((dict, _bad(*tasks), alone)):
-                step = training.step(number, lambda losses, change=change, then=then: then(change(losses)))
-                _numbers(training, step, when)
+            for number, bad in enumerate(((), tasks, tasks[1:])):
+                _numbers(training, training.step(number, _then(change, _bad(*bad))), when)
 
 
 # ------------------------------------------------------------------ the balancer around the rule
