@@ -34,8 +34,8 @@ def calibrated(task: HeldOut, sharpness: float) -> Array:
     """[n, classes] probabilities."""
     scaled = sharpness * task.predictions
     shares = np.exp(scaled - scaled.max(1, keepdims=True))
-    found: Array = shares / shares.sum(1, keepdims=True)
-    return found
+    probabilities: Array = shares / shares.sum(1, keepdims=True)
+    return probabilities
 
 
 def fit(task: HeldOut) -> Fit:
