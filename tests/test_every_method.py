@@ -29,7 +29,6 @@ VARIANTS += [Method("aligned_mtl", {"size": "median"}), Method("gradvac", {"rate
 VARIANTS += [Method("krum", {"selected": 2}), Method("pcd", {"tau": 0.5}), Method("dtp", {"gamma": 2.0, "rate": 1.0})]
 VARIANTS += [Method("graddrop", {"leak": 0.5}), Method("ldc_mtl", {"compare": "plain"})]
 VARIANTS += [Method("autoscale", {"windows": 2, "window": 1})]
-VARIANTS += [Method("excess", {"estimator": "paper", "accumulators": "bf16"})]
 VARIANTS += [Method("excess", {"estimator": "paper", "normalize": "initial", "warmup_steps": 2})]
 
 
