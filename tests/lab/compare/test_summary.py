@@ -6,8 +6,8 @@ import pytest
 
 from excessmtl.lab.compare.measures import measures_of
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.compare.summary import noise_table, rows_of, summary_table
-from report_data import ERROR, made_up, run, table
+from excessmtl.lab.compare.summary import rows_of, summary_table
+from report_data import made_up, run, table
 
 MIXED = {"a": ("pixel_accuracy", True), "b": ("rel_error", False)}
 
@@ -205,16 +205,6 @@ def test_markdown_escapes_bars_and_marks_the_best():
     assert ruler.startswith("| --- | ---: |")
     assert first.startswith("| a \\| b | 0 | 50.0 |")
     assert second.startswith("| c | 0 | **60.0** |")
-
-
-def test_methods_by_noise_leave_out_who_has_no_value():
-    rows = [run(label, noise, 0, {"x": 0.1 + noise, "noisy": 1.0}, ERROR) for label in ("a", "b") for noise in (0, 1)]
-    rows += [run("c", 0, 0, {"x": 0.2, "noisy": 1.0}, ERROR, clean_score=None)]
-    (setting,) = settings(table(*rows))
-    clean = next(measure for measure in measures_of(setting) if measure.key == "clean_score")
-    found = noise_table(setting, clean, ["b", "a", "c"])
-    assert found.columns == ["method", "noise 0", "noise 1"]
-    assert found.texts == [["b", "0.1000", "1.1000"], ["a", "0.1000", "1.1000"]]
 
 
 def test_a_new_measure_is_a_column_of_every_table(monkeypatch):

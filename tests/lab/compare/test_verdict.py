@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from excessmtl.lab.compare.comparison import Comparison, difference
+from excessmtl.lab.compare.comparison import Comparison, difference, mean_change
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,13 @@ def test_differences_are_points_or_percent_and_diverged_runs_are_infinitely_bad(
     assert difference(0.5, math.nan, False) == math.inf
     assert difference(math.nan, math.nan, True) == 0
     assert difference(1.0, 0.0, True, relative_to=0.0) == math.inf
+
+
+def test_delta_m_of_a_published_row():
+    """Linear scalarisation on NYUv2 as published with Nash-MTL: 5.59 against its single-task networks."""
+    names = ["miou", "pix", "abs", "rel", "mean", "median", "11", "22", "30"]
+    higher = dict(zip(names, [True, True, False, False, False, False, True, True, True], strict=True))
+    stl = dict(zip(names, [38.30, 63.76, 0.6754, 0.2780, 25.01, 19.21, 30.14, 57.20, 69.15], strict=True))
+    ls = dict(zip(names, [39.29, 65.33, 0.5493, 0.2263, 28.15, 23.96, 22.09, 47.50, 61.08], strict=True))
+    assert -mean_change(ls, stl, higher) == pytest.approx(5.59, abs=0.05)
+    assert mean_change(stl, stl, higher) == 0
