@@ -9,7 +9,7 @@ from torch import nn
 import excessmtl
 from excessmtl.excess.paper import PaperExcess
 from excessmtl.methods.observation import Observation
-from models import PAPER, assert_same, mlp
+from models import PAPER, assert_same, mlp, trained
 
 SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]
 SIZE = 12 + 5 + 12 + 1
