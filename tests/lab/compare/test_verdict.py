@@ -37,17 +37,6 @@ def test_more_spread_never_turns_a_verdict_into_a_better_one(spread):
     assert found.verdict == ("worse" if spread < 1.2 else "undecided")
 
 
-def test_the_interval_is_that_of_a_table_of_t():
-    found = Comparison.of((1.0, 2.0, 3.0), 0.3)
-    # 2.920: the 95 % quantile of t with two degrees of freedom
-    assert (found.mean, found.lower) == (2, pytest.approx(2 - 2.920 / math.sqrt(3), abs=1e-3))
-    assert found.upper == pytest.approx(2 + 2.920 / math.sqrt(3), abs=1e-3)
-    two = Comparison.of((1.0, 2.0), 0.3)
-    assert two.mean == 1.5
-    assert math.isnan(two.lower)
-    assert math.isnan(two.upper)
-
-
 def test_differences_are_points_or_percent_and_diverged_runs_are_infinitely_bad():
     assert difference(0.91, 0.9, True) == pytest.approx(1)
     assert difference(0.91, 0.9, False) == pytest.approx(-1)
