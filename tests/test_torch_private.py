@@ -519,7 +519,7 @@ def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
 
 
 def test_an_old_engine_name_is_refused():
-    with pytest.raises(ValueError, match="engine must be 'fast' or 'reference', found 'quick'"):
+    with pytest.raises(ValueError, match="engine must be 'fast', 'reference' or an engine, found 'quick'"):
         excessmtl.create("uniform", tasks=["a"], shared=nn.Linear(2, 2).to(DEVICE), engine="quick")
     with pytest.raises(ValueError, match="is an option of engine='fast'"):
         PAPER.create(nn.Linear(2, 2), engine="reference", tasks_at_once=2)
