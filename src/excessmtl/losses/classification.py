@@ -141,19 +141,18 @@ class RobustBCEWithLogits(nn.Module):
         """`mask`, of the shape of the target: True where the label counts."""
         input, target, counts = filled(input, target, mask)
         target = _probabilities(target)
-        rate = self.rate.effective
         frequency = (target.sum() + 1) / (counts.sum() + 2)
-        logs = F.logsigmoid(input), F.logsigmoid(-input)
-        positive = mixed(logs[0], rate, frequency.log())
-        negative = mixed(logs[1], rate, (-frequency).log1p())
-        if self.pos_weight is not None:
-            positive = self.pos_weight * positive
-        losses = -(target * positive + (1 - target) * negative)
+        chance = torch.stack((frequency, 1 - frequency)).log()
+        # Of both classes at once, the positive one first.
+        logs = F.logsigmoid(torch.stack((input, -input)))
+        noisy = mixed(logs, self.rate.effective, chance.view(2, *(1 for _ in input.shape)))
+        positive = target if self.pos_weight is None else self.pos_weight * target
+        losses = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
         loss = reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
         if self.rate.learns:  # last: a batch that fails above does not count
             with torch.no_grad():
-                wrong, confidence = (input > 0) != (target > 0.5), torch.maximum(*logs)
-                self.rate.observe(confidence, wrong, counts, 2, (input + target).sum())
+                wrong = (input > 0) != (target > 0.5)
+                self.rate.observe(logs.amax(0), wrong, counts, 2, (input + target).sum())
         return loss
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from excessmtl.losses.estimate import learns_with_others
+from excessmtl.losses.estimate import learns_with_others, together
 
 Values = Tensor | Mapping[str, Tensor | None]
 Loss = Callable[..., Tensor]
@@ -45,9 +45,10 @@ def by_task(
     losses, masks = {}, {}
     pairs = _pairs(outputs, targets, list(tasks))
     _check_called(loss, set(tasks) - {task for task, _, _ in pairs})
-    for task, output, target in pairs:
-        of_task = _of_task("loss", loss, task, list(tasks)) if isinstance(loss, Mapping) else loss
-        losses[task], masks[task] = _masked(task, output, target, of_task, ignore)
+    with together(loss.values() if isinstance(loss, Mapping) else ()):
+        for task, output, target in pairs:
+            of_task = _of_task("loss", loss, task, list(tasks)) if isinstance(loss, Mapping) else loss
+            losses[task], masks[task] = _masked(task, output, target, of_task, ignore)
     return losses, masks
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from excessmtl.losses.estimate import Estimate
+from excessmtl.losses.estimate import Estimate, State
 
 _MEMORY = 0.02
 """How fast the estimate follows a batch."""
@@ -51,11 +51,17 @@ class NoiseRate(Estimate):
         self.fixed = fixed
 
     @property
+    def constants(self) -> None:
+        """None: the estimate does not depend on options."""
+
+    @property
     def effective(self) -> Tensor:
         """The share that the loss reckons with."""
-        if self.fixed is not None:
-            return torch.full_like(self.noise, self.fixed)
-        return self.noise.clamp(max=_MOST) * (self.steps / _WARM_UP).clamp(max=1)
+        return self.read() if self.fixed is None else torch.full_like(self.noise, self.fixed)
+
+    def facts(self, state: State) -> Tensor:
+        """[estimates] the share that is estimated, at first less."""
+        return state["noise"].clamp(max=_MOST) * (state["steps"] / _WARM_UP).clamp(max=1)
 
     @torch.no_grad()
     def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int, total: Tensor) -> None:
@@ -64,26 +70,36 @@ class NoiseRate(Estimate):
         `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
         """
         every = max(1, confidence.numel() // _LARGEST_SAMPLE)
-        confidence, wrong, counts = (values.flatten()[::every] for values in (confidence, wrong, counts))
+        self.learn(classes, *(values.flatten()[::every] for values in (confidence, wrong, counts)), total)
+
+    def learned(self, state: State, kind: int, *batch: Tensor) -> State:
+        """The states after a batch of labels of `kind` classes."""
+        confidence, wrong, counts, total = batch
         scale = _BINS / math.log(_MOST_DOUBT / _LEAST)
         grades = (confidence.neg().log() * scale - scale * math.log(_LEAST)).long().clamp(0, _BINS - 1) + _BINS * wrong
         # Whole numbers, which add up exactly in any order; or NaN.
-        right_wrong = (0 * total).expand(2 * _BINS).scatter_add(0, grades, counts.to(total.dtype))
-        self._learn(self.pooled(right_wrong).view(2, _BINS), classes)
-
-    def _learn(self, right_wrong: Tensor, classes: int) -> None:
-        """From how many labels of each grade of confidence, the surest first, are right and wrong."""
-        labels = right_wrong.sum(0)
-        up_to = labels.cumsum(0)
-        new = up_to[-1] > 0
-        quarter = (up_to[-1] / 4).clamp(min=1)
-        # Of the grade in which the quarter ends, all labels count alike, by a share.
-        surest = (quarter - up_to + labels).clamp(min=0).minimum(labels)
-        errors = (surest * right_wrong[1] / labels.clamp(min=1)).sum() / quarter
-        share = torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0)
-        self.steps += new
-        self.recent.lerp_(share, new * _MEMORY)
+        nothing = (0 * total).unsqueeze(1).expand(-1, 2 * _BINS)
+        right_wrong = self.pooled(nothing.scatter_add(1, grades, counts.to(total.dtype)))
+        share, new = _share_of_wrong(right_wrong.view(-1, 2, _BINS), kind)
+        steps = state["steps"] + new
+        recent = torch.lerp(state["recent"], share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.
-        present = self.recent / (1 - torch.pow(1 - _MEMORY, self.steps.clamp(min=1)))
-        fallen = torch.lerp(self.noise, present, new / self.steps.clamp(min=1))
-        self.noise.copy_(torch.where(self.steps > _WARM_UP, torch.maximum(fallen, present), present))
+        present = recent / (1 - torch.pow(1 - _MEMORY, steps.clamp(min=1)))
+        fallen = torch.lerp(state["noise"], present, new / steps.clamp(min=1))
+        noise = torch.where(steps > _WARM_UP, torch.maximum(fallen, present), present)
+        return {"steps": steps, "recent": recent, "noise": noise}
+
+
+def _share_of_wrong(right_wrong: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """[estimates] the share of labels drawn at random among the surest quarter, and whether there are any labels.
+
+    From [estimates, 2, grades]: how many labels of each grade of confidence, the surest first, are right and wrong.
+    """
+    labels = right_wrong.sum(1)
+    up_to = labels.cumsum(1)
+    new = up_to[:, -1] > 0
+    quarter = (up_to[:, -1:] / 4).clamp(min=1)
+    # Of the grade in which the quarter ends, all labels count alike, by a share.
+    surest = (quarter - up_to + labels).clamp(min=0).minimum(labels)
+    errors = (surest * right_wrong[:, 1] / labels.clamp(min=1)).sum(1) / quarter[:, 0]
+    return torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0), new

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from excessmtl.losses.estimate import Estimate
+from excessmtl.losses.estimate import Estimate, State
 from excessmtl.losses.reduction import check_reduction, filled, reduced
 from excessmtl.tensors import is_finite
 
@@ -83,45 +83,49 @@ class RobustMSELoss(Estimate):
     @property
     def noise(self) -> Tensor:
         """The estimated variance of bad targets as a share of the variance of all, a tensor."""
-        return torch.where(self.steps > 0, self._seen().noise, 0.0)
+        return torch.where(self.steps > 0, self.read()[0], 0.0)
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the target counts."""
         learns = self.learns
         input, target, counts = filled(input, target, mask)
-        residuals = target - input
-        squares = residuals.square()
+        squares = (target - input).square()
         with torch.no_grad():
-            seen = self._seen()
+            seen = _Seen(*self.read().unbind())
             bad = torch.addcmul(seen.odds, seen.odds_slope, squares).sigmoid()
             weights = torch.addcmul(seen.precision, bad, seen.distrust * seen.precision, value=-1)
             if learns:
-                self._observe(input, target, residuals, squares, bad * counts, counts)
+                self.learn(None, *(values.flatten() for values in (input.detach(), target, bad * counts, counts)))
         # The value is that of `squares`, the gradient is that of `weights * squares`.
         return reduced(torch.lerp(squares.detach(), squares, weights), counts, self.reduction)
 
-    def _seen(self) -> "_Seen":
-        """What the moments say. Before the first batch they are zero, and all of the variance is error."""
-        good, bad = self.moments.unbind()
-        groups = torch.stack((good + bad, bad, good))
-        groups = groups / groups[:, :1].clamp(min=_TINY)
-        _, r, x, rx, xx, rr, yy = groups[:2].unbind(1)  # each of all, and of bad
+    @property
+    def constants(self) -> float | None:
+        """The fixed strength."""
+        return self.strength
+
+    def facts(self, state: State) -> Tensor:
+        """[estimates, 5] what the moments say: `_Seen`. Before the first batch, all of the variance is error."""
+        good, bad = state["moments"].unbind(1)
+        groups = torch.stack((good + bad, bad, good), 1)
+        groups = groups / groups[..., :1].clamp(min=_TINY)
+        _, r, x, rx, xx, rr, yy = groups[:, :2].unbind(-1)  # [estimates, 2]: of all, and of bad
         spread = torch.addcmul(xx, x, x, value=-1).clamp(min=0)
-        predicted = spread[0]
-        variance, error, narrow = torch.stack((yy[0], rr[0], groups[2, 5])).clamp(min=_TINY).unbind()
-        broad = torch.maximum(rr[1], 4 * narrow)
+        predicted = spread[:, 0]
+        variance, error, narrow = torch.stack((yy[:, 0], rr[:, 0], groups[:, 2, 5])).clamp(min=_TINY).unbind()
+        broad = torch.maximum(rr[:, 1], 4 * narrow)
         # Until there is something to fit: one target in twenty is bad, and the parts are far from each other.
-        early = self.steps <= _FIRST
-        rate = torch.where(early, 0.05, bad[0].clamp(0.005, 0.95))
+        early = state["steps"] <= _FIRST
+        rate = torch.where(early, 0.05, bad[:, 0].clamp(0.005, 0.95))
         narrow, broad = torch.where(early, error / 2, narrow), torch.where(early, 4 * error, broad)
         noise = (rate * broad / variance).clamp(0, 1)
         products = spread * torch.addcmul(rr, r, r, value=-1)
-        correlation = (torch.addcmul(rx, x, r, value=-1) / products.clamp(min=0).sqrt())[1]
-        one_sided = (r.abs() / rr.sqrt())[1]
+        correlation = (torch.addcmul(rx, x, r, value=-1) / products.clamp(min=0).sqrt())[:, 1]
+        one_sided = (r.abs() / rr.sqrt())[:, 1]
         signal = torch.maximum(correlation / _CORRELATED, one_sided / _ONE_SIDED).nan_to_num(0.0).clamp(0, 1)
         explained = predicted / (predicted + narrow)
         squared = noise * noise
-        strength = squared / (squared + _SHARE**2) * explained * (1 - signal) * (self.steps / _WARM_UP).clamp(max=1)
+        strength = squared / (squared + _SHARE**2) * explained * (1 - signal) * (state["steps"] / _WARM_UP).clamp(max=1)
         # The mean of the targets has an error of the variance: a larger one is of the network, not of noise.
         precision = variance / (variance + torch.minimum(error, variance) / _HALF)
         if self.strength is not None:
@@ -130,28 +134,31 @@ class RobustMSELoss(Estimate):
         close = narrow / broad
         apart = 1 - close
         odds = rate.logit() + 0.5 * close.log()
-        return _Seen(noise, odds, 0.5 * apart / narrow, strength * apart, precision)
+        return torch.stack(_Seen(noise, odds, 0.5 * apart / narrow, strength * apart, precision), 1)
 
-    def _observe(
-        self, input: Tensor, target: Tensor, residuals: Tensor, squares: Tensor, bad: Tensor, counts: Tensor
-    ) -> None:
-        total, all_targets = self.pooled(torch.stack((counts.sum(), target.sum()))).unbind()
+    def learned(self, state: State, kind: None, *batch: Tensor) -> State:
+        """The states after a batch: predictions, targets, how bad each is, and whether it counts, [estimates, n]."""
+        input, target, bad, counts = batch
+        total, all_targets = self.pooled(torch.stack((counts.sum(1), target.sum(1)))).unbind()
         mean = all_targets / total
-        x, y, r, rr = (values.flatten() for values in (input - mean, target - mean, residuals, squares))
-        kinds = torch.stack((counts.to(bad.dtype) - bad, bad)).view(2, 1, -1)
-        features = torch.stack((torch.ones_like(x), r, x, r * x, x * x, rr, y * y))
+        x, y, r = input - mean[:, None], target - mean[:, None], target - input
+        kinds = torch.stack((counts.to(bad.dtype) - bad, bad), 1).unsqueeze(2)
+        features = torch.stack((torch.ones_like(x), r, x, r * x, x * x, r * r, y * y), 1).unsqueeze(1)
         # Not as a product of matrices, which autocast would take in half precision.
-        means = self.pooled((kinds * features).sum(2)) / total
-        usable = is_finite(means.sum())  # not where nothing counts: zero over zero
-        means = torch.where(usable, means, 0.0)
-        mean = torch.where(usable, mean, self.center)
-        moved = mean - self.center
-        share = self._share_of_batch(means[:, 5].sum(), usable)
+        means = self.pooled((kinds * features).sum(3)) / total[:, None, None]
+        usable = is_finite(means.sum((1, 2)))  # not where nothing counts: zero over zero
+        means = torch.where(usable[:, None, None], means, 0.0)
+        mean = torch.where(usable, mean, state["center"])
+        moved = mean - state["center"]
+        share, typical = _share_of_batch(means[..., 5].sum(1), usable, state)
         # A batch of one target has no variance but that between batches. The first batch makes the center.
-        means[:, 6] += moved * moved * (1 - share) * means[:, 0]
-        self.center.lerp_(mean, share)
-        self.moments.lerp_(means, share)
-        self.steps += usable
+        means[..., 6] += (moved * moved * (1 - share))[:, None] * means[..., 0]
+        return {
+            "steps": state["steps"] + usable,
+            "center": torch.lerp(state["center"], mean, share),
+            "typical": typical,
+            "moments": torch.lerp(state["moments"], means, share[:, None, None]),
+        }
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         saved = state_dict.get(f"{prefix}moments")
@@ -163,20 +170,21 @@ class RobustMSELoss(Estimate):
             )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def _share_of_batch(self, error: Tensor, usable: Tensor) -> Tensor:
-        """The share of a batch in the averages: less if its error is far from usual, more if theirs is.
 
-        One bad batch, the first one too, would else outweigh hundreds of others.
-        """
-        memory = (2 / (self.steps + 2)).clamp(min=_MEMORY) * usable
-        errors = torch.stack((error, self.moments[:, 5].sum()))
-        self.typical.lerp_(error.clamp(min=_TINY).log(), memory)
-        both = (_UNUSUAL * self.typical.exp() / errors).clamp(max=1) * torch.stack((memory, 1 - memory))
-        return both[0] / both.sum()
+def _share_of_batch(error: Tensor, usable: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    """[estimates] the share of a batch in the averages, less if its error is unusual, more if theirs is; what is usual.
+
+    One bad batch, the first one too, would else outweigh hundreds of others.
+    """
+    memory = (2 / (state["steps"] + 2)).clamp(min=_MEMORY) * usable
+    errors = torch.stack((error, state["moments"][..., 5].sum(1)))
+    typical = torch.lerp(state["typical"], error.clamp(min=_TINY).log(), memory)
+    both = (_UNUSUAL * typical.exp() / errors).clamp(max=1) * torch.stack((memory, 1 - memory))
+    return both[0] / both.sum(0), typical
 
 
 class _Seen(NamedTuple):
-    """What the moments say, scalars."""
+    """What the moments say."""
 
     noise: Tensor
     odds: Tensor
