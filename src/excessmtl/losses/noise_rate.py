@@ -70,7 +70,8 @@ class NoiseRate(Estimate):
         `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
         """
         every = max(1, confidence.numel() // _LARGEST_SAMPLE)
-        self.learn(classes, *(values.flatten()[::every] for values in (confidence, wrong, counts)), total)
+        batch = [values.flatten() for values in (confidence, wrong, counts)]
+        self.learn(classes, *(batch if every == 1 else [values[::every] for values in batch]), total)
 
     def learned(self, state: State, kind: int, *batch: Tensor) -> State:
         """The states after a batch of labels of `kind` classes."""

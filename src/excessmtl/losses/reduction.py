@@ -12,8 +12,7 @@ def filled(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, 
         )
     counts = target == target  # not NaN
     counts = counts if mask is None else counts & mask
-    input, target = torch.where(counts, torch.stack((input.float(), target.float())), 0.0).unbind()
-    return input, target, counts
+    return torch.where(counts, input.float(), 0.0), torch.where(counts, target.float(), 0.0), counts
 
 
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:
