@@ -215,7 +215,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "multimnist", "--device", "cpu", "--precision", "16-mixed"], "'16-mixed' needs a CUDA device"),
         (["train", "multimnist", "--precision", "16-mixed"], "'16-mixed' needs a CUDA device"),
         (["train", "multimnist", "--device", "tpu9"], "device must be one of 'auto', 'cpu', 'cuda' or 'mps'"),
-        (["train", "multimnist", "--batch-size", "two"], "two"),
         (["train", "sarcos"], "simulated-arm"),
         (["train", "office-home"], "digit-domains"),
         (["train", "nyuv2"], "synthetic-rooms"),
