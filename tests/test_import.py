@@ -83,6 +83,7 @@ EXTRAS = (
     "plotly",
     "jinja2",
     "filelock",
+    "pydantic",
     "torchmetrics",
 )
 
