@@ -11,6 +11,7 @@ PAGES = (
     "research.performance:PAGE",
     "research.results:PAGE",
     "research.robustness:PAGE",
+    "research.theory:PAGE",
 )
 """Where each `Page` is defined, as `module:name`; a test fills them all and compares with what is committed."""
 

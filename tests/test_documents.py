@@ -112,7 +112,7 @@ def test_the_page_to_choose_by_has_every_method():
     page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
     assert list(CATALOGUE) == excessmtl.list_methods()
     methods = page.partition("<!-- /methods -->")[0]
-    assert re.findall(r"^\| `(\w+)` \|", methods, flags=re.MULTILINE) == excessmtl.list_methods()
+    assert re.findall(r"^\| \[`(\w+)`\]\(http", methods, flags=re.MULTILINE) == excessmtl.list_methods()
 
 
 PAGES = [path for folder in ("", "docs", "examples") for path in sorted((ROOT / folder).glob("*.md"))]
@@ -136,15 +136,10 @@ def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
     from excessmtl.lab.paper.figures.theory import rates
 
     run("docs/theory.md")
-    page = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
     found = rates(pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv").to_dict("records"))
     published = pd.read_csv(ROOT / "docs/data/theory/theory_rates.csv")
     assert len(found) == len(published) == 18
     assert [row["rate"] for row in found] == pytest.approx(published["rate"].tolist(), rel=1e-4)
-    for row in found:
-        short = "" if row["long_enough"] else " (too short)"
-        start = f"| {row['problem']} | {row['tasks']} | {row['sampled'].split()[0]} | {row['horizons']} "
-        assert f"{start}| {row['rate']:.2f}{short} |" in page
 
 
 def test_the_theory_study_gives_its_published_numbers_again():

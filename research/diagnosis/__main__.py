@@ -16,7 +16,6 @@ from excessmtl.files import write_whole
 from excessmtl.lab.cli.errors import plain_errors
 from research.diagnosis import page, raters
 from research.diagnosis.cells import Cell, record
-from research.diagnosis.corrected import corrected
 from research.diagnosis.measure import hard_summary, measured, samples_summary
 from research.diagnosis.study import HARD, REPORTED, SEEDS, cells
 
@@ -48,11 +47,8 @@ def main(
     _write(frame, page.TASKS)
     _write(hard_summary(hard), page.FOLDER / "hard.csv")
     _write(samples_summary({**sizes, "all": frame}), page.FOLDER / "samples.csv")
-    if not recorded:
-        _write(corrected(data), page.FOLDER / "corrected.csv")
     if not recorded and vader is not None:
         _write(raters.domains(vader, seed=0), page.FOLDER / "vader_domains.csv")
-        _write(raters.annotators(vader, seed=0), page.FOLDER / "vader_raters.csv")
     page.PAGE.write()
     console.print(f"written: {page.PAGE.path}, {page.TASKS}", soft_wrap=True)
 

@@ -1,6 +1,7 @@
 """`python -m research.kit`: train every configuration on the choosing problems."""
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -32,17 +33,19 @@ def main(
     epochs: Annotated[float, typer.Option(help="Factor on every problem's number of epochs.")] = 1.0,
 ) -> None:
     """Train all configurations on all problems; write a row per network."""
-    names = problems.split(",")
-    unknown = [name for name in names if name not in PROBLEMS]
-    if unknown:
-        raise ValueError(f"--problems {unknown[0]!r} is unknown: choose from {', '.join(PROBLEMS)}")
-    if seeds < 1 or first < 0:
-        raise ValueError(f"--seeds is {seeds} and --first {first}: give at least 1 and at least 0")
-    if not 0 < epochs < float("inf"):
-        raise ValueError(f"--epochs is {epochs}: give a positive number")
+    names = _known("--problems", problems, PROBLEMS)
+    if seeds < 1 or first < 0 or not 0 < epochs < float("inf"):
+        raise ValueError(
+            f"--seeds is {seeds}, --first {first} and --epochs {epochs}: give at least 1, 0 and more than 0"
+        )
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
-    cases = _cases(_numbers("--levels", levels), kinds.split(","), range(first, first + seeds))
+    shares, kinds_of_noise = _numbers("--levels", levels), _known("--kinds", kinds, KINDS)
+    outside = [share for share in shares if not 0 <= share <= 1]
+    if outside:
+        raise ValueError(f"--levels holds {outside[0]:g}: give shares between 0 and 1")
+    pairs = [(share, kind) for share in shares for kind in kinds_of_noise if share or kind == kinds_of_noise[0]]
+    cases = [Case(share, kind, seed) for share, kind in pairs for seed in range(first, first + seeds)]
     rates, chosen, arrays = _numbers("--lrs", lrs), read_configs(configs), _arrays(data, names)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tables = []
@@ -57,16 +60,12 @@ def main(
     typer.echo(f"written: {out / FILE}")
 
 
-def _cases(levels: list[float], kinds: list[str], seeds: range) -> list[Case]:
-    """Without noise there is one kind only."""
-    unknown = [kind for kind in kinds if kind not in KINDS]
+def _known(option: str, text: str, known: Collection[str]) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"--kinds {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
-    outside = [level for level in levels if not 0 <= level <= 1]
-    if outside:
-        raise ValueError(f"--levels holds {outside[0]:g}: give shares between 0 and 1")
-    pairs = [(level, kind) for level in levels for kind in kinds if level or kind == kinds[0]]
-    return [Case(level, kind, seed) for level, kind in pairs for seed in seeds]
+        raise ValueError(f"{option} {unknown[0]!r} is unknown: choose from {', '.join(known)}")
+    return names
 
 
 def _numbers(option: str, text: str) -> list[float]:

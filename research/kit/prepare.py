@@ -5,12 +5,12 @@ unpack it): 0.json to 9.json, one for each class. DIAMONDS is diamonds.csv, whic
 inside its resources.
 """
 
-import csv
 import json
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import typer
 
 from excessmtl.files import atomic_write
@@ -40,20 +40,12 @@ def fashion(folder: Path) -> tuple[Array, Array]:
 
 def diamonds(path: Path) -> tuple[Array, Array]:
     """Inputs (carat, table, cut, colour, clarity) and targets (price, x, y, z, depth) of 16,000 diamonds."""
-    with path.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-
-    def number(name: str) -> Array:
-        return np.array([float(row[name]) for row in rows], dtype=np.float32)
-
-    def one_hot(name: str) -> Array:
-        values = sorted({row[name] for row in rows})
-        return np.array([[row[name] == value for value in values] for row in rows], dtype=np.float32)
-
-    inputs = [number("carat")[:, None], number("table")[:, None], one_hot("cut"), one_hot("color"), one_hot("clarity")]
-    targets = np.stack([number(name) for name in ("price", "x", "y", "z", "depth")], 1)
+    rows = pd.read_csv(path)
+    kinds = [pd.get_dummies(rows[name], dtype=np.float32) for name in ("cut", "color", "clarity")]
+    inputs = pd.concat([rows[["carat", "table"]], *kinds], axis=1).to_numpy(np.float32)
+    targets = rows[["price", "x", "y", "z", "depth"]].to_numpy(np.float32)
     order = np.random.RandomState(1).permutation(len(rows))[:_DIAMONDS]
-    return np.concatenate(inputs, 1)[order], targets[order]
+    return inputs[order], targets[order]
 
 
 def main(

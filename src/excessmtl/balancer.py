@@ -336,12 +336,12 @@ class Balancer(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         mine = prefix + "memory."
-        found = {key[len(mine) :]: value for key, value in state_dict.items() if key.startswith(mine)}
+        saved = {key[len(mine) :]: value for key, value in state_dict.items() if key.startswith(mine)}
         if prefix:  # of a model's state, what stands under the balancer's name
             check_keys(self, state_dict, prefix)
         self.memory.options = self._options()
-        if found or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
-            self.memory.check(found)
+        if saved or not prefix:  # else: a model's checkpoint from before it had a balancer, reported as missing keys
+            self.memory.check(saved)
         self.discard()
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -61,14 +61,14 @@ def _gradients(losses: Any, shared: nn.Module | Iterable[nn.Module | Tensor]) ->
     for task, loss in zip(named, ordered, strict=True):
         if loss is None:
             raise ValueError(f"losses[{task!r}] is None; leave the task out, or pass its loss")
-        found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        if all(gradient is None for gradient in found):
+        gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
             raise ValueError(f"losses[{task!r}] does not reach shared; pass the parameters that all tasks share")
         # Double precision: at a stationary point the combination is what is left after large numbers cancel.
         row = torch.cat(
             [
                 torch.zeros_like(p, dtype=torch.float64).flatten() if g is None else g.detach().double().flatten()
-                for p, g in zip(parameters, found, strict=True)
+                for p, g in zip(parameters, gradients, strict=True)
             ]
         )
         if not row.isfinite().all():

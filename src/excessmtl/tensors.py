@@ -90,10 +90,10 @@ def cached_constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @wraps(make)
     def constant(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        found = remembered(*args, **kwargs)  # type: ignore[arg-type]  # all are hashable
+        tensor = remembered(*args, **kwargs)  # type: ignore[arg-type]  # all are hashable
         for users in tuple(_users.values()):
-            users.append(found)
-        return found
+            users.append(tensor)
+        return tensor
 
     constant.cache_clear = remembered.cache_clear  # type: ignore[attr-defined]
     return constant

@@ -1,8 +1,6 @@
 """Methods by the names that people know from papers, LibMTL and TorchJD."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +9,8 @@ from typer.testing import CliRunner
 
 import excessmtl
 from excessmtl.lab.cli.app import app
-from excessmtl.methods.names import LIBMTL, TORCHJD, our_name, rows
+from excessmtl.methods.names import LIBMTL, TORCHJD, our_name
 
-DOCS = Path(__file__).parents[2] / "docs"
 METHODS = excessmtl.list_methods()
 NO_METHODS = {"Aggregator", "GramianWeightedAggregator", "WeightedAggregator", "Weighting", "Scalarizer"}
 """Base classes of TorchJD."""
@@ -111,13 +108,6 @@ def test_the_list_of_methods_says_what_libmtl_calls_by_the_same_name():
     assert shown.startswith("imtl: ")
     assert "LibMTL's IMTL is imtl_hybrid here" in shown
     assert CliRunner().invoke(app, ["methods", "EW"]).stdout.startswith("uniform: ")
-
-
-def test_the_table_of_the_documentation_is_that_of_the_code():
-    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
-    lines = re.search(r"<!-- names -->\n\n.*?\n.*?\n(.*?)\n\n<!-- /names -->", page, re.DOTALL)[1].splitlines()
-    cells = [tuple(cell.strip().replace("`", "") for cell in line.strip("|").split("|")) for line in lines]
-    assert cells == rows()
 
 
 def test_every_method_of_the_installed_torchjd_is_known():

@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from excessmtl.lab.compare.collect import collect
 from report_data import run
 from research import choosing
 
@@ -12,23 +14,7 @@ CLEAN = {("excess", 0.0): 0.9, ("excess", 0.8): 0.89, ("uniform", 0.0): 0.92, ("
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
-    page = tmp_path / "choosing.md"
-    page.write_text(
-        "a\n<!-- methods -->\n<!-- /methods -->\nb\n<!-- robustness -->\nold\n<!-- /robustness -->\n"
-        "<!-- groups --><!-- /groups -->\nc\n<!-- names --><!-- /names -->"
-    )
-    monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=page))
-    monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
-    monkeypatch.setattr(choosing, "GROUPS", tmp_path / "groups.csv")
-    lines = [
-        "bad_records,method,seed,error",
-        "none,uniform,0,5",
-        "none,excess,0,5.5",
-        "none,uniform,1,7",
-        "none,excess,1,7",
-    ]
-    choosing.GROUPS.write_text("\n".join(lines))
+def runs(tmp_path):
     for (method, noise), score in CLEAN.items():
         for seed in range(3):
             folder = tmp_path / "runs" / method / str(noise) / str(seed)
@@ -38,31 +24,39 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def test_what_noise_costs_and_the_best_under_noise_first(runs):
-    choosing.main([str(runs)])
-    page = choosing.PAGE.path.read_text()
-    assert page.index("| excess | 1.0 | 90.1 | 89.1 | 1.0 ± 0.0 |") < page.index(
-        "| uniform | 2.0 | 92.1 | 85.1 | 7.0 ± 0.0 |"
-    )
-    assert "| `uniform` | [Caruana 1997]" in page
-    assert "| 7.0 points | keeps its weight |" in page
-    assert "not measured" in page, "the other methods have no runs"
-    assert "old" not in page
-    assert "| none | 6.00 | 6.25 | +0.25 ± 0.35 |" in page
-    choosing.main([])
-    assert choosing.PAGE.path.read_text() == page
+def test_what_noise_costs_and_the_rank_under_it(runs):
+    scores = choosing.scores_of(collect(runs)).set_index("method")
+    columns = ["without", "with_noise", "lost", "spread", "rank", "seeds"]
+    assert scores.loc["excess", columns].tolist() == [0.901, 0.891, 1.0, 0.0, 1.0, 3.0]
+    assert scores.loc["uniform", columns].tolist() == [0.921, 0.851, 7.0, 0.0, 2.0, 3.0]
+    shown = {row[0].split("`")[1]: row for row in choosing.methods_table(scores.reset_index()).texts}
+    assert "7.0 points" in shown["uniform"]
+    assert "not measured" in shown["mgda"]
 
 
-def test_a_method_is_added_to_those_measured_before(runs):
+def test_errors_are_lost_in_percent(runs):
+    for path in runs.rglob("summary.json"):
+        summary = json.loads(path.read_text())
+        lower = {"higher_is_better": {"clean": False, "noisy": False}, "units": {"clean": "ratio", "noisy": "ratio"}}
+        path.write_text(json.dumps(summary | lower | {"clean_score": 1 - summary["clean_score"]}))
+    scores = choosing.scores_of(collect(runs)).set_index("method")
+    assert scores.loc["uniform", "lost"] == pytest.approx(88.6, abs=1)
+    assert scores["rank"].to_dict() == {"excess": 1.0, "uniform": 2.0}
+
+
+def test_a_method_is_added_to_those_measured_before(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
+    (tmp_path / "page.md").write_text("by hand\n")
+    monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=tmp_path / "page.md", parts={}))
     choosing.main([str(runs)])
     for path in runs.rglob("summary.json"):
         summary = json.loads(path.read_text())
         better = {**summary, "method": "rlw", "label": "rlw", "clean_score": summary["clean_score"] + 0.02}
         path.write_text(json.dumps(better)) if "excess" in str(path) else path.unlink()
     choosing.main(["--add", str(runs)])
-    page = choosing.PAGE.path.read_text()
-    assert page.index("| rlw | 1.0 |") < page.index("| excess | 2.0 |") < page.index("| uniform | 3.0 |")
     once = choosing.SCORES.read_text()
+    ranks = pd.read_csv(choosing.SCORES).set_index("method")["rank"]
+    assert ranks.to_dict() == {"rlw": 1.0, "excess": 2.0, "uniform": 3.0}
     choosing.main(["--add", str(runs)])  # measured anew
     assert choosing.SCORES.read_text() == once
 
@@ -71,8 +65,23 @@ def test_a_run_that_has_diverged_does_not_make_a_method_look_good(runs):
     path = runs / "excess" / "0.8" / "2" / "summary.json"
     summary = json.loads(path.read_text())
     path.write_text(json.dumps({**summary, "clean_score": None, "scores": {"clean": None, "noisy": None}}))
-    choosing.main([str(runs)])
-    assert "| excess | 2.0 | 90.1 | – | – |" in choosing.PAGE.path.read_text()
+    scores = choosing.scores_of(collect(runs)).set_index("method")
+    assert scores.loc["excess", ["with_noise", "lost"]].isna().all()
+    assert scores.loc["excess", "rank"] == 2
+    assert choosing.lost_to_noise(scores.reset_index(), "excess") == "not measured"
+
+
+def test_groups_are_compared_by_seed(tmp_path, monkeypatch):
+    lines = [
+        "bad_records,method,seed,error",
+        "none,uniform,0,5",
+        "none,excess,0,5.5",
+        "none,uniform,1,7",
+        "none,excess,1,7",
+    ]
+    (tmp_path / "groups.csv").write_text("\n".join(lines))
+    monkeypatch.setattr(choosing, "GROUPS", tmp_path / "groups.csv")
+    assert choosing.groups_table().texts == [["none", "6.00", "6.25", "+0.25 ± 0.35"]]
 
 
 def test_levels_that_cannot_be_compared_are_one_sentence(runs, capsys):
@@ -81,4 +90,3 @@ def test_levels_that_cannot_be_compared_are_one_sentence(runs, capsys):
     with pytest.raises(SystemExit, match="2"):
         choosing.main([str(runs)])
     assert "the table compares 0 with one other level" in capsys.readouterr().err
-    assert not choosing.SCORES.exists()

@@ -38,8 +38,8 @@ class CrossStitch(MultiTask):
 
     def features(self, inputs: Tensor, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The features of each task after the last mixture."""
-        found = dict(zip(self.tasks, self.trunk(inputs), strict=True))
-        return {task: found[task] for task in tasks}
+        features = dict(zip(self.tasks, self.trunk(inputs), strict=True))
+        return {task: features[task] for task in tasks}
 
 
 class _Stitched(nn.Module):
@@ -52,8 +52,8 @@ class _Stitched(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """The features of every task."""
-        found: tuple[Tensor, ...] = (inputs,) * len(self.mixtures[0])
+        features: tuple[Tensor, ...] = (inputs,) * len(self.mixtures[0])
         for encoders, mixture in zip(self.stages, self.mixtures, strict=True):
-            outputs = [encoder(one) for encoder, one in zip(encoders.children(), found, strict=True)]
-            found = tuple(mix(weights, outputs) for weights in mixture)
-        return found
+            outputs = [encoder(own) for encoder, own in zip(encoders.children(), features, strict=True)]
+            features = tuple(mix(weights, outputs) for weights in mixture)
+        return features

@@ -53,13 +53,13 @@ class LTB(MultiTask):
 
     def branches(self) -> dict[str, tuple[int, ...]]:
         """Task -> the copy it takes in every level, from the first to the last."""
-        found = {}
+        paths = {}
         for task in self.tasks:
             path = [int(self.choices[task].argmax())]
             for logits in reversed(list(self.trunk.choices)):
                 path.insert(0, int(logits[path[0]].argmax()))
-            found[task] = tuple(path)
-        return found
+            paths[task] = tuple(path)
+        return paths
 
 
 class _Tree(nn.Module):
@@ -70,11 +70,11 @@ class _Tree(nn.Module):
 
     def forward(self, inputs: Tensor, temperature: float) -> tuple[Tensor, ...]:
         """The outputs of the last level."""
-        found = tuple(stage(inputs) for stage in self.levels[0].children())
+        features = tuple(stage(inputs) for stage in self.levels[0].children())
         for level, logits in zip(list(self.levels)[1:], self.choices, strict=True):
             chosen = _choose(logits, temperature, self.training)
-            found = tuple(stage(mix(own, found)) for stage, own in zip(level.children(), chosen, strict=True))
-        return found
+            features = tuple(stage(mix(own, features)) for stage, own in zip(level.children(), chosen, strict=True))
+        return features
 
 
 def _choose(logits: Tensor, temperature: float, training: bool) -> Tensor:

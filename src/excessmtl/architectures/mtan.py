@@ -65,18 +65,18 @@ class MTAN(MultiTask):
 
     def features(self, inputs: Tensor, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The features of the last stage under the mask of each task."""
-        found: dict[str, Tensor] = {}
+        features: dict[str, Tensor] = {}
         u = inputs
         for level, stage in enumerate(self.stages):
             u = stage(u)
             for task in tasks:
                 seen = u
                 if level:
-                    passed = self.passed_on[level - 1](found[task])
+                    passed = self.passed_on[level - 1](features[task])
                     size = _POOLS[self.dimensions](passed, u.shape[2:]) if self.dimensions else passed
                     seen = torch.cat((u, size), 1)
-                found[task] = self.masks[task][level](seen) * u  # type: ignore[index]
-        return found
+                features[task] = self.masks[task][level](seen) * u  # type: ignore[index]
+        return features
 
 
 def _layer(inputs: int, outputs: int, dimensions: int, size: int) -> nn.Module:

@@ -52,12 +52,12 @@ class PLE(MultiTask):
     def features(self, inputs: Tensor, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The last level, of each task."""
         entering, common = self.trunk(inputs, len(self.tasks))
-        found = {}
+        features = {}
         for place, task in enumerate(self.tasks):
             if task in tasks:
                 own = entering[place]
-                found[task] = mix(self.gates[task](own), (*self.own_experts[task](own), *common))
-        return found
+                features[task] = mix(self.gates[task](own), (*self.own_experts[task](own), *common))
+        return features
 
 
 class _Level(nn.Module):
@@ -73,11 +73,11 @@ class _Level(nn.Module):
     def forward(self, entering: Sequence[Tensor]) -> list[Tensor]:
         shared_input, *own_inputs = entering
         common = self.shared_experts(shared_input)
-        own = [experts(one) for experts, one in zip(self.own_experts, own_inputs, strict=True)]
+        own = [experts(own_input) for experts, own_input in zip(self.own_experts, own_inputs, strict=True)]
         every = [output for outputs in own for output in outputs]
         leaving = [mix(self.common_gate(shared_input), (*every, *common))]
-        for gate, one, outputs in zip(self.gates, own_inputs, own, strict=True):
-            leaving.append(mix(gate(one), (*outputs, *common)))
+        for gate, own_input, outputs in zip(self.gates, own_inputs, own, strict=True):
+            leaving.append(mix(gate(own_input), (*outputs, *common)))
         return leaving
 
 

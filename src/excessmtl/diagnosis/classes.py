@@ -1,6 +1,7 @@
 """Label noise of a classification task: two readings, weighed by how well each explains the disagreements."""
 
 import math
+from collections.abc import Sequence
 
 from excessmtl.diagnosis import confidence_curve, confusions, temperature
 from excessmtl.diagnosis.inputs import HeldOut
@@ -25,11 +26,13 @@ def noise_level(task: HeldOut) -> Level:
     return level_of(share * weights_of(fitted.likelihood) + (1 - share) * weights_of(curve))
 
 
-def floor(task: HeldOut, rate: float) -> float:
-    """The cross-entropy, in nats, of a network that knows every true class and this rate of bad labels."""
-    classes = task.predictions.shape[1]
-    wrong: float = rate * (1 - 1 / classes)
+def floors(task: HeldOut, rates: Sequence[float]) -> list[float]:
+    """The cross-entropy, in nats, of a network that knows every true class and the rate of bad labels, for each."""
+    classes, spread = task.predictions.shape[1], confusions.spread(task)
+    return [_floor(rate * (1 - 1 / classes), spread) for rate in rates]
+
+
+def _floor(wrong: float, spread: float) -> float:
     if wrong <= 0:
         return 0.0
-    either = -wrong * math.log(wrong) - (1 - wrong) * math.log1p(-wrong)
-    return either + wrong * confusions.spread(task)
+    return wrong * (spread - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong)

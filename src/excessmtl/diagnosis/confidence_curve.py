@@ -46,8 +46,8 @@ class Bins:
     def likelihood(self, share: Array) -> Array:
         """The logarithm, where label and prediction differ in these shares [..., bins]."""
         share = np.clip(share, 1e-4, 1 - 1e-4)
-        found: Array = (self.differing * np.log(share) + (self.total - self.differing) * np.log1p(-share)).sum(-1)
-        return found
+        likelihood: Array = (self.differing * np.log(share) + (self.total - self.differing) * np.log1p(-share)).sum(-1)
+        return likelihood
 
 
 def fit(bins: Bins, classes: int) -> Array:
@@ -56,5 +56,5 @@ def fit(bins: Bins, classes: int) -> Array:
     steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - bins.place)
     error = chance / (1 + np.exp(np.clip(steep, -50, 50)))
     rates = RATES[:, None, None, None]
-    found: Array = bins.likelihood(rates * chance + (1 - rates) * error).max((1, 2))
-    return found
+    likelihood: Array = bins.likelihood(rates * chance + (1 - rates) * error).max((1, 2))
+    return likelihood

@@ -23,7 +23,10 @@ _STRENGTHS = np.geomspace(0.05, 50, 13)
 
 def shares(task: HeldOut) -> Array:
     """[classes, classes], zero on the diagonal: how the wrong labels of each class are divided among the others."""
-    counts = _counts(task)
+    return _smoothed(_counts(task))
+
+
+def _smoothed(counts: Array) -> Array:
     off = ~np.eye(len(counts), dtype=bool)
     wrong = counts[off].reshape(len(counts), -1)
     strength = max(_STRENGTHS, key=lambda strength: _likelihood(wrong, float(strength)))
@@ -50,7 +53,8 @@ def wrong_probability(task: HeldOut, probabilities: Array, wrong: float) -> Arra
 
 def spread(task: HeldOut) -> float:
     """The entropy of a wrong label given the true class: 0 if it is always the same, log(K - 1) if it is any."""
-    own, weights = shares(task), _counts(task).sum(1)
+    counts = _counts(task)
+    own, weights = _smoothed(counts), counts.sum(1)
     entropy = -(own * np.log(np.maximum(own, 1e-12))).sum(1)
     return float(entropy @ weights / weights.sum())
 
@@ -58,12 +62,12 @@ def spread(task: HeldOut) -> float:
 def _counts(task: HeldOut) -> Array:
     """[predicted class, label] of the most confident samples."""
     classes = task.predictions.shape[1]
-    ordered = np.sort(task.predictions, axis=1)
-    order = np.argsort(ordered[:, -2] - ordered[:, -1], kind="stable")
+    two = np.partition(task.predictions, -2, axis=1)[:, -2:]
+    order = np.argsort(two[:, 0] - two[:, 1], kind="stable")
     chosen = order[: max(1, round(_CONFIDENT * task.samples))]
-    found = np.zeros((classes, classes))
-    np.add.at(found, (task.predictions[chosen].argmax(1), task.targets[chosen].astype(np.int64)), 1)
-    return found
+    pairs = task.predictions[chosen].argmax(1) * classes + task.targets[chosen].astype(np.int64)
+    counts: Array = np.bincount(pairs, minlength=classes**2).reshape(classes, classes).astype(np.float64)
+    return counts
 
 
 def _likelihood(wrong: Array, strength: float) -> float:

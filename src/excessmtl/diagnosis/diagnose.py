@@ -27,12 +27,14 @@ def diagnose(
     """Which tasks have bad labels, and how bad: from predictions for samples that the network was not trained on.
 
     Args:
-        predictions: Task -> tensor or array: [n, classes] logits or probabilities for "classification", [n] logits for
-            "binary", [n] or [n, k] values for "regression". The number of samples may differ from task to task.
+        predictions: Task -> tensor or array: [n, classes] logits or probabilities for "classification", [n] logits or
+            probabilities for "binary", [n] or [n, k] values for "regression". The number of samples may differ from
+            task to task.
         targets: Task -> labels in the same order, **as noisy as the training labels**: hold out a part of the training
             data. Against cleaner labels the noise looks smaller than it is. NaN, -1 and `ignore` mark missing ones.
         kinds: Task -> "classification", "binary" or "regression", or one of them for all. Those left out are inferred:
-            several outputs for one label are classes, labels 0 and 1 are binary, the rest is regression.
+            several outputs for one label are classes, labels 0 and 1 (or -1 and +1) are binary, the rest is
+            regression.
         second_labels: Task -> other labels of the same samples, by another rater or at another time, NaN or -1 where
             there is none. A task that has at least 30 of them is judged by how the two labels differ: this tells hard
             from noisy for certain.
@@ -72,7 +74,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
     level = replace(level, low=seen.low)
     known = verdict not in ("not learned yet", "too little evidence")
     loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
-    floor, low, high = (kind.floor(task, rate) for rate in (level.rate, level.low, level.high))
+    floor, low, high = kind.floors(task, (level.rate, level.low, level.high))
     return TaskReport(
         task.task,
         verdict,

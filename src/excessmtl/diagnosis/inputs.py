@@ -9,9 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from excessmtl.warn import warn
+
 Kind = Literal["classification", "binary", "regression"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Array = NDArray[np.float64]
+_MOST_CLASSES = 100
+"""Whole numbers of more different values are taken for counts, not for classes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def _of_task(task: Any, output: Any, target: Any, kind: Any, ignore: int, argume
             raise ValueError(f"{name}[{task!r}] must be [samples] or [samples, outputs], found shape {found.shape}")
     if values.ndim == 2 and values.shape[1] > 1 and labels.ndim == 2 and labels.shape[-1] == 1:
         labels = labels.reshape(-1)
-    chosen: Kind = kind or _inferred(values, labels)
+    chosen: Kind = kind or _inferred(values, labels, ignore)
+    if chosen != "classification" and (kind is None or chosen == "binary"):
+        _refuse_hard_predictions(task, values, labels[_labelled(labels, ignore)])
     if chosen == "regression":
         return _numbers(task, values, labels, argument)
     return _classes(task, chosen, values, labels, ignore, argument)
@@ -101,12 +107,37 @@ def _array(argument: str, task: str, value: Any) -> Array:
     return found
 
 
-def _inferred(values: Array, labels: Array) -> Kind:
-    known = labels[~np.isnan(labels)]
-    whole = bool((known == np.round(known)).all())
+def _labelled(labels: Array, ignore: int) -> NDArray[np.bool_]:
+    """Which labels of a classification are there: NaN, -1 and `ignore` mark missing ones, unless they are -1 and +1."""
+    given: NDArray[np.bool_] = ~np.isnan(labels) & (labels != ignore)
+    return given if _are_signs(labels[given]) else given & (labels != -1)
+
+
+def _are_signs(known: Array) -> bool:
+    """Whether the labels are -1 and +1, which many tools write for two classes."""
+    return set(np.unique(known)) == {-1.0, 1.0}
+
+
+def _inferred(values: Array, labels: Array, ignore: int) -> Kind:
+    """The kind of a task whose user did not say it, from the labels that are there."""
     if labels.ndim == 1 and values.ndim == 2 and values.shape[1] > 1:
         return "classification"
-    return "binary" if len(known) and whole and bool(np.isin(known, (0, 1)).all()) else "regression"
+    known = labels[_labelled(labels, ignore)]
+    return "binary" if len(known) and (_are_signs(known) or bool(np.isin(known, (0, 1)).all())) else "regression"
+
+
+def _refuse_hard_predictions(task: str, values: Array, known: Array) -> None:
+    """A ValueError for class numbers in place of scores: they do not say how sure the predictions are."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return
+    names, predicted = np.unique(known), np.unique(values[np.isfinite(values)])
+    few = 1 < len(names) <= _MOST_CLASSES and bool((names == np.round(names)).all())
+    if few and len(predicted) > 1 and bool(np.isin(predicted, names).all()):
+        raise ValueError(
+            f"predictions[{task!r}] holds the class numbers {predicted[:5].tolist()} and no scores; pass logits or "
+            "probabilities, [samples] for two classes and [samples, classes] for more, or kinds='regression' if these "
+            "are numbers"
+        )
 
 
 def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, argument: str) -> HeldOut:
@@ -116,8 +147,7 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
                 f"predictions[{task!r}] must be one logit per sample for kind 'binary', found shape {values.shape}; "
                 "take kind 'classification' for one output per class"
             )
-        logit = values.reshape(len(values))
-        values = np.stack([-np.logaddexp(0, logit), -np.logaddexp(0, -logit)], axis=1)
+        values = _of_two_classes(task, values.reshape(len(values)))
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError(
             f"predictions[{task!r}] must be [samples, classes] for kind 'classification', found shape {values.shape}"
@@ -126,7 +156,9 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
     if labels.shape[1] != 1:
         raise ValueError(f"{argument}[{task!r}] must be one class number per sample, found shape {labels.shape}")
     numbers = labels.reshape(-1)
-    labelled = ~np.isnan(numbers) & (numbers != ignore) & (numbers != -1)
+    labelled = _labelled(numbers, ignore)
+    if kind == "binary" and _are_signs(numbers[labelled]):
+        numbers = np.where(labelled, (numbers + 1) / 2, numbers)
     wrong = labelled & ~np.isin(numbers, np.arange(values.shape[1]))
     if wrong.any():
         raise ValueError(
@@ -137,6 +169,19 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
     rows = np.flatnonzero(labelled & finite)
     logs = values[rows] if kind == "binary" else _log_probabilities(values[rows])
     return HeldOut(task, kind, logs, numbers[rows], rows, int((~labelled).sum()), int((labelled & ~finite).sum()))
+
+
+def _of_two_classes(task: str, values: Array) -> Array:
+    """[n, 2] logarithms of the probabilities, from logits or, where all values lie from 0 to 1, from probabilities."""
+    finite = values[np.isfinite(values)]
+    if len(np.unique(finite)) > 1 and finite.min() >= 0 and finite.max() <= 1:
+        warn(
+            f"predictions[{task!r}] lie from 0 to 1 and are taken for probabilities; if they are logits, pass "
+            "torch.sigmoid(predictions), or [samples, 2] probabilities, which cannot be mistaken"
+        )
+        shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
+        return np.stack([np.log1p(-shares), np.log(shares)], axis=1)
+    return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
 
 
 def _log_probabilities(values: Array) -> Array:

@@ -27,8 +27,8 @@ class Level:
 def weights_of(likelihood: Array) -> Array:
     """Over `RATES`, from logarithms of a profile likelihood (the best over all that is not known besides)."""
     weights = np.exp(likelihood - likelihood.max())
-    found: Array = weights / weights.sum()
-    return found
+    shares: Array = weights / weights.sum()
+    return shares
 
 
 def level_of(weights: Array) -> Level:

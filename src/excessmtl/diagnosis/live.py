@@ -84,8 +84,8 @@ def _noise(losses: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, float]:
     unknown = next((task for task in losses if task not in tasks), None)
     if unknown is not None:
         raise ValueError(f"losses names unknown task {unknown!r}; the tasks are {list(tasks)}")
-    found = {task: getattr(module, "noise", None) for task, module in losses.items()}
-    return {task: float(noise) for task, noise in found.items() if noise is not None and math.isfinite(float(noise))}
+    noises = {task: getattr(module, "noise", None) for task, module in losses.items()}
+    return {task: float(noise) for task, noise in noises.items() if noise is not None and math.isfinite(float(noise))}
 
 
 def _known(value: float) -> float | None:

@@ -14,6 +14,7 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -90,9 +91,10 @@ def _student(squares: Array, width: Array, tails: float, outputs: int) -> Array:
     return found
 
 
-def floor(task: HeldOut, rate: float) -> float:
-    """The squared error of a network that knows every clean target, averaged over the outputs."""
-    return float(rate / (1 + rate) * task.targets.var(axis=0).mean())
+def floors(task: HeldOut, rates: Sequence[float]) -> list[float]:
+    """The squared error of a network that knows every clean target, averaged over the outputs, for each rate."""
+    variance = task.targets.var(axis=0).mean()
+    return [float(rate / (1 + rate) * variance) for rate in rates]
 
 
 def bad_probability(squares: Array, outputs: int, rate: float) -> Array:

@@ -64,5 +64,5 @@ def _of_numbers(pairs: Pairs) -> Level:
 
 def _ratio(noise: Array, signal: Array) -> Array:
     """From 0 to 1: a target without any variance of its own has only noise."""
-    found: Array = np.minimum(noise / np.maximum(signal, 1e-30), 1.0)
-    return found
+    share: Array = np.minimum(noise / np.maximum(signal, 1e-30), 1.0)
+    return share

@@ -18,6 +18,8 @@ from excessmtl.diagnosis.levels import RATES
 
 PARAMETERS = 2
 _SHARPNESS = np.geomspace(0.08, 12, 28)
+_EXACT, _BINS = 20_000, 8_192
+"""Up to so many samples every probability counts by itself; of more, bins of equal width in its logarithm do."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,27 @@ def calibrated(task: HeldOut, sharpness: float) -> Array:
     """[n, classes] probabilities."""
     scaled = sharpness * task.predictions
     shares = np.exp(scaled - scaled.max(1, keepdims=True))
-    found: Array = shares / shares.sum(1, keepdims=True)
-    return found
+    probabilities: Array = shares / shares.sum(1, keepdims=True)
+    return probabilities
+
+
+def _binned(values: Array) -> tuple[Array, Array]:
+    """Values from 0 to 1 and how many there are of each; of many samples, the means of narrow bins."""
+    if len(values) <= _EXACT:
+        return values, np.ones(len(values))
+    bins = np.minimum((-np.log(np.maximum(values, 1e-12)) * (_BINS / 27.7)).astype(np.int64), _BINS - 1)
+    counts = np.bincount(bins, minlength=_BINS)
+    used = counts > 0
+    return np.bincount(bins, weights=values, minlength=_BINS)[used] / counts[used], counts[used].astype(np.float64)
 
 
 def fit(task: HeldOut) -> Fit:
     """Over a grid."""
     labels, classes = task.targets.astype(np.int64), task.predictions.shape[1]
-    rows, rate = np.arange(task.samples), RATES[:, None]
-    table = np.empty((len(_SHARPNESS), len(RATES)))
+    behind = task.predictions - task.predictions[np.arange(task.samples), labels][:, None]
+    rate, table = RATES[:, None], np.empty((len(_SHARPNESS), len(RATES)))
     for number, sharpness in enumerate(_SHARPNESS):
-        own = calibrated(task, float(sharpness))[rows, labels]
-        table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12).sum(1)
+        own, counts = _binned(1 / np.exp(np.minimum(sharpness * behind, 700)).sum(1))
+        table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12) @ counts
     best, chosen = np.unravel_index(int(table.argmax()), table.shape)
     return Fit(table.max(0), float(_SHARPNESS[best]), float(RATES[chosen]))

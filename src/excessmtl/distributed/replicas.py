@@ -62,16 +62,16 @@ def _sample(parameters: Sequence[Tensor]) -> Tensor:
     """[_SIZE] entries of parameters, spread over all of them; zeros where there are fewer."""
     sample = torch.zeros(_SIZE)
     # Of a DTensor each process holds another part, or the same: whoever made it takes care of its gradient.
-    whole = [one for one in parameters if one.numel() and not hasattr(one, "to_local")]
-    if not whole:
+    unsharded = [parameter for parameter in parameters if parameter.numel() and not hasattr(parameter, "to_local")]
+    if not unsharded:
         return sample
-    chosen = list(islice(whole, 0, None, -(-len(whole) // _SIZE)))
+    chosen = list(islice(unsharded, 0, None, -(-len(unsharded) // _SIZE)))
     each = _SIZE // len(chosen)
     pieces = []
     for parameter in chosen:
         flat = parameter.detach().flatten()
         flat = flat.abs() if flat.is_complex() else flat
         pieces.append(flat[:: -(-flat.numel() // each)].float().cpu())
-    found = torch.cat(pieces)
-    sample[: found.numel()] = found
+    entries = torch.cat(pieces)
+    sample[: entries.numel()] = entries
     return sample

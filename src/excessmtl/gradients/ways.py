@@ -102,7 +102,7 @@ class Fastest(AnyGraph):
 
     def plan(self, inputs: StepInputs) -> Plan:
         """Separate heads where the graph has them, else the plan for any graph."""
-        if "separate heads" in self.ways and inputs.scale is None and not inputs.probe.at_layer:
+        if "separate heads" in self.ways and inputs.scale is None and not inputs.probe.partway:
             separate = self._separate_plan(inputs)
             if separate is not None:
                 return separate

@@ -1,6 +1,6 @@
 """Where a method looks at the tasks' gradients: no more than that is computed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,12 +17,13 @@ class Probe:
     """Its name, as users and saved states write it."""
     at_representation: bool = False
     """Whether the gradients at z are looked at: the graph must have a z then."""
-    at_parameters: bool = False
-    """Whether the gradients of shared parameters are looked at."""
+    looked_at: Callable[[Shared], Sequence[Tensor]] | None = None
+    """Returns the shared parameters whose gradients are looked at; None: those of none."""
     to_the_end: bool = False
-    """Whether the backward pass of every task goes through the whole trunk, so that no further one is needed."""
+    """Whether these are all shared parameters: the backward pass of every task goes through the whole trunk, and no
+    further one is needed."""
     at_layer: bool = False
-    """Whether these parameters are those of one layer."""
+    """Whether these are the parameters of a layer that the user may choose by `layer=`."""
 
     LOSSES: ClassVar["Probe"]
     """Nowhere: the loss values are enough."""
@@ -33,19 +34,35 @@ class Probe:
     SHARED: ClassVar["Probe"]
     """At every shared parameter: one backward pass through the trunk per task."""
 
+    @property
+    def at_parameters(self) -> bool:
+        """Whether the gradients of shared parameters are looked at."""
+        return self.looked_at is not None
+
+    @property
+    def partway(self) -> bool:
+        """Whether every task goes some way through the trunk, which is passed once more for all of them."""
+        return self.at_parameters and not self.to_the_end
+
     def parameters(self, shared: Shared) -> Sequence[Tensor]:
         """The shared parameters whose gradients are looked at."""
-        if self.to_the_end:
-            return shared.trainable
-        return shared.layer if self.at_parameters else ()
+        return () if self.looked_at is None else self.looked_at(shared)
 
     def __str__(self) -> str:
         return self.value
 
 
+def _layer(shared: Shared) -> Sequence[Tensor]:
+    return shared.layer
+
+
+def _all(shared: Shared) -> Sequence[Tensor]:
+    return shared.trainable
+
+
 Probe.LOSSES = Probe("losses")
 Probe.REPRESENTATION = Probe("representation", at_representation=True)
-Probe.LAYER = Probe("layer", at_parameters=True, at_layer=True)
-Probe.SHARED = Probe("all", at_parameters=True, to_the_end=True)
+Probe.LAYER = Probe("layer", looked_at=_layer, at_layer=True)
+Probe.SHARED = Probe("all", looked_at=_all, to_the_end=True)
 CHOICES = {probe.value: probe for probe in (Probe.SHARED, Probe.REPRESENTATION)}
 """What users of a method that works on any gradients can choose from."""

@@ -91,5 +91,5 @@ class BalancerLog(Callback):
 
 def _balancers(module: LightningModule) -> list[tuple[str, Balancer]]:
     """The balancers of a module, with a prefix for their numbers where there are several."""
-    found = [(name, one) for name, one in module.named_modules() if isinstance(one, Balancer)]
-    return [("", found[0][1])] if len(found) == 1 else [(f"{name}/", one) for name, one in found]
+    balancers = [(name, balancer) for name, balancer in module.named_modules() if isinstance(balancer, Balancer)]
+    return [("", balancers[0][1])] if len(balancers) == 1 else [(f"{name}/", balancer) for name, balancer in balancers]

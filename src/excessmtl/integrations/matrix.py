@@ -57,9 +57,9 @@ class MatrixLoss:
         if reduction not in ("mean", "sum"):
             raise ValueError(f'reduction must be "mean" or "sum", found {reduction!r}')
         shape = (len(targets), len(self.balancer.tasks))
-        for argument, found in (("y_pred", outputs.shape), ("y", targets.shape)):
-            if found != shape:
-                raise ValueError(f"{argument} must be [batch, tasks], here {list(shape)}, found {list(found)}")
+        for argument, given in (("y_pred", outputs.shape), ("y", targets.shape)):
+            if given != shape:
+                raise ValueError(f"{argument} must be [batch, tasks], here {list(shape)}, found {list(given)}")
         losses, mask = self._losses(self.balancer.tasks, outputs.unbind(1), targets.unbind(1))
         scalar = as_loss(self.balancer, losses, mask=mask)
         return scalar * len(outputs) if reduction == "sum" else scalar

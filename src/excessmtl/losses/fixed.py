@@ -123,13 +123,13 @@ def estimate_transition(probabilities: Tensor, labels: Tensor, confident: float 
     if not 0 < confident <= 1:
         raise ValueError(f"confident must be above 0 and at most 1, found {confident!r}")
     classes = probabilities.shape[1]
-    found, predicted = probabilities.max(1)
+    confidence, predicted = probabilities.max(1)
     transition = torch.eye(classes, device=probabilities.device)
-    for one in range(classes):
-        mine = (predicted == one).nonzero()[:, 0]
+    for predicted_class in range(classes):
+        mine = (predicted == predicted_class).nonzero()[:, 0]
         if len(mine):
-            surest = mine[found[mine].argsort(descending=True)[: max(1, round(confident * len(mine)))]]
-            transition[one] = torch.bincount(labels[surest], minlength=classes).float() / len(surest)
+            surest = mine[confidence[mine].argsort(descending=True)[: max(1, round(confident * len(mine)))]]
+            transition[predicted_class] = torch.bincount(labels[surest], minlength=classes).float() / len(surest)
     return transition
 
 

@@ -41,10 +41,10 @@ def split(matrix: Tensor, mask: Any, tasks: Sequence[str]) -> tuple[dict[str, Te
 def _expanded(mask: Any, matrix: Tensor) -> Tensor:
     fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape in (matrix.shape, matrix.shape[:2])
     if not fits:
-        found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(
             f"mask must be a bool tensor of shape {tuple(matrix.shape)} or {tuple(matrix.shape[:2])}, as losses is a "
-            f"matrix, found {found}"
+            f"matrix, found {given}"
         )
     own: Tensor = mask.to(matrix.device)
     return own.reshape(*own.shape, *(1 for _ in range(matrix.ndim - own.ndim))).expand(matrix.shape)

@@ -64,7 +64,7 @@ class NoiseRate(Estimate):
         `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
         """
         every = max(1, confidence.numel() // _LARGEST_SAMPLE)
-        confidence, wrong, counts = (one.flatten()[::every] for one in (confidence, wrong, counts))
+        confidence, wrong, counts = (values.flatten()[::every] for values in (confidence, wrong, counts))
         scale = _BINS / math.log(_MOST_DOUBT / _LEAST)
         grades = (confidence.neg().log() * scale - scale * math.log(_LEAST)).long().clamp(0, _BINS - 1) + _BINS * wrong
         # Whole numbers, which add up exactly in any order; or NaN.

@@ -137,7 +137,7 @@ class RobustMSELoss(Estimate):
     ) -> None:
         total, all_targets = self.pooled(torch.stack((counts.sum(), target.sum()))).unbind()
         mean = all_targets / total
-        x, y, r, rr = (one.flatten() for one in (input - mean, target - mean, residuals, squares))
+        x, y, r, rr = (values.flatten() for values in (input - mean, target - mean, residuals, squares))
         kinds = torch.stack((counts.to(bad.dtype) - bad, bad)).view(2, 1, -1)
         features = torch.stack((torch.ones_like(x), r, x, r * x, x * x, rr, y * y))
         # Not as a product of matrices, which autocast would take in half precision.
@@ -154,10 +154,10 @@ class RobustMSELoss(Estimate):
         self.steps += usable
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        found = state_dict.get(f"{prefix}moments")
-        if found is not None and found.shape != self.moments.shape:
+        saved = state_dict.get(f"{prefix}moments")
+        if saved is not None and saved.shape != self.moments.shape:
             raise ValueError(
-                f"{prefix}moments has shape {list(found.shape)}, not {list(self.moments.shape)}: the state is of an "
+                f"{prefix}moments has shape {list(saved.shape)}, not {list(self.moments.shape)}: the state is of an "
                 "earlier version of RobustMSELoss, which estimated other things; leave its entries out of the state "
                 "and load the others with strict=False, the loss learns its estimates anew within about 100 steps"
             )

@@ -76,7 +76,7 @@ class AutoLambda(Rule):
         """The upper-level step on lambda; tasks that took no part neither move nor are moved by."""
         assert self.primary is not None
         cross = products(seen)
-        primary = constant([float(one) for one in self.primary], cross)
+        primary = constant([float(is_primary) for is_primary in self.primary], cross)
         gradient = -self.inner_step * (primary @ cross)
         lambdas, optimiser = adam_step(state["lambdas"], gradient, state, seen.ok, self.step_size)
         lambdas = lambdas.clamp(min=0)

@@ -66,7 +66,7 @@ class AutoScale(Probed):
 
 def _equal_lengths(lengths: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     """Weights in proportion to 1 / length; tasks without a gradient keep theirs, the others share out the rest."""
-    there = lengths > torch.finfo(lengths.dtype).tiny
-    inverse = torch.where(there, torch.where(there, lengths, torch.inf).min() / lengths, 0)
-    rest = torch.where(there, before, 0).sum()
-    return torch.where(there, rest * inverse / inverse.sum().clamp(min=torch.finfo(lengths.dtype).tiny), before)
+    has_gradient = lengths > torch.finfo(lengths.dtype).tiny
+    inverse = torch.where(has_gradient, torch.where(has_gradient, lengths, torch.inf).min() / lengths, 0)
+    rest = torch.where(has_gradient, before, 0).sum()
+    return torch.where(has_gradient, rest * inverse / inverse.sum().clamp(min=torch.finfo(lengths.dtype).tiny), before)

@@ -157,9 +157,9 @@ def build(factory: "Factory", options: Mapping[str, Any], what: str) -> Rule:
     """The rule with these options; an option it does not have, or text in place of a number, is refused by name."""
     if isinstance(factory, type):
         for option in fields(factory):
-            found = options.get(option.name)
-            if isinstance(option.default, int | float) and isinstance(found, str):
-                raise ValueError(f"{option.name} must be {_kind_of(option.default)}, found {found!r}")
+            given = options.get(option.name)
+            if isinstance(option.default, int | float) and isinstance(given, str):
+                raise ValueError(f"{option.name} must be {_kind_of(option.default)}, found {given!r}")
         known = [option.name for option in fields(factory) if option.init]
         unknown = [name for name in options if name not in known]
         if unknown:

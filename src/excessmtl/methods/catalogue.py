@@ -100,7 +100,7 @@ def needs(name: str) -> str:
     """What a step of the method takes: where it looks, and further inputs."""
     rule = registry()[name]()
     assert isinstance(rule, Rule)
-    return ", ".join([_LOOKS_AT[rule.probe], *(_INPUTS[one] for one in sorted(rule.uses))])
+    return ", ".join([_LOOKS_AT[rule.probe], *(_INPUTS[extra] for extra in sorted(rule.uses))])
 
 
 def memory(name: str) -> str:
@@ -118,12 +118,12 @@ def memory(name: str) -> str:
 
 def rows() -> list[dict[str, str]]:
     """The table of all methods, in the order of `list_methods()`."""
-    found = []
+    entries = []
     for name in registry():
         entry = CATALOGUE.get(name)
         if entry is None:  # somebody's own
             continue
-        found.append(
+        entries.append(
             {
                 "method": name,
                 "paper": f"{entry.paper} {entry.year}",
@@ -134,4 +134,4 @@ def rows() -> list[dict[str, str]]:
                 "good for": entry.good_for,
             }
         )
-    return found
+    return entries

@@ -34,9 +34,9 @@ def options_of(rule: type[Rule]) -> list[Option]:
 def _written(rule: type) -> dict[str, tuple[str, str]]:
     """Field -> its annotation, and the text below it, which Python itself does not keep."""
     found: dict[str, tuple[str, str]] = {}
-    for one in reversed(rule.__mro__):
+    for base in reversed(rule.__mro__):
         try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         except (OSError, TypeError, SyntaxError):  # made in a console, or built in
             continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []

@@ -31,6 +31,6 @@ class DualProj(Probed):
         """v = argmin v'Mv over v >= 1/m."""
         cosines, lengths, active = normalized(seen.gram, seen.ok)
         share = torch.where(active, lengths, 0) / seen.ok.sum().clamp(min=1)
-        (found,) = without_conflict(cosines, share[None], active)
+        (weights_of_rows,) = without_conflict(cosines, share[None], active)
         idle = (seen.ok & ~active) / seen.ok.sum().clamp(min=1)  # a zero gradient, whose head still trains
-        return Decision((torch.where(active, found / lengths, 0) + idle).to(seen.gram.dtype), state)
+        return Decision((torch.where(active, weights_of_rows / lengths, 0) + idle).to(seen.gram.dtype), state)

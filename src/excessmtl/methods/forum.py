@@ -89,7 +89,7 @@ class FORUM(Rule):
         if self.validation is None:
             return torch.full((tasks,), 1 / tasks)
         upper = torch.zeros(tasks)
-        upper[[place for place, one in enumerate(self.validation) if one]] = 1
+        upper[[place for place, is_validation in enumerate(self.validation) if is_validation]] = 1
         return upper / upper.sum()
 
     def update(self, state: State, seen: Observation) -> Decision:
@@ -120,7 +120,7 @@ class FORUM(Rule):
         """[m] bool: the validation losses and the training losses that are there."""
         if self.validation is None:
             return ok, ok
-        upper = constant([float(one) for one in self.validation], ok) > 0
+        upper = constant([float(is_validation) for is_validation in self.validation], ok) > 0
         return ok & upper, ok & ~upper
 
     def _point(self, gram: Tensor, along: Tensor, square: Tensor, upper: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class FORUM(Rule):
             return cosines @ x + short * held, hessian
 
         prices = torch.where(active, shortest / lengths, 0)
-        found = prices * minimize(derivatives, prices, active)
+        weights = prices * minimize(derivatives, prices, active)
         # A zero gradient: no direction lowers all validation losses, and only the lower level moves.
-        found = torch.where((upper & ~active).any(), (upper & ~active).to(found), found)
-        return found / found.sum().clamp(min=torch.finfo(torch.float32).tiny)
+        weights = torch.where((upper & ~active).any(), (upper & ~active).to(weights), weights)
+        return weights / weights.sum().clamp(min=torch.finfo(torch.float32).tiny)

@@ -44,9 +44,9 @@ class GradDrop(Rule):
     def update(self, state: State, seen: Observation) -> Decision:
         """A multiplier per task and feature; the weights shown are their means."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
-        for one in itertools.chain.from_iterable(samples):
-            check_mask(one.labelled, len(one.z))
-        signed = [[(one.z.sign() * one.dz).sum(0) for one in own] for own in samples]  # A_i
+        for sample in itertools.chain.from_iterable(samples):
+            check_mask(sample.labelled, len(sample.z))
+        signed = [[(sample.z.sign() * sample.dz).sum(0) for sample in own] for own in samples]  # A_i
         positive = _kept_signs(signed, seen)
         gates = tuple(
             tuple(self._gate(value, positive[place, value.shape]) for place, value in enumerate(own)) for own in signed

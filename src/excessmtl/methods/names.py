@@ -85,9 +85,9 @@ def our_name(name: str, methods: Iterable[str]) -> str | None:
 def checked_name(name: str, methods: Iterable[str], otherwise: str = "") -> str:
     """The one of `methods` that a name means; an error with the nearest of them where it means none."""
     known = list(methods)
-    found = our_name(name, known)
-    if found is not None:
-        return found
+    known_name = our_name(name, known)
+    if known_name is not None:
+        return known_name
     by_key = _by_key(known)
     nearest = [by_key[key] for key in get_close_matches(_key(name), by_key, n=1)]
     hint = f", the nearest is {nearest[0]!r}" if nearest else ""

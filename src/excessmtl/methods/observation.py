@@ -82,9 +82,9 @@ class Observation:
 
 def _gram(rows: Tensor) -> Tensor:
     """rows @ rows.T in blocks: as one product, a few very long rows leave most of a GPU idle."""
-    whole = rows.shape[1] // _BLOCK * _BLOCK
-    rest = rows[:, whole:] @ rows[:, whole:].T
-    if not whole:
+    in_blocks = rows.shape[1] // _BLOCK * _BLOCK
+    rest = rows[:, in_blocks:] @ rows[:, in_blocks:].T
+    if not in_blocks:
         return rest
-    blocks = rows[:, :whole].reshape(len(rows), -1, _BLOCK).transpose(0, 1)
+    blocks = rows[:, :in_blocks].reshape(len(rows), -1, _BLOCK).transpose(0, 1)
     return (blocks @ blocks.mT).sum(0) + rest

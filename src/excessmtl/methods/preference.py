@@ -23,10 +23,10 @@ class Preferring(Rule):
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """Preferences in task order, with the sum one."""
-        found = per_task("preference", self.preference, tasks, 1.0)
-        if not all(0 < one < float("inf") for one in found):
-            raise ValueError(f"preference must be positive and finite, found {found}")
-        return replace(self, preference=tuple(one / sum(found) for one in found))
+        shares = per_task("preference", self.preference, tasks, 1.0)
+        if not all(0 < share < float("inf") for share in shares):
+            raise ValueError(f"preference must be positive and finite, found {shares}")
+        return replace(self, preference=tuple(share / sum(shares) for share in shares))
 
     def init(self, tasks: int, shared: Sequence[torch.Size]) -> State:
         """The latest loss of every task."""

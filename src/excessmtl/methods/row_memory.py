@@ -30,11 +30,11 @@ def updated(kept: Tensor, new: Tensor, seen: Observation) -> Tensor:
     """What is remembered after the step: `new` in these columns."""
     if kept.shape == new.shape:
         return new
-    whole, done = kept.clone(), 0
+    filled, done = kept.clone(), 0
     for start, rows in _places(seen):
-        whole[:, start : start + rows.shape[1]] = new[:, done : done + rows.shape[1]]
+        filled[:, start : start + rows.shape[1]] = new[:, done : done + rows.shape[1]]
         done += rows.shape[1]
-    return whole
+    return filled
 
 
 def _places(seen: Observation) -> list[tuple[int, Tensor]]:

@@ -11,5 +11,5 @@ def products(seen: Observation) -> Tensor:
 
     Without a second batch it is the Gram matrix of the first, whose diagonal is too large by the noise of the batch.
     """
-    found = seen.gram if seen.cross is None else seen.cross
-    return torch.where(seen.ok[:, None] & seen.ok, found, 0)
+    gram = seen.gram if seen.cross is None else seen.cross
+    return torch.where(seen.ok[:, None] & seen.ok, gram, 0)

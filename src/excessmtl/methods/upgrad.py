@@ -32,6 +32,6 @@ class UPGrad(Probed):
         """w = mean_i v^i."""
         cosines, lengths, active = normalized(seen.gram, seen.ok)
         share = torch.where(active, lengths, 0) / seen.ok.sum().clamp(min=1)
-        found = without_conflict(cosines, torch.diag(share), active).sum(0)
+        projected = without_conflict(cosines, torch.diag(share), active).sum(0)
         idle = (seen.ok & ~active) / seen.ok.sum().clamp(min=1)  # a zero gradient, whose head still trains
-        return Decision((torch.where(active, found / lengths, 0) + idle).to(seen.gram.dtype), state)
+        return Decision((torch.where(active, projected / lengths, 0) + idle).to(seen.gram.dtype), state)

@@ -17,5 +17,5 @@ def project(values: Tensor, ok: Tensor) -> Tensor:
     thresholds = (torch.where(ordered > lowest, ordered, 0).cumsum(0) - 1) / count
     largest = ((ordered > thresholds) & (ordered > lowest)).sum().clamp(min=1)
     threshold = thresholds.gather(0, (largest - 1)[None])
-    found = torch.where(ok, (values - threshold).clamp(min=0), 0)
-    return found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)
+    projected = torch.where(ok, (values - threshold).clamp(min=0), 0)
+    return projected / projected.sum().clamp(min=torch.finfo(projected.dtype).tiny)

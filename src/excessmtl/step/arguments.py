@@ -41,9 +41,9 @@ def ordered_losses(
 ) -> list[Tensor | None]:
     """The losses in task order, None where a task has no label in this batch. `graph`: each must have one behind it."""
     if not isinstance(losses, Mapping):
-        found = type(losses).__name__
+        given = type(losses).__name__
         matrix = "" if argument == "validation_losses" else f", or a matrix [batch, {len(tasks)} tasks]"
-        raise ValueError(f"{argument} must be a dict from task name to scalar tensor{matrix}, found {found}")
+        raise ValueError(f"{argument} must be a dict from task name to scalar tensor{matrix}, found {given}")
     _known(argument, losses, tasks)
     if graph and torch.is_inference_mode_enabled():
         raise ValueError(

@@ -94,7 +94,9 @@ class Decide:
             gates = tuple(tuple(gate * self.factor for gate in task) for task in gates)
         batches = [gradients]
         if self._held_back(gradients):
-            batches = [] if self.inputs.accumulate else [*(one for one in self.pending if one.complete), gradients]
+            batches = (
+                [] if self.inputs.accumulate else [*(batch for batch in self.pending if batch.complete), gradients]
+            )
         own = weights if self.heads == "weighted" else None
         return [part for batch in batches for part in batch.weighted_sum(weights, own, gates)]
 
@@ -134,12 +136,12 @@ def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution
     along = split_by_parameter(direction, gradients.parameters)
     pairs = zip(gradients.parameters, along, strict=True)
     own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
-    return [*own, *((one, part.view(one.shape).to(one.dtype)) for one, part in pairs)]
+    return [*own, *((leaf, part.view(leaf.shape).to(leaf.dtype)) for leaf, part in pairs)]
 
 
-def _sum_of_known(one: Tensor, other: Tensor) -> Tensor:
+def _sum_of_known(left: Tensor, right: Tensor) -> Tensor:
     """Their sum; where one of them is NaN, the other."""
-    return torch.where(one.isnan(), other, torch.where(other.isnan(), one, one + other))
+    return torch.where(left.isnan(), right, torch.where(right.isnan(), left, left + right))
 
 
 def observe(
@@ -186,7 +188,7 @@ def observe(
         matrix=matrix if shared else None,
         positions=tuple(inputs.trainable) if shared else (),
         offsets=tuple(offsets[position] for position in inputs.trainable) if shared else (),
-        samples=lambda task: [one for number, batch in enumerate(batches) for one in batch.samples(task, number)],
+        samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
         samples_of_all=_samples_of_all(batches) if local and inputs.per_sample else (),
         heads=not latest.headless,
         extras=inputs.extras,
@@ -200,6 +202,6 @@ def observe(
 
 
 def _samples_of_all(batches: Sequence[TaskGradients]) -> list[Samples]:
-    found = [batch.samples_of_all() for batch in batches]
-    complete = [one for one in found if one is not None]
-    return complete if len(complete) == len(found) else []
+    samples = [batch.samples_of_all() for batch in batches]
+    complete = [batch for batch in samples if batch is not None]
+    return complete if len(complete) == len(samples) else []

@@ -30,14 +30,14 @@ def decoded(state: Any) -> dict[str, Any]:
     if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
         raise ValueError("state has no '_extra_state' entry of a balancer; pass what state_dict() returned")
     try:
-        found = json.loads(bytes(state.tolist()))
-        if "random" in found:
-            found["random"] = torch.frombuffer(bytearray(base64.b64decode(found["random"])), dtype=torch.uint8)
+        content = json.loads(bytes(state.tolist()))
+        if "random" in content:
+            content["random"] = torch.frombuffer(bytearray(base64.b64decode(content["random"])), dtype=torch.uint8)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError("state has an '_extra_state' entry that cannot be read; it is damaged") from error
-    if not isinstance(found, dict) or "version" not in found:
+    if not isinstance(content, dict) or "version" not in content:
         raise ValueError("state has an '_extra_state' entry of something else; pass what state_dict() returned")
-    return found
+    return content
 
 
 def check_keys(module: nn.Module, state_dict: Mapping[str, Any], prefix: str = "") -> None:

@@ -147,9 +147,9 @@ class Memory(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take what is not a buffer from a state; a ValueError where it is not one for this balancer."""
-        found = self._checked(state)
-        self.steps = found["steps"]
-        self.generator.set_state(found["random"])
+        saved = self._checked(state)
+        self.steps = saved["steps"]
+        self.generator.set_state(saved["random"])
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -163,24 +163,24 @@ class Memory(nn.Module):
             if buffer is state_dict.get(prefix + name):
                 setattr(self, name, buffer.clone())
 
-    def check(self, found: dict[str, Any]) -> None:
+    def check(self, saved: dict[str, Any]) -> None:
         """A ValueError if this is not a state for this balancer; nothing has been changed then."""
-        self._checked(found.pop("_extra_state", None))
-        self._check_buffers(found)
+        self._checked(saved.pop("_extra_state", None))
+        self._check_buffers(saved)
 
     def same_tasks(self, state: Any) -> bool:
         """Whether what is not a buffer, as bytes, is of the same tasks in the same order."""
         return bool(decoded(state).get("tasks") == list(self._tasks))
 
     def check_matching(
-        self, found: dict[str, Any], shapes: Callable[[int], Mapping[str, torch.Size]], per_task: Iterable[str]
+        self, saved: dict[str, Any], shapes: Callable[[int], Mapping[str, torch.Size]], per_task: Iterable[str]
     ) -> dict[str, Any]:
         """As `check`, for a state of other tasks; what is not a buffer.
 
         `shapes`: from the number of tasks to the shapes of the buffers. `per_task`: options that depend on the tasks.
         """
-        extra = self._checked(found.pop("_extra_state", None), any_tasks=True, apart=per_task)
-        self._check_buffers(found, shapes(len(extra["tasks"])))
+        extra = self._checked(saved.pop("_extra_state", None), any_tasks=True, apart=per_task)
+        self._check_buffers(saved, shapes(len(extra["tasks"])))
         return extra
 
     def _checked(self, state: Any, any_tasks: bool = False, apart: Iterable[str] = ()) -> dict[str, Any]:
@@ -219,30 +219,30 @@ class Memory(nn.Module):
                 "state has a random stream of another kind; it is damaged, or from another version of torch"
             ) from error
 
-    def _check_buffers(self, found: Mapping[str, Any], shapes: Mapping[str, torch.Size] | None = None) -> None:
+    def _check_buffers(self, saved: Mapping[str, Any], shapes: Mapping[str, torch.Size] | None = None) -> None:
         expected = dict(self.named_buffers())
-        if set(found) != set(expected):
-            missing, unexpected = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+        if set(saved) != set(expected):
+            missing, unexpected = sorted(set(expected) - set(saved)), sorted(set(saved) - set(expected))
             raise ValueError(
                 f"state does not fit the options of this balancer: missing {missing}, unexpected {unexpected}; make "
                 "the balancer with the options it was saved with"
             )
         for name, buffer in expected.items():
-            if not isinstance(found[name], Tensor) or found[name].is_meta or found[name].layout is not torch.strided:
-                kind = "tensor without values" if isinstance(found[name], Tensor) else type(found[name]).__name__
+            if not isinstance(saved[name], Tensor) or saved[name].is_meta or saved[name].layout is not torch.strided:
+                kind = "tensor without values" if isinstance(saved[name], Tensor) else type(saved[name]).__name__
                 raise ValueError(f"state has {name} of type {kind}, expected a tensor; it is damaged")
-            if found[name].dtype != buffer.dtype:
+            if saved[name].dtype != buffer.dtype:
                 raise ValueError(
-                    f"state has {name} of type {found[name].dtype}, expected {buffer.dtype}; make the balancer with "
+                    f"state has {name} of type {saved[name].dtype}, expected {buffer.dtype}; make the balancer with "
                     "the options it was saved with"
                 )
             shape = buffer.shape if shapes is None else shapes[name]
-            if found[name].shape != shape:
+            if saved[name].shape != shape:
                 raise ValueError(
-                    f"state has {name} of shape {tuple(found[name].shape)}, expected {tuple(shape)}; the shared "
+                    f"state has {name} of shape {tuple(saved[name].shape)}, expected {tuple(shape)}; the shared "
                     "parameters or options differ from those it was saved with"
                 )
-            if found[name].is_floating_point() and found[name].isnan().any():  # infinite sums of squares may be genuine
+            if saved[name].is_floating_point() and saved[name].isnan().any():  # infinite sums of squares may be genuine
                 raise ValueError(f"state has NaN in {name}, which no training leaves there; it is damaged")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -44,7 +44,7 @@ def load_matching(balancer: "Balancer", state_dict: Mapping[str, Any]) -> Any:
     """Take from a state what it knows of the balancer's tasks."""
     rule, memory = balancer.rule, balancer.memory
     check_keys(balancer, state_dict)
-    found = {name.removeprefix("memory."): value for name, value in state_dict.items()}
+    saved_buffers = {name.removeprefix("memory."): value for name, value in state_dict.items()}
     rows = _rows(rule, len(balancer.tasks), balancer._shared.shapes)
 
     def shapes(tasks: int) -> dict[str, torch.Size]:
@@ -56,13 +56,13 @@ def load_matching(balancer: "Balancer", state_dict: Mapping[str, Any]) -> Any:
     values = {option.name: getattr(rule, option.name) for option in fields(rule)}
     per_task = [name for name, value in values.items() if isinstance(value, tuple)]
     memory.options = balancer._options()
-    extra = memory.check_matching(found, shapes, [*per_task, "protect", *rule.places])
+    extra = memory.check_matching(saved_buffers, shapes, [*per_task, "protect", *rule.places])
     if not set(extra["tasks"]) & set(balancer.tasks):
         raise ValueError(f"state is for tasks {extra['tasks']}, this balancer has {list(balancer.tasks)}; none matches")
     _check_places(balancer, extra)
     if set(extra["tasks"]) == set(balancer.tasks):
         _check_per_task(balancer, extra, {name: values[name] for name in per_task})
-    _change(balancer, balancer.tasks, _Saved(extra["tasks"], found, extra["steps"], extra["random"]))
+    _change(balancer, balancer.tasks, _Saved(extra["tasks"], saved_buffers, extra["steps"], extra["random"]))
     return nn.Module().load_state_dict({})  # what it returns where nothing is missing
 
 
@@ -99,7 +99,7 @@ def _by_task(tasks: Sequence[str], value: Any) -> Any:
     """Values in task order by name. Sums depend on the order, so numbers are rounded."""
     if not isinstance(value, tuple) or len(value) != len(tasks):
         return value
-    rounded = [float(f"{one:.12g}") if isinstance(one, float) else one for one in value]
+    rounded = [float(f"{item:.12g}") if isinstance(item, float) else item for item in value]
     return dict(zip(tasks, rounded, strict=True))
 
 

@@ -86,7 +86,7 @@ def _cross_products(validation: TaskGradients, training: TaskGradients, own: boo
     for i, pairs in enumerate(validation.own() if own else ()):
         mine = {id(leaf): gradient for leaf, gradient in pairs}
         for j, others in enumerate(training.own()):
-            products = [(mine[id(leaf)].float() * one.float()).sum() for leaf, one in others if id(leaf) in mine]
+            products = [(mine[id(leaf)].float() * g.float()).sum() for leaf, g in others if id(leaf) in mine]
             if products:
                 cross[i, j] += torch.stack(products).sum() * unscale
     return cross

@@ -78,18 +78,7 @@ def test_texts_that_look_like_numbers_or_nothing_stay_texts(tmp_path):
     assert (row["label"], row["benchmark"], row["source"]) == ("NA", "007", "None")
 
 
-FORMULAS = [
-    '=HYPERLINK("http://example.com")',
-    "+1+1",
-    "-2+3",
-    "@SUM(A1)",
-    "\t=1",
-    "'=1",
-    "''+x",
-    "'plain",
-    "-7",
-    "1e5",
-]
+FORMULAS = ['=LINK("http://a.b")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "'=1", "''+x", "'plain", "-7", "1e5"]
 
 
 @pytest.mark.parametrize("text", FORMULAS)

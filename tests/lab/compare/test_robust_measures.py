@@ -12,7 +12,7 @@ from excessmtl.lab.compare.robustness import (
     LAST,
     comparisons,
     dominating,
-    judged,
+    judgements,
     scores_by_run,
     standings,
 )
@@ -101,16 +101,16 @@ def test_settings_on_the_same_data_count_once_in_mean_ranks():
 
 
 def test_a_rival_dominates_only_where_it_is_better_in_both():
-    assert dominating(judged(frame(WORLD))).empty
+    assert dominating(judgements(frame(WORLD))).empty
     better = {**WORLD, "uniform": {0.0: (0.9, 0.8, 0.8), 0.4: (0.91, 0.81, 0.7)}}
-    found = dominating(judged(frame(better)))
+    found = dominating(judgements(frame(better)))
     assert found.to_dict("records") == [{"setting": "toy", "noise": 0.4, "rival": "uniform"}]
     little = {**WORLD, "uniform": {0.4: (0.902, 0.802, 0.7)}}
-    assert dominating(judged(frame(little))).empty, "0.2 points on clean tasks are equivalent"
+    assert dominating(judgements(frame(little))).empty, "0.2 points on clean tasks are equivalent"
 
 
 def test_a_method_stands_among_its_rivals_as_its_worst_comparison_says():
-    found = judged(frame(WORLD))
+    found = judgements(frame(WORLD))
     assert set(found["rival"]) == {"uniform", "mgda"}, "not itself at noise 0"
     places = standings(found).set_index(["noise", "measure"])["verdict"]
     assert places.to_dict() == {
@@ -119,7 +119,7 @@ def test_a_method_stands_among_its_rivals_as_its_worst_comparison_says():
         (0.4, "clean"): "better",
         (0.4, "overall"): "better",  # 76.7 against 75.0
     }
-    found = judged(frame({**WORLD, "uniform": {0.4: (0.85, 0.8, 0.72)}}))
+    found = judgements(frame({**WORLD, "uniform": {0.4: (0.85, 0.8, 0.72)}}))
     lost = found[found["verdict"] == "worse"]
     assert lost[["measure", "rival"]].to_dict("records") == [{"measure": "overall", "rival": "uniform"}]
     assert lost["tolerance"].tolist() == [0.5]
@@ -138,6 +138,6 @@ def test_a_mean_ahead_of_all_rivals_is_no_proof():
         ],
         index=rows.index[spread],
     )
-    places = standings(judged(rows))
+    places = standings(judgements(rows))
     assert set(places["verdict"]) == {"undecided"}
     assert places["by_means"].all()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from excessmtl.lab.compare.regret import regret_table, regrets_of
+from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.summary import summary_table
 from report_data import run, table
@@ -60,7 +60,7 @@ def test_seeds_are_one_row_and_a_rate_chosen_for_each_noise_level_is_no_differen
     assert rows(*runs) == [("uniform", "0", "2"), ("uniform", "0.4", "2")]
 
 
-@pytest.mark.parametrize("look", [settings, regret_table, regrets_of])
+@pytest.mark.parametrize("look", [settings, regrets_of])
 def test_the_same_run_twice_is_refused_by_name(look):
     runs = [own("excess"), own(folder="a/one"), own(folder="b/two")]
     with pytest.raises(ValueError, match=r"a/one and b/two are two runs of uniform on toy at noise 0\.4 with seed 0"):
@@ -70,7 +70,7 @@ def test_the_same_run_twice_is_refused_by_name(look):
 def test_regrets_are_of_one_row_each():
     ours = [own("excess", seed) for seed in range(3)]
     theirs = [own("uniform", seed, learning_rate=rate) for seed in range(3) for rate in (0.1, 0.2)]
-    found = regret_table(table(*ours, *theirs))
+    found = regrets_of(table(*ours, *theirs), "excess").table
     assert set(found["rival"]) == {"uniform (learning_rate=0.1)", "uniform (learning_rate=0.2)"}
     assert set(found["seeds"]) == {3}
 

@@ -20,6 +20,7 @@ def test_the_best_number_is_bold_and_brackets_are_shown_as_they_are(markup):
     assert "[bold]" not in text
     assert "runs/[/b]" in text
     assert "mine [x]" in text
+    assert table.as_markdown().endswith("| mine [x] | **0.9** |\n")
 
 
 def test_records_become_markdown_by_the_formats_of_their_columns():

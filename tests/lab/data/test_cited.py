@@ -1,49 +1,13 @@
 """Benchmarks of other papers, read from tiny files in the published formats."""
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from excessmtl.lab.data import celeba, cityscapes, qm9
+from excessmtl.lab.data import celeba, qm9
 from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.data.networks.molecule import MoleculeNet
-from tiny_data import ATTRIBUTES, write_celeba, write_cityscapes, write_qm9
-
-
-def test_street_scenes_arrive_channels_first_and_unchanged(tmp_path):
-    folder = write_cityscapes(tmp_path)
-    bench = cityscapes.load(folder, 0, validation=0.2)
-    assert [(task.name, task.outputs) for task in bench.tasks] == [("segmentation", 7), ("depth", 1)]
-    assert [split.length("depth") for split in (bench.train, bench.validation, bench.test)] == [8, 2, 4]
-    depth = np.load(folder / "val" / "depth" / "1.npy").transpose(2, 0, 1)
-    np.testing.assert_array_equal(bench.test.targets["depth"][1], depth)
-    np.testing.assert_array_equal(bench.test.targets["segmentation"][1], np.load(folder / "val/label_7/1.npy"))
-    fine = cityscapes.load(folder, 0, classes=19)
-    np.testing.assert_array_equal(fine.test.targets["segmentation"][1], np.load(folder / "val/label_19/1.npy"))
-    assert bench.augment is not None
-    images, targets = bench.augment(bench.prepare(bench.train.inputs), bench.train.targets, torch.Generator())
-    assert images.shape[0] == len(targets["depth"]) == 8
-
-
-def test_wrong_street_scenes_are_named(tmp_path):
-    folder = write_cityscapes(tmp_path)
-    with pytest.raises(ValueError, match=r"classes must be one of \[7, 19\].*found 8"):
-        cityscapes.load(folder, 0, classes=8)
-    for part in ("train", "val"):
-        for path in (tmp_path / "small" / part / "image", tmp_path / "small" / part / "depth"):
-            path.mkdir(parents=True)
-            np.save(path / "0.npy", np.ones((16, 40, 3 if path.name == "image" else 1)))
-        (tmp_path / "small" / part / "label_7").mkdir()
-        np.save(tmp_path / "small" / part / "label_7" / "0.npy", np.ones((16, 40)))
-    with pytest.raises(ValueError, match="levels is 5, but scenes of 16 x 40 pixels cannot be halved that often"):
-        cityscapes.load(tmp_path / "small", 0)
-    np.save(folder / "train" / "label_7" / "3.npy", np.full((32, 40), 7.0))
-    with pytest.raises(ValueError, match=r"label_7.3\.npy has values from 7 to 7, expected -1 to 6"):
-        cityscapes.load(folder, 0)
-    (folder / "train" / "label_7" / "3.npy").unlink()
-    with pytest.raises(DataNotFoundError, match=r"label_7.3\.npy is missing: .* image, label_7, depth"):
-        cityscapes.load(folder, 0)
+from tiny_data import ATTRIBUTES, write_celeba, write_qm9
 
 
 def test_faces_have_the_official_split_and_their_own_attributes(tmp_path):

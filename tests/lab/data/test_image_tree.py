@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from excessmtl.lab.data import image_tree
+from excessmtl.lab.data import image_tree, office_home
 from excessmtl.lab.data.image_tree import PARTS, load_image_tree
 
 CLASSES = ("apple", "bed", "cup")
@@ -173,3 +173,19 @@ def test_links_to_other_folders_are_followed(tree: Path, tmp_path: Path) -> None
     (tree / "Art" / "cup").symlink_to(tmp_path / "cups")
     (tmp_path / "link").symlink_to(tree)
     assert load_image_tree(tmp_path / "link", 8).classes == CLASSES
+
+
+def test_office_home_makes_tasks_of_the_domains(tree: Path) -> None:
+    bench = office_home.load(tree, 0)
+    assert [(task.name, task.outputs) for task in bench.tasks] == [("Art", 3), ("Product", 3), ("Real_World", 3)]
+    assert bench.noisy_tasks == ("Product",)
+    assert bench.source == "tree: 90 pictures, 3 domains, 3 classes, 64 px"
+    black = bench.prepare(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[0, :, 0, 0]
+    torch.testing.assert_close(black, torch.tensor([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]))
+    with pytest.raises(ValueError, match=r"size must be .* got 8"):
+        office_home.load(tree, 0, size=8)
+
+
+@pytest.mark.parametrize(("domains", "noisy"), [(("art", "cartoon", "photo"), "cartoon"), (("a", "b", "c"), "b")])
+def test_the_noisy_domain_of_other_trees(tmp_path: Path, domains: tuple[str, ...], noisy: str) -> None:
+    assert office_home.load(make_tree(tmp_path / "other", domains, 3), 0).noisy_tasks == (noisy,)

@@ -85,46 +85,12 @@ def test_validation_digits_are_never_training_digits() -> None:
     assert not corners[0] & corners[1]
 
 
-def test_the_seed_decides_the_training_pairs_only() -> None:
-    first, again, other = (load(None, seed) for seed in (3, 3, 4))
-    assert torch.equal(pictures(first), pictures(again))
-    assert not torch.equal(pictures(first), pictures(other))
-    assert torch.equal(pictures(first, "test"), pictures(other, "test"))
-
-
-def test_the_two_tasks_are_independent() -> None:
-    targets = load(None, 0).train.targets
-    agree = (targets["top_left"] == targets["bottom_right"]).float().mean()
-    assert 0.07 < float(agree) < 0.13
-
-
 def test_pairs_may_be_fewer_or_more_than_the_digits(tmp_path: Path) -> None:
     few = load(None, 0, pairs=100)
     assert [few.train.length("top_left"), few.validation.length("top_left")] == [100, 400]
     many = load(write_mnist(tmp_path), 0, pairs=200)
     assert many.train.targets["top_left"].bincount().sum() == 200
     assert len(pictures(many).flatten(1).unique(dim=0)) > 150
-
-
-def test_the_network_takes_the_prepared_inputs() -> None:
-    for canvas in (28, 36, 56):
-        bench = load(None, 0, canvas=canvas, pairs=100)
-        prepared = bench.prepare(pictures(bench))
-        assert abs(float(prepared.mean())) < 1e-4
-        head = bench.build_head(bench.tasks[0])
-        assert head(bench.build_trunk()(prepared)).shape == (100, 10)
-
-
-def test_a_folder_of_idx_files_is_read(tmp_path: Path) -> None:
-    bench = load(write_mnist(tmp_path), 0)
-    assert bench.source.startswith("MNIST, 40 + 20 digits, 40 pairs")
-    assert [bench.train.length("top_left"), bench.test.length("top_left")] == [40, 20]
-
-
-def test_the_cache_is_used_where_mnist_is_in_it(cache: Path) -> None:
-    (cache / "mnist").mkdir()
-    write_mnist(cache / "mnist")
-    assert load(None, 0).source.startswith("MNIST")
 
 
 def test_bad_arguments_are_named(tmp_path: Path) -> None:

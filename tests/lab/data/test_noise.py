@@ -52,59 +52,6 @@ def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: Any
     return apply(SPLIT, TASKS, Noise(level, (name,), seed, **options), epoch).targets[name]
 
 
-@pytest.mark.parametrize("level", [-0.1, 1.5, float("nan")])
-def test_level_must_be_a_share(level: float) -> None:
-    with pytest.raises(ValueError, match="noise level is"):
-        Noise(level, (), 0)
-
-
-def test_unknown_task_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'left' is unknown: choose from digit, torque"):
-        apply(SPLIT, TASKS, Noise(0.0, ("left",), 0), 0)
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_only_the_named_task_changes_and_the_original_stays(task: Task) -> None:
-    before = {name: target.clone() for name, target in SPLIT.targets.items()}
-    after = apply(SPLIT, TASKS, Noise(0.5, (task.name,), 3), 0)
-    assert after.inputs is SPLIT.inputs
-    for name, target in before.items():
-        assert torch.equal(SPLIT.targets[name], target)
-        assert torch.equal(after.targets[name], target) == (name != task.name)
-    assert after.targets[task.name].dtype == before[task.name].dtype
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_draws_depend_on_the_seed_and_the_task_alone(task: Task) -> None:
-    alone = noisy(task.name, 0.5)
-    assert torch.equal(alone, noisy(task.name, 0.5))
-    assert not torch.equal(alone, noisy(task.name, 0.5, seed=1))
-    names = tuple(reversed([t.name for t in TASKS]))
-    together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0), 0)
-    assert torch.equal(alone, together.targets[task.name])
-
-
-def test_two_tasks_with_the_same_targets_get_different_noise() -> None:
-    target = SPLIT.targets["digit"]
-    tasks = (Task("a", 10, classification), Task("b", 10, classification))
-    after = apply(Split(SPLIT.inputs, {"a": target, "b": target}), tasks, Noise(1.0, ("a", "b"), 0), 0)
-    assert not torch.equal(after.targets["a"], after.targets["b"])
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_noise_stays_the_same_over_epochs_unless_redrawn(task: Task) -> None:
-    once = noisy(task.name, 0.5)
-    assert torch.equal(once, noisy(task.name, 0.5, epoch=7))
-    first = noisy(task.name, 0.5, epoch=0, redraw_each_epoch=True)
-    second = noisy(task.name, 0.5, epoch=1, redraw_each_epoch=True)
-    assert not torch.equal(first, second)
-    clean = SPLIT.targets[task.name]
-    untouched = once == clean
-    if kind_name(task) not in ("segmentation", "classification"):
-        assert torch.equal(untouched, first == clean), "the same samples are hit in every epoch"
-        assert torch.equal(untouched, second == clean)
-
-
 @settings(deadline=None, max_examples=25)
 @given(level=st.floats(0, 1), n=st.integers(1, 60), seed=st.integers(0, 2**40))
 def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n: int, seed: int) -> None:
@@ -124,19 +71,6 @@ def test_classes_are_uniform_and_may_be_the_true_one() -> None:
     others = apply(split, [task], Noise(1.0, ("t",), 0, exclude_true=True), 0).targets["t"]
     expected = torch.tensor([1 / 3, 1 / 3, 1 / 3])
     torch.testing.assert_close(others.bincount() / len(truth), expected, atol=0.02, rtol=0)
-
-
-def test_excluding_the_truth_needs_another_class() -> None:
-    split = Split(torch.zeros(3), {"t": torch.zeros(3, dtype=torch.long)})
-    with pytest.raises(ValueError, match="task 't': exclude_true leaves no class to draw"):
-        apply(split, [Task("t", 1, classification)], Noise(0.5, ("t",), 0, exclude_true=True), 0)
-
-
-def test_higher_levels_hit_the_same_samples_and_more() -> None:
-    clean = SPLIT.targets["torque"]
-    low, high = noisy("torque", 0.2) != clean, noisy("torque", 0.6) != clean
-    assert (high | ~low).all()
-    assert low.any(dim=1).sum() == round(0.2 * N)
 
 
 def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance() -> None:
@@ -180,13 +114,6 @@ def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
     assert moved[2] < moved[0]
 
 
-@pytest.mark.parametrize("kind", ["depth", "normals"])
-def test_maps_without_any_known_pixel_pass_through(kind: str) -> None:
-    task = Task("t", 1 if kind == "depth" else 3, BY_NAME[kind])
-    split = Split(torch.zeros(2), {"t": torch.zeros(2, task.outputs, 4, 4)})
-    assert not apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"].any()
-
-
 @pytest.mark.parametrize("exclude_true", [False, True])
 def test_bits_are_drawn_or_flipped(exclude_true: bool) -> None:
     clean = torch.arange(4_000).remainder(2).float()
@@ -206,29 +133,6 @@ def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(ki
     after = apply(split, [Task("t", outputs, BY_NAME[kind])], noise, 0).targets["t"]
     assert torch.equal(after.isnan(), clean.isnan())
     assert (after != clean)[~clean.isnan()].sum() == 60
-
-
-def test_a_kind_without_noise_is_refused() -> None:
-    silent = replace(regression, disturb=None)
-    with pytest.raises(ValueError, match="noise in task 't' is not possible"):
-        apply(Split(torch.zeros(3), {"t": torch.zeros(3)}), [Task("t", 1, silent)], Noise(0.5, ("t",), 0), 0)
-
-
-def test_the_next_class_and_the_first_one() -> None:
-    clean = SPLIT.targets["digit"]
-    assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
-    assert not noisy("digit", 1.0, kind="bias").any()
-    bits = torch.arange(10).remainder(2).float()
-    split, task = Split(torch.zeros(10), {"t": bits}), Task("t", 1, binary)
-    assert torch.equal(apply(split, [task], Noise(1.0, ("t",), 0, kind="pair")).targets["t"], 1 - bits)
-
-
-def test_a_biased_regression_is_a_deviation_too_high() -> None:
-    clean = SPLIT.targets["torque"]
-    error = noisy("torque", 0.5, kind="bias") - clean
-    hit = error[:, 0] != 0
-    assert hit.sum() == N // 2
-    torch.testing.assert_close(error[hit], clean.std(0, correction=0).expand(N // 2, 2))
 
 
 def test_outliers_have_the_quantiles_of_students_t() -> None:
@@ -277,23 +181,79 @@ def test_one_annotator_spoils_the_same_samples_in_all_tasks() -> None:
     assert torch.equal(hit, (after["torque"] != SPLIT.targets["torque"]).any(1))
 
 
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_noise_changes_the_named_task_alone_by_its_seed_alone(task: Task) -> None:
+    before = {name: target.clone() for name, target in SPLIT.targets.items()}
+    after = apply(SPLIT, TASKS, Noise(0.5, (task.name,), 0))
+    assert after.inputs is SPLIT.inputs
+    for name, target in before.items():
+        assert torch.equal(SPLIT.targets[name], target)
+        assert torch.equal(after.targets[name], target) == (name != task.name)
+    alone, clean = after.targets[task.name], before[task.name]
+    assert alone.dtype == clean.dtype
+    assert torch.equal(alone, noisy(task.name, 0.5, epoch=7))
+    assert not torch.equal(alone, noisy(task.name, 0.5, seed=1))
+    names = tuple(reversed([other.name for other in TASKS]))
+    together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0))
+    assert torch.equal(alone, together.targets[task.name])
+    renamed = replace(task, name="other")
+    other = apply(Split(SPLIT.inputs, {"other": clean}), [renamed], Noise(0.5, ("other",), 0))
+    assert not torch.equal(alone, other.targets["other"]), "equal targets of two tasks have noise of their own"
+    first, second = (noisy(task.name, 0.5, epoch=epoch, redraw_each_epoch=True) for epoch in (0, 1))
+    assert not torch.equal(first, second)
+    if kind_name(task) not in ("segmentation", "classification"):
+        hit, low = alone != clean, noisy(task.name, 0.2) != clean
+        assert torch.equal(hit, first != clean), "the same samples are hit in every epoch"
+        assert torch.equal(hit, second != clean)
+        assert (hit | ~low).all(), "higher levels hit the same samples and more"
+    if task.name in ("depth", "normals"):
+        nothing = Split(torch.zeros(2), {task.name: torch.zeros(2, task.outputs, 4, 4)})
+        assert not apply(nothing, [task], Noise(1.0, (task.name,), 0)).targets[task.name].any()
+
+
+def test_pairs_and_biases() -> None:
+    clean = SPLIT.targets["digit"]
+    assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
+    assert not noisy("digit", 1.0, kind="bias").any()
+    bits = torch.arange(10).remainder(2).float()
+    split, task = Split(torch.zeros(10), {"t": bits}), Task("t", 1, binary)
+    assert torch.equal(apply(split, [task], Noise(1.0, ("t",), 0, kind="pair")).targets["t"], 1 - bits)
+    error = noisy("torque", 0.5, kind="bias") - SPLIT.targets["torque"]
+    hit = error[:, 0] != 0
+    assert hit.sum() == N // 2
+    torch.testing.assert_close(error[hit], SPLIT.targets["torque"].std(0, correction=0).expand(N // 2, 2))
+
+
+ZEROS = torch.zeros(4)
+SILENT = (Task("digit", 1, replace(regression, disturb=None)),)
+ONE_CLASS = (Task("digit", 1, classification),)
+
+
 @pytest.mark.parametrize(
-    ("kind", "task", "message"),
+    ("given", "noise", "message"),
     [
-        ("pair", "torque", "no meaning for task 'torque'; choose from uniform, annotator, instance, outliers, bias"),
-        ("outliers", "digit", "no meaning for task 'digit'; choose from uniform, annotator, pair, instance, bias"),
-        ("bias", "depth", "no meaning for task 'depth'; choose from uniform, annotator"),
-        ("gamma", "digit", "noise kind is 'gamma': choose from uniform, pair"),
+        ((SPLIT, TASKS), {"level": -0.1}, "noise level is -0.1"),
+        ((SPLIT, TASKS), {"level": 1.5}, "noise level is 1.5"),
+        ((SPLIT, TASKS), {"level": float("nan")}, "noise level is nan"),
+        ((SPLIT, TASKS), {"tasks": ("left",)}, "'left' is unknown: choose from digit, torque"),
+        ((SPLIT, SILENT), {}, "noise in task 'digit' is not possible"),
+        ((SPLIT, ONE_CLASS), {"exclude_true": True}, "task 'digit': exclude_true leaves no class to draw"),
+        ((SPLIT, TASKS), {"kind": "gamma"}, "noise kind is 'gamma': choose from uniform, pair"),
+        (
+            (SPLIT, TASKS),
+            {"level": 0.0, "kind": "pair", "tasks": ("torque",)},
+            "no meaning for task 'torque'; choose from uniform, annotator, instance, outliers, bias",
+        ),
+        (
+            (SPLIT, TASKS),
+            {"level": 0.0, "kind": "outliers"},
+            "no meaning for task 'digit'; choose from uniform, annotator, pair, instance, bias",
+        ),
+        ((SPLIT, TASKS), {"kind": "bias", "tasks": ("depth",)}, "'depth'; choose from uniform, annotator"),
+        ((Split({"digit": ZEROS}, {"digit": ZEROS}), TASKS), {"kind": "annotator"}, "has samples of its own"),
+        ((Split(TensorDataset(ZEROS), {"digit": ZEROS}), TASKS), {"kind": "instance"}, "are read while training"),
     ],
 )
-def test_a_kind_without_meaning_is_refused_at_any_level(kind: str, task: str, message: str) -> None:
+def test_noise_without_meaning_is_refused(given: tuple, noise: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        apply(SPLIT, TASKS, Noise(0.0, (task,), 0, kind=kind))
-
-
-def test_an_annotator_needs_common_samples_and_instances_their_inputs() -> None:
-    target, task = torch.zeros(4), Task("t", 1, regression)
-    with pytest.raises(ValueError, match="every task has samples of its own"):
-        apply(Split({"t": target}, {"t": target}), [task], Noise(0.5, ("t",), 0, kind="annotator"))
-    with pytest.raises(ValueError, match="the inputs are read while training"):
-        apply(Split(TensorDataset(target), {"t": target}), [task], Noise(0.5, ("t",), 0, kind="instance"))
+        apply(*given, Noise(**{"level": 0.5, "tasks": ("digit",), "seed": 0, **noise}))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, registry
+from excessmtl.lab.data.base import Benchmark, registry
 from excessmtl.lab.data.sarcos import load
 
 
@@ -56,23 +56,6 @@ def test_the_training_table_is_preferred(tmp_path: Path) -> None:
     assert sum(total(load(tmp_path / "both.mat", 0))) == 100
 
 
-def test_splits_have_their_own_seed(tmp_path: Path) -> None:
-    savemat(tmp_path / "any.mat", {"x": rows(100)})
-    first, same = load(tmp_path / "any.mat", 0), load(tmp_path / "any.mat", 9)
-    other = load(tmp_path / "any.mat", 0, split_seed=1)
-    assert torch.equal(first.train.targets["joint_3"], same.train.targets["joint_3"])
-    assert not torch.equal(first.train.targets["joint_3"], other.train.targets["joint_3"])
-
-
-def test_the_network_takes_the_inputs(tmp_path: Path) -> None:
-    savemat(tmp_path / "any.mat", {"x": rows(100)})
-    bench = load(tmp_path / "any.mat", 0)
-    assert isinstance(bench.test.inputs, torch.Tensor)
-    trunk = bench.build_trunk()
-    assert sum(parameter.numel() for parameter in trunk.parameters()) == 35_840
-    assert bench.build_head(bench.tasks[6])(trunk(bench.prepare(bench.test.inputs))).shape == (20, 1)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -93,10 +76,3 @@ def test_what_is_no_mat_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "wrong.mat").write_bytes(content)
     with pytest.raises(ValueError, match=r"wrong\.mat cannot be read as a \.mat file"):
         load(tmp_path / "wrong.mat", 0)
-
-
-def test_missing_data_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFoundError, match=r"sarcos_inv\.mat and .*stand-in `simulated-arm`"):
-        load(None, 0)
-    with pytest.raises(DataNotFoundError, match=r"sarcos_inv_test\.mat does not exist"):
-        load(tmp_path, 0)

@@ -3,19 +3,8 @@ import pytest
 import torch
 from learning import learned_outputs
 
-from excessmtl.lab.data.base import registry
 from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.simulated_arm import SIZES, load, motions
-
-
-def test_it_is_registered_and_small_by_default() -> None:
-    bench = registry()["simulated-arm"].load(None, 0)
-    assert [task.name for task in bench.tasks] == [f"joint_{i}" for i in range(1, 8)]
-    assert bench.noisy_tasks == ("joint_1", "joint_2")
-    for split, rows in zip((bench.train, bench.validation, bench.test), SIZES["small"], strict=True):
-        assert isinstance(split.inputs, torch.Tensor)
-        assert split.inputs.shape == (rows, 21)
-        assert all(target.shape == (rows, 1) for target in split.targets.values())
+from excessmtl.lab.data.simulated_arm import load, motions
 
 
 def test_training_data_is_standardised_and_the_test_data_with_it() -> None:
@@ -27,18 +16,6 @@ def test_training_data_is_standardised_and_the_test_data_with_it() -> None:
     for y in bench.test.targets.values():
         assert y.std().item() == pytest.approx(1, abs=0.3)
         assert y.mean().abs() > 1e-5
-
-
-def test_the_seed_decides() -> None:
-    one, same, other = load(None, 5), load(None, 5), load(None, 6)
-    assert torch.equal(torch.as_tensor(one.train.inputs), torch.as_tensor(same.train.inputs))
-    assert torch.equal(one.test.targets["joint_3"], same.test.targets["joint_3"])
-    assert not torch.equal(torch.as_tensor(one.train.inputs), torch.as_tensor(other.train.inputs))
-
-
-def test_paper_size() -> None:
-    bench = load(None, 0, size="paper")
-    assert (bench.train.length("joint_1"), bench.test.length("joint_1")) == (44_484, 4_449)
 
 
 def test_an_unknown_size_is_refused() -> None:

@@ -21,15 +21,3 @@ def test_a_regime_is_what_it_says(name):
         else:
             assert set(target.unique().tolist()) <= set(range(task.outputs))
             assert torch.bincount(target).max() < 0.9 * len(target)  # there is something left to learn
-
-
-def test_the_seed_makes_the_world():
-    first, again, other = (registry()["teacher-narrow"].load(None, seed) for seed in (1, 1, 2))
-    assert torch.equal(first.train.targets["task_1"], again.train.targets["task_1"])
-    assert not torch.equal(first.train.inputs, other.train.inputs)
-    assert not torch.equal(first.train.inputs[:100], first.test.inputs[:100])
-
-
-def test_data_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="made, not read"):
-        registry()["teacher-many"].load(tmp_path, 0)

@@ -7,13 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-import excessmtl
-from excessmtl.lab.data.base import Split
 from excessmtl.lab.data.kinds import classification, regression
 from excessmtl.lab.data.tasks import Task
 from research.diagnosis import page
 from research.diagnosis.cells import Cell, World, read, record
-from research.diagnosis.corrected import without_suspects
 from research.diagnosis.measure import (
     average_precision,
     confident_quarter,
@@ -73,23 +70,6 @@ def test_summaries_of_tasks():
     (own,) = samples_summary({"100": frame}).to_dict("records")
     assert own["covered"] == 0.75
     assert own["called_noisy"] == 0.5
-
-
-def test_suspicious_labels_are_changed_in_the_noisy_tasks_only():
-    rng = np.random.default_rng(0)
-    truth, values = rng.integers(4, size=300), rng.normal(size=300)
-    logits = 3 * rng.normal(size=(300, 4)) + 12 * np.eye(4)[truth]
-    bad = np.arange(300) < 60
-    labels = {"classes": np.where(bad, (truth + 1) % 4, truth), "numbers": values + 4 * bad, "other": (truth + 1) % 4}
-    outputs = {"classes": logits, "numbers": values + 0.1 * rng.normal(size=300), "other": logits}
-    kinds = {"classes": "classification", "numbers": "regression", "other": "classification"}
-    report = excessmtl.diagnose(outputs, labels, kinds)
-    split = Split(torch.empty(300, 1), {task: torch.from_numpy(label) for task, label in labels.items()})
-    found = without_suspects(split, report, ("classes", "numbers")).targets
-    assert (found["classes"].numpy() == truth).mean() > 0.95
-    assert found["numbers"].isnan().numpy()[bad].mean() > 0.95
-    assert found["numbers"].isnan().numpy()[~bad].mean() < 0.05
-    assert torch.equal(found["other"], split.targets["other"])
 
 
 def test_worlds_need_their_data():

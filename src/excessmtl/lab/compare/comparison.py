@@ -10,7 +10,8 @@ tolerance t, the 90 % t-interval of the mean difference decides:
 """
 
 import math
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,15 @@ class Comparison:
         if self.lower > 0:
             return "better"
         return "worse" if self.upper < 0 else "undecided"
+
+
+def mean_change(mine: Mapping[str, float], other: Mapping[str, float], higher_is_better: Mapping[str, bool]) -> float:
+    """The mean over tasks of how much better each score is, in percent of the other's.
+
+    Against single-task networks, with a minus, this is Delta_m. One task that has diverged decides.
+    """
+    changes = [difference(mine[task], other[task], higher, other[task]) for task, higher in higher_is_better.items()]
+    return -math.inf if -math.inf in changes else statistics.fmean(changes)
 
 
 def difference(mine: float, other: float, higher_is_better: bool, relative_to: float | None = None) -> float:

@@ -5,13 +5,13 @@ the tables of reports and in the `scores.md` of sweeps.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
-from excessmtl.lab.compare.relative import delta_m, mean_rank
+from excessmtl.lab.compare.comparison import mean_change
 from excessmtl.lab.compare.settings import PLAIN_UNITS, Metric, Setting
 from excessmtl.lab.runs.config import SINGLE
 
@@ -142,7 +142,7 @@ def _changes(setting: Setting) -> list[float]:
         baseline = alone.get((noise, seed))
         # A baseline of 0 in a metric leaves no relative change.
         defined = method != SINGLE and baseline is not None and all(baseline.values())
-        changes.append(delta_m(own, baseline, _directions(setting)) if baseline and defined else math.nan)
+        changes.append(-mean_change(own, baseline, _directions(setting)) if baseline and defined else math.nan)
     return changes
 
 
@@ -151,17 +151,15 @@ def _ranks(setting: Setting) -> list[float]:
 
     Seeds that some method of this noise level has not run are left out: a rank among fewer is a better one for free.
     """
-    scores, ranks = scores_of(setting), [math.nan] * len(setting.runs)
+    signs = {task: 1 if higher else -1 for task, higher in _directions(setting).items()}
+    scores = pd.DataFrame(scores_of(setting), setting.runs.index)[list(signs)] * pd.Series(signs)
+    ranks = pd.Series(math.nan, setting.runs.index)
     for _, level in _rivals(setting).groupby("noise"):
-        labels = level["label"].nunique()
         for _, same_seed in level.groupby("seed"):
-            if same_seed["label"].nunique() < labels:
-                continue
-            by_label: Mapping[str, Mapping[str, float]] = {own: scores[row] for row, own in same_seed["label"].items()}
-            found = mean_rank(by_label, _directions(setting))
-            for row, label in same_seed["label"].items():
-                ranks[row] = found[label]
-    return ranks
+            if same_seed["label"].nunique() == level["label"].nunique():
+                own = scores.loc[same_seed.index].rank(ascending=False, na_option="bottom")
+                ranks[same_seed.index] = own.mean(axis=1)
+    return list(ranks)
 
 
 def _rivals(setting: Setting) -> pd.DataFrame:

@@ -49,18 +49,8 @@ def worst_regrets(regrets: pd.DataFrame, method: str) -> list[Table]:
 
 def every_regret(regrets: pd.DataFrame) -> Table:
     """A row per comparison, the worst first."""
-    heads = [
-        "rival",
-        "benchmark",
-        "noise",
-        "tasks",
-        "regret",
-        "lower end",
-        "upper end",
-        "tolerance",
-        "verdict",
-        "seeds",
-    ]
+    ends = ("regret", "lower end", "upper end")
+    heads = ["rival", "benchmark", "noise", "tasks", *ends, "tolerance", "verdict", "seeds"]
     return Table("Regret", heads, [_row(row) for _, row in _worst_first(regrets).iterrows()])
 
 
@@ -86,13 +76,9 @@ def _worst(regrets: pd.DataFrame) -> str:
 
 def _worst_first(regrets: pd.DataFrame) -> pd.DataFrame:
     """By verdict, then by the regret in tolerances, so that points and percent can be ordered together."""
-    keys = pd.DataFrame(
-        {
-            "verdict": [_ORDER.index(word) for word in regrets["verdict"]],
-            "size": regrets["regret"] / regrets["tolerance"],
-        },
-        index=regrets.index,
-    )
+    verdicts = [_ORDER.index(word) for word in regrets["verdict"]]
+    sizes = regrets["regret"] / regrets["tolerance"]
+    keys = pd.DataFrame({"verdict": verdicts, "size": sizes}, index=regrets.index)
     return regrets.loc[keys.sort_values(["verdict", "size"], ascending=[True, False], kind="stable").index]
 
 

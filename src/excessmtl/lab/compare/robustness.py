@@ -11,16 +11,14 @@ import pandas as pd
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.measures import number
-from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, clean_tasks, regrets_of
+from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.runs.config import SINGLE
 
 MEASURES = ("clean", "noisy", "overall")
 LAST, CHOSEN = "last", "chosen"
 EPOCHS = (LAST, CHOSEN)
-_ALL = Group("overall", lambda run: list(run["scores"]), 0.5, 3.0)
-_CLEAN = Group("clean", clean_tasks, 0.3, 3.0)
-TOLERANCES = (_CLEAN, _ALL)
+TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
 """Up to which difference two methods count as equivalent."""
 _BLOCK = ["setting", "noise"]
 _ROW = ["benchmark", *_BLOCK]
@@ -49,17 +47,14 @@ def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
             if metric is None:
                 continue
             sign = (100 if metric.is_share else 1) * (1 if metric.higher_is_better else -1)
+            groups = (setting.clean_tasks, setting.noisy_tasks, setting.tasks)
+            about = {"benchmark": setting.benchmark, "setting": setting.name, "epoch": epoch}
             for run in setting.runs.to_dict("records"):
                 own = {task: sign * number(score) for task, score in run["scores"].items()}
-                groups = {"clean": setting.clean_tasks, "noisy": setting.noisy_tasks, "overall": setting.tasks}
-                means = {
-                    name: float(np.mean([own[task] for task in tasks] or [math.nan])) for name, tasks in groups.items()
-                }
-                about = {"benchmark": setting.benchmark, "setting": setting.name}
-                about |= {"noise": run["noise"], "label": run["label"], "method": run["method"]}
-                rows.append({**about, "seed": run["seed"], "epoch": epoch, **means})
-    columns = ["benchmark", "setting", "noise", "label", "method", "seed", "epoch", *MEASURES]
-    return pd.DataFrame(rows, columns=columns)
+                means = [float(np.mean([own[task] for task in tasks] or [math.nan])) for tasks in groups]
+                known = {name: run[name] for name in ("noise", "label", "method", "seed")}
+                rows.append(about | known | dict(zip(MEASURES, means, strict=True)))
+    return pd.DataFrame(rows, columns=["benchmark", "setting", "noise", "label", "method", "seed", "epoch", *MEASURES])
 
 
 def comparisons(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.DataFrame:
@@ -76,19 +71,18 @@ def comparisons(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> pd.Dat
     return found
 
 
-def judged(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
-    """The regret table of a method (None: the default) by `TOLERANCES`, against other methods only."""
-    regrets = regrets_of(frame, method, TOLERANCES)
-    if regrets is None:
-        return pd.DataFrame(columns=list(COLUMNS))
-    return regrets.table[regrets.table["rival"] != ITSELF].reset_index(drop=True)
+def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
+    """The regrets of a method (None: the default) by `TOLERANCES` against every other method, at both choices of epoch.
 
-
-def judgements(frame: pd.DataFrame, method: str | None) -> pd.DataFrame:
-    """The comparisons of a method with every rival at both choices of the epoch, the column `epoch` first."""
-    tables = {epoch: judged(at_epoch(frame, epoch), method) for epoch in EPOCHS if len(at_epoch(frame, epoch))}
-    found = pd.concat([table.assign(epoch=epoch) for epoch, table in tables.items()], ignore_index=True)
-    return found[["epoch", *COLUMNS]]
+    The column `epoch` comes first.
+    """
+    tables = [pd.DataFrame(columns=["epoch", *COLUMNS])]
+    for epoch in EPOCHS:
+        own = at_epoch(frame, epoch)
+        regrets = regrets_of(own, method, TOLERANCES) if len(own) else None
+        if regrets is not None:
+            tables.append(regrets.table[regrets.table["rival"] != ITSELF].assign(epoch=epoch))
+    return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)[["epoch", *COLUMNS]]
 
 
 def standings(judged: pd.DataFrame) -> pd.DataFrame:

@@ -106,18 +106,6 @@ def _place(label: str, order: Sequence[str]) -> int:
     return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
 
 
-def noise_table(setting: Setting, measure: Measure, order: Sequence[str]) -> Table:
-    """A row per method, a column per noise level; methods that have no value at any level are left out."""
-    cells = {(row.label, row.noise): row.cells[measure.key].shown for row in rows_of(setting)}
-    empty, levels = table.Cell(""), setting.noise_levels
-    rows = []
-    for label in order:
-        own = [cells.get((label, level), empty) for level in levels]
-        if any(cell.text not in ("", NOTHING) for cell in own):
-            rows.append(table.Row([table.Cell(label, method=label), *own]))
-    return Table(measure.caption, ["method", *(f"noise {level:g}" for level in levels)], rows)
-
-
 def _described(setting: Setting) -> str:
     noisy = ", ".join(setting.noisy_tasks[:_NAMED]) + (", ..." if len(setting.noisy_tasks) > _NAMED else "")
     metric = setting.common_metric

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from excessmtl.lab.data import registry, table
 from excessmtl.lab.data.base import Benchmark, Entry, registered
@@ -107,20 +108,16 @@ def _hints(load: Any) -> dict[str, Any]:
         return {}
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether the value is of the type, looked at from outside: of a list[str] only that it is a list."""
-    kinds = [get_origin(kind) or kind for kind in _alternatives(hint)]
-    if any(kind is Any or not isinstance(kind, type) for kind in kinds):
+    """Whether the value is of the type; any value is, where pydantic does not know the type."""
+    try:
+        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    except PydanticUserError:
         return True
-    if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, tuple(kinds)) or (isinstance(value, int) and float in kinds)
+    return True
 
 
 def _in_words(hint: Any) -> str:
-    kinds = [kind for kind in _alternatives(hint) if kind is not NoneType]
-    return " or ".join(kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind) for kind in kinds)
+    return hint.__name__ if type(hint) is type else str(hint).removesuffix(" | None").replace(" | ", " or ")

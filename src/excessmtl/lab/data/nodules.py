@@ -12,26 +12,9 @@ _WAVES = 8
 """How many waves of the outline's radius are features."""
 _READERS = 4
 SHAPE_FEATURES = (
-    "volume",
-    "diameter",
-    "slices",
-    "largest_area",
-    "perimeter",
-    "height",
-    "width",
-    "depth",
-    "elongation",
-    "flatness",
-    "compactness",
-    "mean_compactness",
-    "radius_spread",
-    "points",
-    "exclusions",
-    "drift",
-    "area_spread",
-    "slice_thickness",
-    "pixel_spacing",
-    "contrast",
+    *("volume", "diameter", "slices", "largest_area", "perimeter", "height", "width", "depth", "elongation"),
+    *("flatness", "compactness", "mean_compactness", "radius_spread", "points", "exclusions", "drift", "area_spread"),
+    *("slice_thickness", "pixel_spacing", "contrast"),
     *(f"wave_{number}" for number in range(1, _WAVES + 1)),
 )
 

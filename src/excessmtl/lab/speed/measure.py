@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 import torch
 
-from excessmtl.lab.compare.table import Table, written
+from excessmtl.lab.compare.table import Format, Table
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Network
 from excessmtl.lab.speed.variants import REPLAYED_BASELINE, Variant
 
 Quartiles = tuple[float, float, float]
+_FORMATS: dict[str, Format] = {
+    "ms": ".2f",
+    "ratio": "x{:.2f}".format,
+    "peak MB": ",.0f",
+    "ratio to plain-replayed": "x{:.2f}".format,
+}
 
 
 @dataclass(frozen=True)
@@ -42,25 +48,25 @@ class Result:
     rows: list[Row]
 
     def table(self) -> Table:
-        """A line per variant."""
+        """A line per variant; columns that no variant has a number for are left out."""
         title = (
             f"{self.network}: {self.summary}, {self.parameters:,} shared parameters, "
             f"{self.tasks} tasks, batch {self.batch}"
         )
-        columns = ["method", "ms", "ms, quartiles", "ratio", "ratio, quartiles"]
-        lines = [
-            [row.method, f"{row.ms[1]:.2f}", _range(row.ms), f"x{row.ratio[1]:.2f}", _range(row.ratio)]
+        records = [
+            {
+                "method": row.method,
+                "ms": row.ms[1],
+                "ms, quartiles": _range(row.ms),
+                "ratio": row.ratio[1],
+                "ratio, quartiles": _range(row.ratio),
+                "peak MB": row.peak_mb,
+                "ratio to plain-replayed": row.to_replayed and row.to_replayed[1],
+            }
             for row in self.rows
         ]
-        more = {
-            "peak MB": [written(row.peak_mb, ",.0f") for row in self.rows],
-            "ratio to plain-replayed": [
-                written(row.to_replayed, lambda ratio: f"x{ratio[1]:.2f}") for row in self.rows
-            ],
-        }
-        shown = {column: cells for column, cells in more.items() if any(cell != "–" for cell in cells)}
-        lines = [[*line, *cells] for line, *cells in zip(lines, *shown.values(), strict=True)]
-        return Table.of_texts(title, [*columns, *shown], lines)
+        shown = [column for column in records[0] if any(record[column] is not None for record in records)]
+        return Table.of_records(records, {column: _FORMATS.get(column, str) for column in shown}, title)
 
 
 def measure(network: Network, variants: Sequence[Variant], device: torch.device, seconds: float) -> Result:

@@ -1,0 +1,87 @@
+"""Predictions and labels as people have them: probabilities, -1 and +1, missing labels, class numbers."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import excessmtl
+from excessmtl.diagnosis import temperature
+from excessmtl.diagnosis.inputs import held_out
+
+RNG = np.random.default_rng(0)
+TRUTH = RNG.integers(0, 2, 1500)
+LOGITS = (2 * TRUTH - 1) * 3 + RNG.normal(size=1500)
+FLIPPED = RNG.random(1500) < 0.3
+LABELS = np.where(FLIPPED, 1 - TRUTH, TRUTH).astype(float)
+
+
+def rate(predictions, labels, kinds="binary"):
+    report = excessmtl.diagnose({"churn": predictions}, {"churn": labels}, kinds)
+    return report.tasks[0].noise_rate
+
+
+def test_probabilities_of_a_binary_task_are_read_as_such_and_it_is_mentioned():
+    expected = rate(LOGITS, LABELS)
+    assert expected == pytest.approx(0.6, abs=0.05)  # 30 % flipped: of random labels, half agree by chance
+    with pytest.warns(UserWarning, match=r"predictions\['churn'\] lie from 0 to 1 and are taken for probabilities"):
+        assert rate(1 / (1 + np.exp(-LOGITS)), LABELS) == pytest.approx(expected, abs=1e-6)
+
+
+def test_two_columns_of_probabilities_need_no_word():
+    shares = 1 / (1 + np.exp(-LOGITS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = rate(np.stack([1 - shares, shares], 1), LABELS, "classification")
+    assert found == pytest.approx(rate(LOGITS, LABELS), abs=0.02)
+
+
+def test_a_network_that_has_learned_nothing_yet_returns_logits():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert excessmtl.diagnose({"churn": np.zeros(200)}, {"churn": LABELS[:200]}, "binary").tasks[0].samples == 200
+
+
+@pytest.mark.parametrize("kinds", ["binary", None])
+def test_labels_of_minus_and_plus_one_are_two_classes(kinds):
+    assert rate(LOGITS, 2 * LABELS - 1, kinds) == pytest.approx(rate(LOGITS, LABELS), abs=1e-6)
+
+
+@pytest.mark.parametrize("missing", [-1, -100, np.nan])
+def test_the_kind_is_seen_from_the_labels_that_are_there(missing):
+    labels = LABELS.copy()
+    labels[::7] = missing
+    report = excessmtl.diagnose({"churn": LOGITS}, {"churn": labels})
+    kept = np.arange(1500) % 7 != 0
+    assert report.tasks[0].samples == kept.sum()
+    assert report.tasks[0].noise_rate == pytest.approx(rate(LOGITS[kept], LABELS[kept]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "kinds"),
+    [
+        (TRUTH, LABELS, "binary"),
+        (TRUTH, LABELS, None),
+        (2 * TRUTH - 1, 2 * LABELS - 1, None),
+        (RNG.integers(0, 5, 300), RNG.integers(0, 5, 300), None),
+    ],
+)
+def test_class_numbers_in_place_of_scores_are_refused(predictions, labels, kinds):
+    with pytest.raises(ValueError, match=r"predictions\['churn'\] holds the class numbers .* pass logits or"):
+        rate(predictions, labels, kinds)
+
+
+def test_whole_numbers_may_be_regressed():
+    counts = RNG.poisson(4, 300).astype(float)
+    assert excessmtl.diagnose({"visits": counts}, {"visits": counts + 1}, "regression").tasks[0].samples == 300
+
+
+def test_bins_of_many_samples_say_what_the_samples_say(monkeypatch):
+    truth = RNG.integers(0, 4, 25_000)
+    logits = 4 * np.eye(4)[truth] + RNG.normal(size=(25_000, 4))
+    labels = np.where(RNG.random(25_000) < 0.2, RNG.integers(0, 4, 25_000), truth).astype(float)
+    binned = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
+    monkeypatch.setattr(temperature, "_EXACT", 10**9)
+    exact = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
+    np.testing.assert_allclose(binned.likelihood, exact.likelihood, rtol=1e-5)
+    assert (binned.sharpness, binned.rate) == (exact.sharpness, exact.rate)

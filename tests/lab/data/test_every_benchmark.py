@@ -1,0 +1,94 @@
+"""What every benchmark has to satisfy, whatever its data: splits, seeds, network, and what is said without data."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from excessmtl.lab.data import registry, synthetic_rooms
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split
+from excessmtl.lab.data.find import complete_options, load_benchmark
+from tiny_data import WRITERS
+
+NAMES = sorted(registry())
+DRAWN = ("digit-domains", "multimnist")
+"""The seed decides the training data only."""
+MADE = ("simulated-arm", "synthetic-rooms", *(name for name in NAMES if name.startswith("teacher")))
+"""The seed decides all of it."""
+RATED = ("lidc", "vader")
+"""The seed decides who has labelled it."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("files")
+    return {name: str(write(folder)) for name, write in WRITERS.items()}
+
+
+@pytest.fixture
+def load(files: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    size = synthetic_rooms.SIZES["small"]
+    tiny = synthetic_rooms.Size((3, 2, 2), 24, 32, size.levels, 4, size.recipe)
+    monkeypatch.setitem(synthetic_rooms.SIZES, "small", tiny)
+    return lambda name, seed=0, **options: load_benchmark(name, files.get(name), seed, options)
+
+
+def splits(made: Benchmark) -> list[Split]:
+    return [made.train, made.validation, made.test]
+
+
+def same(one: Split, other: Split) -> bool:
+    inputs = [list(s.inputs.values()) if isinstance(s.inputs, dict) else [s.inputs] for s in (one, other)]
+    pairs = [*zip(*inputs, strict=True), *zip(one.targets.values(), other.targets.values(), strict=True)]
+    return all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_network_takes_the_inputs_and_its_loss_the_targets(load, name: str) -> None:
+    made = load(name)
+    trunk = made.build_trunk()
+    for task in made.tasks[:3]:
+        for split in splits(made):
+            inputs = split.inputs[task.name] if isinstance(split.inputs, dict) else split.inputs
+            rows = torch.nonzero(~split.targets[task.name].reshape(len(inputs), -1).isnan().any(1))[:2, 0]
+            output = made.build_head(task)(trunk(made.prepare(inputs[rows])))
+            assert output.shape[:2] == (len(rows), task.outputs)
+            assert task.kind.loss(output, split.targets[task.name][rows]).isfinite()
+    assert set(made.noisy_tasks) < {task.name for task in made.tasks}
+    assert made.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_decides_what_it_says(load, name: str) -> None:
+    first, again, other = load(name, 3), load(name, 3), load(name, 4)
+    assert all(same(a, b) for a, b in zip(splits(first), splits(again), strict=True))
+    assert same(first.train, other.train) == (name not in (*DRAWN, *MADE, *RATED))
+    assert same(first.test, other.test) == (name not in (*MADE, "lidc"))
+    assert not same(first.train.rows(first_two(first)), first.test.rows(first_two(first)))
+
+
+def first_two(made: Benchmark) -> dict[str, torch.Tensor]:
+    return {task.name: torch.arange(2) for task in made.tasks}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in WRITERS])
+def test_splits_have_a_seed_of_their_own(load, name: str) -> None:
+    if "split_seed" in complete_options(name, {}):
+        assert not same(load(name).test, load(name, split_seed=1).test)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "multimnist"])
+def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path: Path, name: str) -> None:
+    entry = registry()[name]
+    if name not in WRITERS:
+        with pytest.raises(ValueError, match=f"--data .*: {name} is .*, not read; leave --data out"):
+            entry.load(tmp_path, 0)
+        return
+    with pytest.raises(DataNotFoundError, match=f"The data of {name} is not available: .* pass --data PATH") as error:
+        entry.load(None, 0)
+    assert entry.stand_in is None or f"use the stand-in `{entry.stand_in}`" in str(error.value)
+    with pytest.raises(DataNotFoundError, match=r"--data .*nowhere does not exist"):
+        entry.load(tmp_path / "nowhere", 0)
+    if name != "office-home":  # any folder may be a tree of pictures
+        with pytest.raises(DataNotFoundError, match=r"does not exist|is missing"):
+            entry.load(tmp_path, 0)

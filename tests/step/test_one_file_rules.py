@@ -1,0 +1,45 @@
+"""What an author writes in one file: a rule at z, an input of its own, and a place of its own to look at gradients."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from excessmtl import Balancer
+from excessmtl.graph.places import Probe
+from excessmtl.methods.base import Decision, Rule
+from excessmtl.testing import check_rule
+
+
+@dataclass(frozen=True)
+class AtFirstParameter(Rule):
+    """Inverse gradient norms at the first shared parameter, times an importance that comes with the step."""
+
+    name: ClassVar[str] = "at_first_parameter"
+    probe: ClassVar[Probe] = Probe("first", looked_at=lambda shared: shared.trainable[:1])
+    uses: ClassVar[frozenset[str]] = frozenset({"importance"})
+
+    def update(self, state, seen):
+        norms = seen.gram.diagonal().clamp(min=1e-12).sqrt()
+        inverse = torch.where(seen.ok, 1 / norms, 0) * seen.extras.get("importance", 1.0)
+        return Decision(inverse / inverse.sum().clamp(min=1e-12), state)
+
+
+def test_such_a_rule_passes_every_check():
+    check_rule(AtFirstParameter)
+
+
+def test_it_sees_the_gradients_there_and_what_comes_with_the_step():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+    heads = {task: nn.Linear(4, 1) for task in "ab"}
+    x = torch.randn(5, 3)
+    for engine in ("fast", "reference"):
+        balancer = Balancer(AtFirstParameter(), ["a", "b"], trunk, engine=engine, scale="mean")
+        losses = {task: head(trunk(x)).square().mean() for task, head in heads.items()}
+        norms = [torch.autograd.grad(loss, trunk[0].weight, retain_graph=True)[0].norm() for loss in losses.values()]
+        importance = torch.tensor([1.0, 3.0])
+        expected = importance / torch.stack(norms)
+        step = balancer.backward(losses, importance=importance)
+        torch.testing.assert_close(step.weights, expected / expected.sum())
