@@ -95,4 +95,5 @@ class Stream:
 
 def recorded(balancer):
     """How many kinds of batches have a recording."""
-    return balancer.engine.cache.recordings if isinstance(balancer.engine, Recorded) else 0
+    entries = balancer.engine.cache.entries if isinstance(balancer.engine, Recorded) else []
+    return sum(entry.recorded is not None for entry in entries)

@@ -1,13 +1,18 @@
-"""A small model that takes its steps plainly or by `Replay`, for comparing the two."""
+"""A small model that takes its steps plainly or by `Replay`, and what stands in for a recording without a device."""
+
+import copy
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from excessmtl.recording import replay as replay_module
 from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, host_state
 
-__all__ = ["TASKS", "World", "assert_same", "batches"]
+__all__ = ["TASKS", "Again", "World", "assert_same", "batches", "stand_in"]
 
 
 def batches(count, size=8, device="cpu", seed=3):
@@ -73,3 +78,39 @@ def assert_same(one, two):
     for first, second in zip(one.steps, two.steps, strict=False):
         for name in ("weights", "losses", "excess_risks"):
             torch.testing.assert_close(getattr(second, name), getattr(first, name), rtol=0, atol=0, equal_nan=True)
+
+
+class Again:
+    """Stands in for a `Recording`: runs the work anew, into the tensors it left the first time."""
+
+    parameters = ()
+
+    def __init__(self, work, memory, stream, pool=None):
+        self.work, self.replays = work, 0
+        before = copy.deepcopy(memory.state_dict())
+        self.result = work()
+        self.gradients = [(p, p.grad) for p in Again.parameters if p.grad is not None]
+        memory.load_state_dict(before)
+
+    def replay(self):
+        self.replays += 1
+        self.result.copy_(self.work())
+        for parameter, gradient in self.gradients:
+            gradient.copy_(parameter.grad)
+            parameter.grad = None  # as if no line of Python had run
+
+
+def stand_in(monkeypatch, made):
+    """Steps are recorded on a CPU from now on; the recordings join `made`."""
+
+    def record(*arguments):
+        made.append(Again(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(replay_module, "Recording", record)
+    monkeypatch.setattr(replay_module, "on_stream", lambda stream, device: nullcontext())
+    monkeypatch.setattr(excessmtl.Replay, "_obstacle", lambda self, device: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    return made

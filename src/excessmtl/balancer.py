@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from excessmtl.distributed.processes import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.distributed.replicas import ReplicaCheck
+from excessmtl.engine import EngineName, chosen_engine
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.ways import AnyGraph
@@ -18,7 +19,6 @@ from excessmtl.graph.parts import submodule
 from excessmtl.graph.representation import forget
 from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Heads, Rule, State
-from excessmtl.recording.recorded import EngineName, chosen_ways
 from excessmtl.step import arguments
 from excessmtl.step.host_state import check_keys
 from excessmtl.step.multipliers import Scale, factor
@@ -95,7 +95,7 @@ class Balancer(nn.Module):
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
         """What `factor` was computed from last, and what it was."""
         self.protect, self._floors = arguments.floors(rule, protect, names)
-        self.engine = chosen_ways(engine, rule.probe, tasks_at_once, record)
+        self.engine = chosen_engine(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from excessmtl.balancer import Balancer
+from excessmtl.engine import EngineName
 from excessmtl.excess.method import excess
 from excessmtl.gradients.ways import AnyGraph
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.names import checked_name
-from excessmtl.recording.recorded import EngineName
 from excessmtl.step.multipliers import Scale
 
 BALANCER_OPTIONS = tuple(

@@ -15,7 +15,7 @@ from excessmtl.recording.recorded import Recorded
     [
         ({"engine": None}, "engine must be"),
         ({"engine": AnyGraph}, "engine must be"),
-        ({"engine": Recorded(Fastest()), "record": False}, "record=False has no effect"),
+        ({"engine": Recorded(), "record": False}, "record=False has no effect"),
         ({"engine": Fastest(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
     ],
 )

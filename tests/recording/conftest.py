@@ -16,4 +16,3 @@ def recording(monkeypatch):
         monkeypatch.setattr(engine, "Recording", Again)
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
         monkeypatch.setattr(engine, "records_on", lambda device: True)
-        monkeypatch.setattr(engine, "can_record", engine.small_enough)

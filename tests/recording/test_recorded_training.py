@@ -1,4 +1,4 @@
-"""Recorded arithmetic in loops as people write them. Most of it needs a CUDA device: EXCESSMTL_TEST_DEVICE=cuda."""
+"""Recorded arithmetic in loops as people write them; some need a CUDA device (EXCESSMTL_TEST_DEVICE=cuda)."""
 
 import gc
 
@@ -31,29 +31,26 @@ class Images(nn.Module):
     def forward(self, x, labels):
         z = self.trunk(x)
         outputs = {task: head(z) for task, head in self.heads.items()}
-        return {
-            task: cross_entropy(output.flatten(2).mean(2) if output.ndim > 2 else output, labels[task])
-            for task, output in outputs.items()
-        }
+        means = {task: output.flatten(2).mean(2) if output.ndim > 2 else output for task, output in outputs.items()}
+        return {task: cross_entropy(mean, labels[task]) for task, mean in means.items()}
 
 
-def batch(seed, size=16):
+def batch(seed):
     generator = torch.Generator().manual_seed(seed)
-    labels = {task: torch.randint(4, (size,), generator=generator).to(DEVICE) for task in TASKS}
-    return torch.randn(size, 1, 8, 8, generator=generator).to(DEVICE), labels
+    labels = {task: torch.randint(4, (16,), generator=generator).to(DEVICE) for task in TASKS}
+    return torch.randn(16, 1, 8, 8, generator=generator).to(DEVICE), labels
 
 
-def train(record, around, maps=False, prepare=lambda model: model, method="excess", **options):
-    """Weights of all steps and parameters at the end; `around(step)` is the loop's own way to call backward."""
-    model = prepare(Images(maps).to(DEVICE))
-    balancer = excessmtl.create(method, tasks=TASKS, shared=model.trunk, record=record, **options)
+def train(record, around, prepare, method):
+    """Weights of all steps and parameters at the end; `around` is the loop's own way to call backward."""
+    model = prepare(Images(maps=around is on_maps)).to(DEVICE)
+    balancer = excessmtl.create(method, tasks=TASKS, shared=model.trunk, record=record)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     torch.manual_seed(7)  # of dropout
     weights = []
     for seed in range(STEPS):
-        x, labels = batch(seed)
         optimiser.zero_grad()
-        weights.append(around(model, balancer, x, labels).weights)
+        weights.append(around(model, balancer, *batch(seed)).weights)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
     return [*weights, *model.state_dict().values()], balancer
@@ -80,6 +77,18 @@ def under_no_grad(model, balancer, x, labels):
         return balancer.backward(losses)
 
 
+def on_maps(model, balancer, x, labels):
+    """Gradients at z are laid out as the weights are."""
+    channels_last = model.trunk[0].weight.is_contiguous(memory_format=torch.channels_last)
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    seen = []
+    handle = model.trunk.register_forward_hook(lambda module, inputs, z: z.register_hook(seen.append) and None)
+    step = balancer.backward(model(x.to(memory_format=memory_format), labels))
+    handle.remove()
+    assert seen[-1].is_contiguous(memory_format=memory_format)
+    return step
+
+
 def on_a_stream(model, balancer, x, labels):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -89,57 +98,44 @@ def on_a_stream(model, balancer, x, labels):
     return step
 
 
-def same(around, kinds=1, **options):
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        wanted, _ = train(False, around, **options)
-        found, balancer = train(True, around, **options)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-    assert recorded(balancer) == kinds
-    return balancer
-
-
-@pytest.mark.parametrize("around", [plainly, in_bf16, in_bf16_all_of_it, under_no_grad])
-@pytest.mark.parametrize("method", ["excess", "uniform", "mgda"])
-def test_loops(around, method):
-    same(around, method=method)
-
-
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_maps_keep_their_layout(memory_format):
-    def check(model, balancer, x, labels):
-        seen = []
-
-        def note(module, inputs, z):
-            z.register_hook(seen.append)
-
-        handle = model.trunk.register_forward_hook(note)
-        step = balancer.backward(model(x.to(memory_format=memory_format), labels))
-        handle.remove()
-        assert seen[-1].is_contiguous(memory_format=memory_format)
-        return step
-
-    same(check, maps=True, prepare=lambda model: model.to(memory_format=memory_format))
-
-
-@on_cuda
-def test_on_another_stream():
-    same(on_a_stream)
-
-
-@on_cuda
-def test_a_gradient_scaler_is_not_recorded():
+def with_a_scaler(model, balancer, x, labels):
     scaler = torch.amp.GradScaler("cuda", init_scale=8.0)
+    with torch.autocast("cuda", dtype=torch.float16):
+        losses = model(x, labels)
+    step = balancer.backward(losses, scaler=scaler)
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= scaler.get_scale()
+    return step
 
-    def scaled(model, balancer, x, labels):
-        with torch.autocast("cuda", dtype=torch.float16):
-            losses = model(x, labels)
-        step = balancer.backward(losses, scaler=scaler)
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= scaler.get_scale()
-        return step
 
-    same(scaled, kinds=0)
+def unchanged(model):
+    return model
+
+
+def channels_last(model):
+    return model.to(memory_format=torch.channels_last)
+
+
+def compiled(model):
+    model.trunk = torch.compile(model.trunk, backend="aot_eager")
+    return model
+
+
+BASIC = (plainly, in_bf16, in_bf16_all_of_it, under_no_grad)
+LOOPS = [(around, unchanged, method) for around in BASIC for method in ("excess", "uniform", "mgda")]
+LOOPS += [(on_maps, unchanged, "excess"), (on_maps, channels_last, "excess")]
+LOOPS += [pytest.param(around, unchanged, "excess", marks=on_cuda) for around in (on_a_stream, with_a_scaler)]
+LOOPS += [pytest.param(plainly, compiled, "excess", marks=[on_cuda, pytest.mark.slow])]
+
+
+@pytest.mark.parametrize(("around", "prepare", "method"), LOOPS)
+def test_loops(around, prepare, method):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        wanted, _ = train(False, around, prepare, method)
+        found, balancer = train(True, around, prepare, method)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert recorded(balancer) == (0 if around is with_a_scaler else 1)
 
 
 @on_cuda
@@ -176,13 +172,3 @@ def test_many_balancers_come_and_go_while_others_record():
             balancer.backward(model(*batch(seed)))
         assert recorded(balancer) == 1
     assert torch.randn(4, device=DEVICE).isfinite().all()
-
-
-@on_cuda
-@pytest.mark.slow
-def test_a_compiled_trunk():
-    def compiled(model):
-        model.trunk = torch.compile(model.trunk, backend="aot_eager")
-        return model
-
-    same(plainly, prepare=compiled)

@@ -1,13 +1,17 @@
-"""Making a recording moves no balancer: neither when it succeeds nor when it fails half way."""
+"""Making a recording moves no balancer, also where it fails half way; what recordings are looked up by."""
 
+from collections import namedtuple
 from contextlib import contextmanager
 
 import pytest
 import torch
 
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.recording import Recording, failure
+from excessmtl.recording.buffers import copied, obstacle, signature
+from excessmtl.recording.recording import GraphCache, Recording, failure
 from excessmtl.tensors import filled
+from excessmtl.torch_private import tree_flatten
+from models import DEVICE
 from replay_world import World, batches
 
 
@@ -36,12 +40,8 @@ def world(monkeypatch):
     return world
 
 
-def buffers(balancer):
-    return dict(balancer.named_buffers())
-
-
 def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
-    before = buffers(world.balancer)
+    before = dict(world.balancer.named_buffers())
     recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     assert world.balancer.steps == 3
     recording.replay()
@@ -49,13 +49,12 @@ def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
     assert world.balancer.steps == 4
     world.step(*batches(1)[0])
     world.balancer.end_epoch()
-    assert all(buffers(world.balancer)[name] is place for name, place in before.items())
+    assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
 
 
 def test_constants_that_are_forgotten_stay_with_the_recording(world):
     recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     zeros = filled(0, 3, torch.device("cpu"))
-    assert any(constant is zeros for constant in recording.constants)
     for number in range(1, 300):
         filled(number, 3, torch.device("cpu"))
     assert filled(0, 3, torch.device("cpu")) is not zeros
@@ -63,7 +62,7 @@ def test_constants_that_are_forgotten_stay_with_the_recording(world):
 
 
 def test_a_recording_that_fails_half_way_leaves_no_trace(world):
-    before = buffers(world.balancer)
+    before = dict(world.balancer.named_buffers())
 
     def work():
         world.balancer.backward(world.compute(*batches(1)[0]))
@@ -71,7 +70,7 @@ def test_a_recording_that_fails_half_way_leaves_no_trace(world):
 
     with pytest.raises(RuntimeError, match="no room"):
         Recording(work, world.balancer.memory, None)
-    assert all(buffer is before[name] for name, buffer in buffers(world.balancer).items())
+    assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
     assert world.balancer.steps == 3
 
 
@@ -88,3 +87,57 @@ def test_a_graph_that_stands_in_the_way_is_named():
     error = RuntimeError("CUDA error: operation would make the legacy stream depend on a capturing stream\nand more")
     assert "delete what holds it" in failure(error)
     assert failure(RuntimeError("out of memory\nand more")) == "recording one failed (out of memory)"
+
+
+def test_a_kind_that_was_never_recorded_makes_room():
+    cache = GraphCache()
+    cache.entry(("kept",)).recorded = object()
+    for number in range(20):
+        assert cache.entry((number,)).steps == 0
+        assert cache.entry(("kept",)).recorded is not None
+    waiting = cache.entry(("waiting",))
+    for number in range(20):  # as long as it is seen now and then, it stays
+        cache.entry((number,))
+        assert cache.entry(("waiting",)) is waiting
+
+
+def test_signatures_tell_shapes_types_and_values_apart():
+    x, Batch = torch.zeros(2, 3), namedtuple("Batch", "x")
+
+    def kind(*arguments):
+        leaves, structure = tree_flatten(arguments)
+        assert obstacle(leaves) is None
+        return structure, signature(leaves)
+
+    inputs = [(x,), (x.double(),), (x.T,), (x, None), (x, 1), (x, 1.0), (x, True), ({"a": x},), ([x],), (Batch(x),)]
+    kinds = [kind(*arguments) for arguments in inputs]
+    for index, own in enumerate(kinds):
+        assert [own == other for other in kinds].count(True) == 1, index
+    assert kind(torch.ones(2, 3)) == kinds[0]
+    assert "layout" in obstacle([x.to_sparse()])
+
+
+def test_copies_are_equal_stay_so_and_keep_layouts_without_gaps():
+    given = {
+        "odd": torch.randn(7, 3, device=DEVICE),
+        "turned": torch.randn(3, 5, device=DEVICE).t(),
+        "channels last": torch.randn(2, 3, 5, 7, device=DEVICE).to(memory_format=torch.channels_last),
+        "number": torch.randn((), device=DEVICE),
+        "expanded": torch.randn(1, 4, device=DEVICE).expand(6, 4),
+        "with gaps": torch.randn(9, 4, device=DEVICE)[::2],
+        "empty": torch.empty(0, 3, device=DEVICE),
+        "half": torch.randn(5, device=DEVICE).bfloat16(),
+        "complex": torch.randn(3, device=DEVICE, dtype=torch.complex64).conj(),
+    }
+    tensors = list(given.values())
+    copies = dict(zip(given, copied(tensors, DEVICE), strict=True))
+    torch.testing.assert_close(list(copies.values()), [tensor.resolve_conj() for tensor in tensors], rtol=0, atol=0)
+    for name in ("odd", "turned", "channels last", "number"):
+        assert copies[name].stride() == given[name].stride()
+    for name in ("expanded", "with gaps"):
+        assert copies[name].is_contiguous()
+    kept = copies["odd"].clone()
+    given["odd"].fill_(7)
+    assert torch.equal(copies["odd"], kept)
+    assert copied([], DEVICE) == []
+    assert copied([1, "a", None], DEVICE) == [1, "a", None]

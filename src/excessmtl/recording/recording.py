@@ -1,18 +1,23 @@
-"""Work on a device recorded once as a CUDA graph."""
+"""Work on a device recorded once as a CUDA graph, and a cache of such recordings."""
 
+import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from excessmtl.recording.capture import captured
 from excessmtl.step.state import Memory
 from excessmtl.tensors import constants_in_use
+from excessmtl.torch_private import end_allocation_to_pool
 
 R = TypeVar("R")
+DRAWS = "the method draws random numbers on the host, which a recording would repeat"
 WARM_UP = 3
 """Steps taken before the recording: libraries choose their kernels and workspaces in the first ones."""
+MOST = 4
+"""Recordings in a cache: a full batch, the last of an epoch, and a few with labels missing."""
 
 
 class Recording(Generic[R]):
@@ -33,8 +38,8 @@ class Recording(Generic[R]):
             with captured(self.graph, stream, pool or torch.cuda.graph_pool_handle()), constants_in_use() as constants:
                 self.constants = constants
                 self.result = work()
-            if memory is not None and before is not None:
-                check_no_draws(torch.equal(memory.generator.get_state(), before[1]))
+            if memory is not None and before is not None and not memory.generator.get_state().equal(before[1]):
+                raise ValueError(DRAWS)
         finally:
             torch.clear_autocast_cache()
             if memory is not None and before is not None:
@@ -48,10 +53,43 @@ class Recording(Generic[R]):
             self._memory.steps += 1
 
 
-def check_no_draws(unchanged: bool) -> None:
-    """A ValueError where a rule has drawn random numbers on the host."""
-    if not unchanged:
-        raise ValueError("the method draws random numbers on the host, which a recording would repeat")
+@contextmanager
+def captured(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
+    """Inside, what is asked of the device on this thread goes to `stream`, where it is not done but kept in `graph`.
+
+    Nothing waits for the device. Afterwards the process is as it was before, whatever goes wrong on the way.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # taking an old graph apart in the middle of a capture ends the capture
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=pool, capture_error_mode="relaxed")
+            try:
+                yield
+            except BaseException:
+                with suppress(Exception):  # the first error is the one to report
+                    _end(graph, stream, pool)
+                raise
+            _end(graph, stream, pool)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> None:
+    try:
+        graph.capture_end()
+    except BaseException:
+        # Torch leaves the random generator and the allocator believing that the capture goes on: from then on every
+        # random number drawn on the device would be an error. Ending one that goes well sets both right.
+        with suppress(Exception):
+            end_allocation_to_pool(stream.device, pool)
+        with suppress(Exception):
+            empty = torch.cuda.CUDAGraph()
+            empty.capture_begin(capture_error_mode="relaxed")
+            torch.zeros((), device=stream.device)
+            empty.capture_end()
+        raise
 
 
 @contextmanager
@@ -74,3 +112,39 @@ def failure(error: Exception) -> str:
     if "legacy stream" in line:  # autograd goes on where it met the parameters first, as long as a graph remembers it
         line += "; a graph from outside is still alive: delete what holds it, losses and outputs of earlier steps"
     return f"recording one failed ({line})"
+
+
+def kernel_settings() -> tuple[Any, ...]:
+    """Settings of torch that decide which kernels an operation launches."""
+    autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+    # torch 2.8 and older have one setting for all backends.
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None) or torch.get_float32_matmul_precision()
+    return autocast, precision, torch.are_deterministic_algorithms_enabled()
+
+
+@dataclass(eq=False)
+class Entry(Generic[R]):
+    """Batches that one recording serves."""
+
+    key: tuple[Any, ...]
+    steps: int = 0
+    recorded: R | None = None
+
+
+class GraphCache(Generic[R]):
+    """A few recordings by their keys; entries that were used long ago and never recorded make room."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry[R]] = []  # the latest last
+
+    def entry(self, key: tuple[Any, ...]) -> Entry[R] | None:
+        """The entry with this key; None where all that there may be are recorded, and this is none of them."""
+        entry = next((entry for entry in reversed(self.entries) if entry.key == key), None) or Entry(key)
+        others = [other for other in self.entries if other is not entry]
+        if len(others) == MOST:
+            dispensable = next((other for other in others if other.recorded is None), None)
+            if dispensable is None:
+                return None
+            others.remove(dispensable)
+        self.entries = [*others, entry]
+        return entry

@@ -27,16 +27,8 @@ def batch(n: int = 4) -> tuple[Tensor, Targets]:
 def change(
     images: Tensor, targets: Targets, scale: float = 1.0, left: float = 0.0, top: float = 0.0, mirror: bool = False
 ) -> tuple[Tensor, Targets]:
-    n = len(images)
-    return zoom_and_mirror(
-        images,
-        targets,
-        KINDS,
-        torch.full((n,), scale),
-        torch.full((n,), left),
-        torch.full((n,), top),
-        torch.full((n,), mirror),
-    )
+    each = [torch.full((len(images),), value) for value in (scale, left, top, mirror)]
+    return zoom_and_mirror(images, targets, KINDS, *each)
 
 
 def assert_same(a: tuple[Tensor, Targets], b: tuple[Tensor, Targets]) -> None:

@@ -15,7 +15,22 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Folder of a run.")] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="In place of a run: a CSV or .parquet file with a column of labels and one of predictions per task, "
+            "churn and churn_predicted; for several classes a column of scores each, churn_predicted_CLASS. The model "
+            "must not have been trained on these rows.",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="TASK=KIND", help="With --predictions: a kind that is not inferred.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --predictions: the column that names the rows.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
     suspects: Annotated[
         Path | None,
@@ -32,13 +47,23 @@ def diagnose(
         bool, typer.Option("--trust", help="Follow import paths that stand in the folder: this runs their code.")
     ] = False,
 ) -> None:
-    """Say which tasks have bad labels, and how bad, from predictions for the run's validation split.
+    """Say which tasks have bad labels, and how bad, from predictions for the run's validation split, or your own.
 
-    The validation labels are disturbed like the training labels, with draws of their own.
+    The validation labels of a run are disturbed like its training labels, with draws of their own.
     """
+    check_file(suspects)
+    if predictions is not None:
+        if run is not None or save or without is not None:
+            raise ValueError("--predictions takes the place of a run; leave RUN, --save and --without out")
+        from excessmtl.lab.cli.options import kinds_in
+        from excessmtl.lab.data.prediction_table import diagnose_table
+
+        show(diagnose_table(predictions, kinds_in(kind or []), id), json, suspects)
+        return
+    if run is None or kind or id is not None:
+        raise ValueError("name the folder of a run, or --predictions FILE, to which --kind and --id belong")
     from excessmtl.lab.training.held_out import diagnose_run, trained
 
-    check_file(suspects)
     if json and without is not None:
         raise ValueError("--without prints a line per task; leave --json out")
     _, benchmark, _ = trained(run, trust=trust)

@@ -116,13 +116,19 @@ def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
     return pairs
 
 
-def _of_a_table(targets: str | None, kind: list[str], id: str | None) -> dict[str, Any]:
-    """The options of a table; a column may be called anything."""
+def kinds_in(values: Sequence[str]) -> dict[str, str]:
+    """Target -> kind, from `target=kind`; a column may be called anything."""
     kinds = {}
-    for value in kind:
+    for value in values:
         name, equals, word = value.rpartition("=")
         if not equals or not name:
             raise ValueError(f"--kind must look like target=kind, found {value!r}")
         kinds[name.strip()] = word.strip()
-    options = {"targets": None if targets is None else names_in(targets), "kinds": kinds or None, "id": id}
+    return kinds
+
+
+def _of_a_table(targets: str | None, kind: list[str], id: str | None) -> dict[str, Any]:
+    """The options of a table; a column may be called anything."""
+    names = None if targets is None else names_in(targets)
+    options = {"targets": names, "kinds": kinds_in(kind) or None, "id": id}
     return {name: value for name, value in options.items() if value is not None}

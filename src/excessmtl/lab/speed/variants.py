@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import excessmtl
-from excessmtl.gradients.ways import WAYS, Fastest
+from excessmtl.gradients.ways import WAYS
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Problem
+from excessmtl.recording.buffers import copied, fill
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP, Recording, on_stream
-from excessmtl.recording.static_inputs import Arguments, StaticInputs
 
 Step = Callable[[], object]
 BASELINE = "plain"
@@ -77,7 +77,7 @@ class Ours:
     def balancer(self, problem: Problem) -> excessmtl.Balancer:
         """Fresh, for the problem."""
         shared = list(problem.trunk.parameters()) if self.without_module else problem.trunk
-        engine = {"engine": Recorded(Fastest(ways=WAYS - {self.without}))} if self.without else {}
+        engine = {"engine": Recorded(ways=WAYS - {self.without})} if self.without else {}
         return excessmtl.create(self.method, tasks=problem.tasks, shared=shared, **self.options, **engine)
 
     def replayed(self, problem: Problem) -> Step:
@@ -93,14 +93,14 @@ def _plain_replayed(problem: Problem) -> Step:
     device = problem.inputs.device
     if device.type != "cuda":
         return _plain(problem)
-    batch = Arguments((problem.inputs, problem.targets))
-    inputs, parameters = StaticInputs(batch, device), list(problem.parameters())
+    batch, parameters = [problem.inputs, *problem.targets.values()], list(problem.parameters())
+    inputs = copied(batch, device)
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def backward() -> None:
         for parameter in parameters:
             parameter.grad = None
-        _backward(problem.on(*inputs.arguments)[1])
+        _backward(problem.on(inputs[0], dict(zip(problem.targets, inputs[1:], strict=True)))[1])
 
     with on_stream(stream, device):
         for _ in range(WARM_UP):
@@ -109,7 +109,7 @@ def _plain_replayed(problem: Problem) -> Step:
     gradients = [parameter.grad for parameter in parameters]
 
     def step() -> None:
-        inputs.fill(batch.leaves)
+        fill(inputs, batch)
         recording.replay()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

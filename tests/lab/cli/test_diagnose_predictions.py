@@ -1,0 +1,85 @@
+"""`excessmtl diagnose --predictions FILE`: labels and predictions of a model that we have never seen."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from excessmtl.lab.cli.app import app
+
+RNG = np.random.default_rng(1)
+ROWS = 800
+
+
+def command(*words):
+    return CliRunner().invoke(app, ["diagnose", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Two classes with 20 % of the labels flipped, clean classes with names, a clean number, ids, empty cells."""
+    truth, pet = RNG.integers(0, 2, ROWS), RNG.integers(0, 3, ROWS)
+    flipped = RNG.random(ROWS) < 0.2
+    scores = 6 * np.eye(3)[pet] + RNG.normal(size=(ROWS, 3))
+    price = RNG.normal(size=ROWS)
+    names = np.array(["cat", "dog", "eel"])
+    frame = pd.DataFrame(
+        {
+            "customer": [f"c{i}" for i in range(ROWS)],
+            "churn": np.where(flipped, 1 - truth, truth),
+            "churn_predicted": 1 / (1 + np.exp(-(2 * truth - 1) * 4 - RNG.normal(size=ROWS))),
+            "pet": names[pet],
+            **{f"pet_predicted_{name}": scores[:, place] for place, name in enumerate(names)},
+            "price": price,
+            "price_predicted": price + 0.1 * RNG.normal(size=ROWS),
+        }
+    ).astype({"churn": object})
+    frame.loc[::10, "churn"] = None
+    path = tmp_path_factory.mktemp("predictions") / "predictions.csv"
+    frame.to_csv(path, index=False)
+    return path, flipped
+
+
+@pytest.mark.filterwarnings("ignore:predictions\\['churn'\\] lie from 0 to 1")
+def test_verdicts_and_the_rows_to_relabel(table, tmp_path):
+    path, flipped = table
+    result = command("--predictions", path, "--json", "--id", "customer", "--suspects", tmp_path / "suspects.csv")
+    assert result.exit_code == 0, result.output
+    tasks = {task["task"]: task for task in json.loads(result.stdout)}
+    assert tasks["churn"]["verdict"] == "noisy"
+    low, high = tasks["churn"]["noise_rate_interval"]
+    assert low - 0.03 <= 0.4 <= high + 0.03  # 20 % flipped: of random labels half agree by chance
+    assert tasks["churn"]["samples"] == ROWS * 9 // 10
+    assert (tasks["pet"]["verdict"], tasks["price"]["verdict"]) == ("clean", "clean")
+    worst = pd.read_csv(tmp_path / "suspects.csv").query("task == 'churn'").head(50)
+    assert flipped[worst["row"]].mean() > 0.95
+    assert list(worst["id"]) == [f"c{row}" for row in worst["row"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "sentence"),
+    [
+        (lambda f: f.drop(columns="churn"), (), "has predictions of 'churn' and no column 'churn' of labels"),
+        (lambda f: f[["customer", "churn"]], (), "has no column of predictions, such as churn_predicted"),
+        (lambda f: f, ("--id", "name"), "has no column 'name' for --id"),
+        (lambda f: f, ("--kind", "age=binary"), "--kind names 'age', which"),
+        (lambda f: f.drop(columns="pet_predicted_eel"), (), "has the label 'eel' of 'pet' and no column"),
+        (lambda f: f.assign(price="dear"), (), "has 'dear' in the column 'price', where numbers are needed"),
+        (lambda f: f, ("--save",), "--predictions takes the place of a run"),
+    ],
+)
+def test_a_mistake_is_one_sentence(table, tmp_path, change, words, sentence):
+    path = tmp_path / "changed.csv"
+    change(pd.read_csv(table[0])).to_csv(path, index=False)
+    result = command("--predictions", path, *words)
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert sentence in line
+
+
+def test_neither_a_run_nor_a_file():
+    result = command()
+    assert result.exit_code == 2
+    assert "name the folder of a run, or --predictions FILE" in result.stderr

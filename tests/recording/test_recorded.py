@@ -1,0 +1,397 @@
+"""Steps whose arithmetic comes from a recording are the steps themselves, bit for bit, whatever happens in between.
+
+Without a CUDA device a stand-in does the work again (`recorded_world.py`); EXCESSMTL_TEST_DEVICE=cuda records it.
+"""
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import excessmtl
+from excessmtl.methods.base import Decision, Rule
+from excessmtl.recording import recorded as engine
+from excessmtl.recording.recording import MOST, WARM_UP
+from models import DEVICE, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, Method, rule_of
+from recorded_world import HEADS, STEPS, World, assert_same, both, recorded, take
+
+pytestmark = pytest.mark.usefixtures("recording")
+on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does what a recording cannot")
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_takes_the_same_steps(method, heads):
+    if method.name == "moml":
+        pytest.skip("needs validation losses in every step, which are not recorded")
+    plain, ours = both(method, heads)
+    take(range(STEPS), plain, ours)
+    assert_same(plain, ours)
+    assert recorded(plain.balancer) == 0
+    assert recorded(ours.balancer) == int(not rule_of(method).uses_host)
+
+
+# ------------------------------------------------------------------ rules
+
+
+class HandedOn(Rule):
+    """Remembers the losses of the step before under another name, in the very tensor that held them."""
+
+    name = "handed on"
+
+    def init(self, tasks, shared):
+        return {"now": torch.zeros(tasks), "before": torch.zeros(tasks)}
+
+    def update(self, state, seen):
+        return Decision(state["before"].softmax(0), {"now": seen.losses, "before": state["now"]})
+
+
+class OneForTwo(Rule):
+    """Has one tensor under two names from the end of an epoch on."""
+
+    name = "one for two"
+
+    def init(self, tasks, shared):
+        return {"sum": torch.zeros(tasks), "at_start": torch.zeros(tasks)}
+
+    def update(self, state, seen):
+        weights = (state["sum"] - state["at_start"]).softmax(0)
+        return Decision(weights, {**state, "sum": state["sum"] + seen.losses})
+
+    def end_epoch(self, state):
+        return {**state, "at_start": state["sum"].view(-1)}
+
+
+class OnHost(Rule):
+    """Says that it uses the host."""
+
+    name, uses_host = "on host", True
+
+    def update(self, state, seen):
+        return Decision(torch.full_like(seen.losses, 0.5), state)
+
+
+class Drawing(Rule):
+    """Draws from the balancer's random stream, and does not say so."""
+
+    name = "drawing"
+
+    def update(self, state, seen):
+        drawn = float(torch.rand((), generator=seen.generator))
+        return Decision(torch.full_like(seen.losses, drawn), state)
+
+
+class Reading(Rule):
+    """Reads from the device, and does not say so."""
+
+    name = "reading"
+
+    def update(self, state, seen):
+        return Decision(torch.full_like(seen.losses, seen.losses.sum().item()), state)
+
+
+def with_rule(rule):
+    """Two worlds with this rule, without recordings and with them."""
+    worlds = World(), World()
+    for world, record in zip(worlds, (False, True), strict=True):
+        world.balancer = excessmtl.Balancer(rule(), TASKS, world.model.trunk, record=record)
+    return worlds
+
+
+@pytest.mark.parametrize(("rule", "kinds"), [(HandedOn, 1), (OneForTwo, 1), (OnHost, 0)])
+def test_rules_that_hand_tensors_on_or_use_the_host(rule, kinds):
+    plain, ours = with_rule(rule)
+    for seed in range(2 * STEPS):
+        take([seed], plain, ours)
+        if seed in (WARM_UP - 1, STEPS):
+            plain.balancer.end_epoch()
+            ours.balancer.end_epoch()
+    assert recorded(ours.balancer) == kinds
+    assert_same(plain, ours)
+    saved = ours.balancer.state_dict()
+    ours.balancer.end_epoch()
+    ours.balancer.load_state_dict(saved)
+    assert_same(plain, ours)
+
+
+@on_cuda
+@pytest.mark.parametrize(("rule", "complaint"), [(Drawing, "random numbers"), (Reading, "captur")])
+def test_rules_that_cannot_be_recorded_and_do_not_say_so(rule, complaint):
+    found = []
+    for world, record in zip(with_rule(rule), (False, True), strict=True):
+        found.append([world.step(seed).weights for seed in range(WARM_UP)])
+        with pytest.warns(UserWarning, match=complaint) if record else nullcontext():
+            world.step(WARM_UP)
+        stream = torch.cuda.current_stream()
+        found[-1] += [world.step(seed).weights for seed in range(STEPS)]
+        assert torch.cuda.current_stream() == stream == torch.cuda.default_stream()
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    # Nothing is left of the attempt: random numbers, memory and other recordings are as ever.
+    assert torch.randn(8, device=DEVICE).isfinite().all()
+    torch.cuda.empty_cache()
+    plain, ours = both()
+    take(range(STEPS), plain, ours)
+    assert recorded(ours.balancer) == 1
+    assert_same(plain, ours)
+
+
+# ------------------------------------------------------------------ what happens between steps
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Steps, and what happens before (`change`) and after them."""
+
+    kinds: int
+    """Recordings there are at the end."""
+    method: Method = ROBUST
+    options: dict = field(default_factory=dict)
+    steps: int = 2 * STEPS
+    batch: Callable[[int], dict[str, Any]] = lambda seed: {}
+    change: Callable[[World, int], None] = lambda world, seed: None
+    after: Callable[[World, int], None] = lambda world, seed: None
+
+
+class LaidOut(nn.Module):
+    """The same values, in one order in memory or the other."""
+
+    turned = False
+
+    def forward(self, z):
+        return z.t().contiguous().t() if self.turned else z
+
+
+MASK = {"a": torch.tensor([True] * 5 + [False] * 3, device=DEVICE)}
+BATCHES = [{}, {}, {}, {}, {"bad": ["b"]}, {}, {"missing": ["c"]}, {"size": 5}, {"arguments": {"mask": MASK}}, {}]
+
+
+def replace_a_head_then_freeze_another(world, seed):
+    if seed == STEPS:
+        torch.manual_seed(5)
+        world.model.heads["a"] = nn.Linear(WIDTH, OUTPUTS["a"]).to(DEVICE)
+    if seed == 2 * STEPS:
+        world.model.heads["b"].bias.requires_grad_(False)
+        world.model.heads["b"].bias.grad = None
+
+
+def exchange_the_rule(world, seed):
+    if seed == STEPS:
+        world.balancer.rule = replace(world.balancer.rule, trust=0.1)
+
+
+def exchange_the_memory_of_the_weights(world, seed):
+    for parameter in world.model.parameters() if seed == STEPS else ():
+        parameter.data = parameter.data * 0.5
+
+
+def turn_the_layout(world, seed):
+    if seed == 0:
+        world.model.trunk.append(LaidOut())
+    world.model.trunk[-1].turned = seed % 3 == 0
+
+
+def load_an_earlier_state(world, seed):
+    if seed == STEPS:
+        world.kept = world.balancer.state_dict()
+    if seed == 2 * STEPS:
+        world.balancer.load_state_dict(world.kept)
+
+
+def other_kinds_of_steps(world, seed):
+    world.optimiser.zero_grad()
+    world.balancer.backward(world.losses(seed + 100), accumulate=True)
+    world.balancer.backward(world.losses(seed + 200))
+    world.balancer(world.losses(seed + 300)).backward()
+
+
+def a_batch_that_is_refused(world, seed):
+    with pytest.raises(ValueError, match="mask has 5 entries for a batch of 8"):
+        world.balancer.backward(world.losses(seed), mask={"a": torch.ones(5, dtype=torch.bool, device=DEVICE)})
+
+
+def a_step_that_fails_in_the_trunk(world, seed):
+    def refuse(gradient):
+        raise RuntimeError("no further")
+
+    world.optimiser.zero_grad()
+    hook = world.model.trunk[0].weight.register_hook(refuse)
+    with pytest.raises(RuntimeError, match="no further"):
+        world.balancer.backward(world.losses(seed))
+    hook.remove()
+    assert all(parameter.grad is None for parameter in world.model.parameters())
+
+
+def end_epochs(world, seed):
+    if seed % 4 == 3:
+        world.balancer.end_epoch()
+
+
+SCENARIOS = {
+    "weighted heads": Scenario(1, options={"heads": "weighted"}),
+    "a scale": Scenario(1, options={"scale": 3.0}),
+    "every other step": Scenario(2, options={"every": 2}, steps=3 * STEPS),
+    "every third step": Scenario(2, options={"every": 3, "heads": "weighted"}, steps=3 * STEPS),
+    "state in place": Scenario(1, PAPER, {"accumulators": "fp32"}),
+    "state in bf16": Scenario(1, PAPER, {"accumulators": "bf16"}),
+    # The other kinds of batches are seen too seldom.
+    "all kinds of batches": Scenario(1, steps=30, batch=lambda seed: BATCHES[seed % 10]),
+    "all kinds of batches, paper": Scenario(1, PAPER, steps=30, batch=lambda seed: BATCHES[seed % 10]),
+    "a task is missing often": Scenario(2, batch=lambda seed: {"missing": ["c"] * (seed % 2)}),
+    "many sizes": Scenario(MOST, steps=30, batch=lambda seed: {"size": 4 + seed // (WARM_UP + 2)}),
+    "heads": Scenario(3, UNIFORM, steps=3 * STEPS, change=replace_a_head_then_freeze_another),
+    "another rule": Scenario(2, change=exchange_the_rule),
+    "other memory": Scenario(1, change=exchange_the_memory_of_the_weights),
+    "another layout": Scenario(2, steps=3 * STEPS, change=turn_the_layout),
+    "an earlier state": Scenario(1, steps=3 * STEPS, change=load_an_earlier_state),
+    "other kinds of steps": Scenario(1, after=other_kinds_of_steps),
+    "ends of epochs": Scenario(1, Method("dwa"), after=end_epochs),
+    "batches that are refused": Scenario(1, change=a_batch_that_is_refused),
+    "steps that fail": Scenario(1, after=a_step_that_fails_in_the_trunk),
+    "steps that fail, paper": Scenario(1, PAPER, after=a_step_that_fails_in_the_trunk),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_between_steps_makes_a_difference(name):
+    scenario = SCENARIOS[name]
+    worlds = plain, ours = both(scenario.method, **scenario.options)
+    for seed in range(scenario.steps):
+        for world in worlds:
+            scenario.change(world, seed)
+            world.step(seed, **scenario.batch(seed))
+            scenario.after(world, seed)
+    assert_same(plain, ours)
+    assert recorded(ours.balancer) == scenario.kinds
+    assert ours.balancer.engine.failed is None
+
+
+def test_what_a_step_leaves_is_not_overwritten_by_the_next_and_keeps_nothing_else():
+    ours = World()
+    kept = []
+    for seed in range(STEPS):
+        z = []
+        handle = ours.model.trunk.register_forward_hook(lambda module, inputs, output, z=z: z.append(output))
+        losses = ours.losses(seed)
+        z[0].retain_grad()
+        handle.remove()
+        ours.optimiser.zero_grad()
+        step = ours.balancer.backward(losses)
+        assert step.numbers.untyped_storage().nbytes() == step.numbers.nbytes
+        left = [step.numbers, z[0].grad, *(parameter.grad for parameter in ours.model.parameters())]
+        kept.append((left, [tensor.clone() for tensor in left]))
+    assert recorded(ours.balancer) == 1
+    for left, copies in kept:
+        torch.testing.assert_close(left, copies, rtol=0, atol=0, equal_nan=True)
+
+
+def test_gradients_are_added_to_those_there_are():
+    plain, ours = both()
+    for seed in range(STEPS):
+        for world in (plain, ours):
+            world.balancer.backward(world.losses(seed))
+    for wanted, found in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state_dict"])
+def test_a_copy_goes_on_by_itself(way):
+    plain, ours = both()
+    take(range(STEPS), plain, ours)
+    copied = World()
+    if way == "state_dict":
+        for part in ("model", "balancer", "optimiser"):
+            getattr(copied, part).load_state_dict(copy.deepcopy(getattr(ours, part).state_dict()))
+        copied.seen = list(ours.seen)
+    else:
+        copied = copy.deepcopy(ours) if way == "deepcopy" else pickle.loads(pickle.dumps(ours))
+    assert recorded(copied.balancer) == 0
+    take(range(STEPS, 2 * STEPS), plain, copied, ours)
+    assert_same(plain, copied)
+    assert recorded(copied.balancer) == 1
+    assert_same(plain, ours)
+
+
+@pytest.mark.parametrize(("largest", "kinds"), [(1000, 0), (1500, 1)])
+def test_large_tensors_are_not_copied_into_a_recording(monkeypatch, largest, kinds):
+    """Of linear heads: z [8, 16] and their weights [6, 16], not a gradient at z for each of them; 4 bytes a number."""
+    monkeypatch.setattr(engine, "_LARGEST", largest)
+    world = World()
+    take(range(STEPS), world)
+    assert recorded(world.balancer) == kinds
+
+
+def test_another_setting_of_torch_is_another_kind(monkeypatch):
+    world = World()
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        for precision in ("ieee", "tf32"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            take(range(STEPS), world)
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert recorded(world.balancer) == 2
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)  # cuBLAS would ask for more
+    take(range(STEPS), world)
+    assert recorded(world.balancer) == 3
+
+
+@pytest.mark.parametrize("part", ["Recording", "copied"])
+def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch, part):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(engine, part, full)
+    plain, ours = both()
+    take(range(WARM_UP), plain, ours)
+    plain.step(WARM_UP)
+    with pytest.warns(UserWarning, match="is not replayed: recording one failed.*no room"):
+        ours.step(WARM_UP)
+    take(range(STEPS), plain, ours)  # without another warning
+    assert_same(plain, ours)
+    assert ours.balancer.engine.failed is not None
+
+
+def test_a_recording_that_is_interrupted_is_made_at_the_next_step(monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    plain, ours = both()
+    take(range(WARM_UP), plain, ours)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "Recording", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ours.balancer.backward(ours.losses(0))
+    take(range(STEPS), plain, ours)
+    assert recorded(ours.balancer) == 1
+    assert_same(plain, ours)
+
+
+def test_recordings_are_let_go_where_a_balancer_moves_elsewhere():
+    world = World()
+    take(range(STEPS), world)
+    world.balancer.to(DEVICE)
+    assert recorded(world.balancer) == 1
+    world.balancer.to("meta")
+    assert recorded(world.balancer) == 0
+
+
+@on_cuda
+def test_a_balancer_nobody_holds_is_gone_at_once():
+    world = World()
+    take(range(STEPS), world)
+    assert recorded(world.balancer) == 1
+    balancer = weakref.ref(world.balancer)
+    gc.disable()
+    try:
+        del world.balancer
+        assert balancer() is None
+    finally:
+        gc.enable()
