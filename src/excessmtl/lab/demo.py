@@ -6,6 +6,8 @@ Trains the study `demo` (what is finished is not trained again), diagnoses a run
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -28,17 +30,16 @@ OURS, PLAIN = "excess, robust losses", "equal weights"
 def tell(out: Path, study: str = "demo") -> str:
     """Train what is not trained yet, write the report, and tell the story."""
     console, plan = Console(), read_study(study_file(Path(study)))
-    noise, task = plan.runs[0].noise, "bottom_right"
     console.print(
-        f"Pictures of two digits. {noise:.0%} of the training labels of the digit at the bottom right are drawn at "
-        f"random; those at the top left are right. {len(plan.runs)} short trainings:"
+        f"Pictures of two digits. {plan.runs[0].noise:.0%} of the labels of the digit at the bottom right are wrong, "
+        f"those of the other are right. {len(plan.runs)} short trainings:"
     )
     with SweepProgress(console) as watcher:
         _, outcome = run_study(plan, out, watcher=watcher)
     if outcome.failed:
         raise ValueError(f"{len(outcome.failed)} trainings failed; {out / 'failed.txt'} says why")
-    scores = accuracies(collect(out), task)
-    shown = out / str(scores[OURS]["folder"])
+    scores = accuracies(collect(out), [run.label or run.method for run in plan.runs])
+    shown = out / scores[OURS].folder
     _, benchmark, _ = trained(shown)
     report = diagnose_run(shown, benchmark)
     save(report, shown, benchmark.validation, None)
@@ -47,22 +48,32 @@ def tell(out: Path, study: str = "demo") -> str:
     return "\n".join([table(scores), "", *verdicts(report), "", closing(scores), "", f"The report: {page}"])
 
 
-def accuracies(frame: pd.DataFrame, noisy: str) -> dict[str, dict[str, object]]:
-    """Method -> the test accuracies of the clean and the noisy digit, in percent by seed, and the folder of a run."""
-    clean = frame["scores"].map(lambda scores: 100 * next(own for task, own in scores.items() if task != noisy))
-    both = frame.assign(clean=clean, noisy=frame["scores"].map(lambda scores: 100 * scores[noisy]))
-    return {
-        str(label): {"clean": list(own["clean"]), "noisy": list(own["noisy"]), "folder": own["folder"].iloc[0]}
-        for label, own in both.groupby("label", sort=False)
-    }
+@dataclass(frozen=True)
+class Accuracies:
+    """Of one method on the test pictures, in percent, by seed."""
+
+    clean: list[float]
+    noisy: list[float]
+    folder: str
+    """Of its first run."""
 
 
-def table(scores: dict[str, dict[str, object]]) -> str:
+def accuracies(frame: pd.DataFrame, labels: Sequence[str]) -> dict[str, Accuracies]:
+    """Method -> its accuracies, in this order of methods."""
+    scores = {}
+    for label in dict.fromkeys(labels):
+        own = frame[frame["label"] == label].sort_values("seed")
+        clean, noisy = ([100 * value for value in own[column]] for column in ("clean_score", "noisy_score"))
+        scores[label] = Accuracies(clean, noisy, own["folder"].iloc[0])
+    return scores
+
+
+def table(scores: Mapping[str, Accuracies]) -> str:
     """A line per method: mean and range over the seeds."""
-    width = max(map(len, scores))
-    lines = [f"{'accuracy in % (range of seeds)':{width}}  {'clean digit':>20}  {'noisy digit':>20}"]
-    for label, own in scores.items():
-        lines.append(f"{label:{width}}  {_range(own['clean']):>20}  {_range(own['noisy']):>20}")
+    heading = "accuracy in % (range)"
+    width = max(map(len, (heading, *scores)))
+    lines = [f"{heading:{width}}  {'clean digit':>20}  {'noisy digit':>20}"]
+    lines += [f"{name:{width}}  {_range(own.clean):>20}  {_range(own.noisy):>20}" for name, own in scores.items()]
     return "\n".join(lines)
 
 
@@ -78,18 +89,18 @@ def verdicts(report: Report) -> list[str]:
     return lines
 
 
-def closing(scores: dict[str, dict[str, object]]) -> str:
+def closing(scores: Mapping[str, Accuracies]) -> str:
     """What was gained and lost against plain training, whichever way it came out."""
-    changes = {part: _change(scores[OURS][part], scores[PLAIN][part]) for part in ("clean", "noisy")}
+    ours, plain = scores[OURS], scores[PLAIN]
     return (
-        f"Against plain training ({PLAIN}, plain losses), excess with robust losses is {changes['clean']} on the clean "
-        f"digit\nand {changes['noisy']} on the noisy one. A difference counts where all seeds agree about it; three "
-        "seeds are few.\ndocs/robustness.md has the whole comparison, and where it is worse."
+        f"Against plain training ({PLAIN}, plain losses), excess with robust losses is\n"
+        f"{_change(ours.clean, plain.clean)} on the clean digit and {_change(ours.noisy, plain.noisy)} on the noisy one."
+        "\nA difference counts where all seeds agree about it, and three seeds are few:\n"
+        "docs/robustness.md has the whole comparison, and where it is worse."
     )
 
 
-def _change(ours: object, plain: object) -> str:
-    assert isinstance(ours, list) and isinstance(plain, list)
+def _change(ours: Sequence[float], plain: Sequence[float]) -> str:
     differences = [own - other for own, other in zip(ours, plain, strict=True)]
     mean = sum(differences) / len(differences)
     if min(differences) > 0 or max(differences) < 0:
@@ -97,8 +108,7 @@ def _change(ours: object, plain: object) -> str:
     return f"about as good ({mean:+.1f} points, seeds disagree)"
 
 
-def _range(values: object) -> str:
-    assert isinstance(values, list)
+def _range(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
