@@ -19,7 +19,12 @@ SCENARIOS = [
         "not_averaged",
     )
     for form in ("backward", "scalar")
-] + ["robust_losses", "robust_losses_with_a_task_left_out"]
+] + [
+    "robust_losses",
+    "robust_losses_with_a_task_left_out",
+    "multi_task_loss-backward",
+    "multi_task_loss-scalar",
+]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import mse_loss, one_hot
 from torch.nn.parallel import DistributedDataParallel
 
@@ -252,9 +254,55 @@ def robust_losses_with_a_task_left_out(form, mine):
         by_task(outputs, some, TASKS, losses)
 
 
+def with_multi_task_loss(model, called, form, rows, without=None, **options):
+    """All parameters, and weights and noise. Half of the labels of `a` are random; `without`: a task without labels."""
+    criterion = excessmtl.MultiTaskLoss(
+        {"a": "classification", "b": "regression"}, model.trunk, heads="weighted", **options
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for x, noise in batches(rows, 24):
+        wrong = noise["b"][:, 0] > 0
+        targets = {"a": torch.where(wrong, noise["a"].argmax(1), x[:, :3].argmax(1)), "b": x[:, 3:4] + noise["b"]}
+        targets.pop(without, None)
+        optimizer.zero_grad()
+        if form == "backward":
+            criterion.backward(called(x), targets)
+        else:
+            criterion(called(x), targets).backward()
+        optimizer.step()
+    if dist.get_rank() == 0:  # alone, so it must not wait for the other
+        with torch.no_grad():
+            criterion.eval()(Model()(x), targets)
+    parameters = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    learned = [criterion.balancer.weights, *(loss.noise for loss in criterion.losses.values())]
+    return [torch.cat([part.detach().flatten() for part in parts]) for parts in (parameters, learned)]
+
+
+def multi_task_loss(form, mine):
+    """Weights and noise are those of one process with the whole batch, in replicas and in sharded models."""
+    model = Model()
+    whole = with_multi_task_loss(model, model, "backward", slice(None), pool=False)
+    for wrap in (DistributedDataParallel, fully_shard):
+        for without in (None, "a"):
+            model = Model()
+            mine_is_missing = without if dist.get_rank() == 1 else None
+            found = with_multi_task_loss(model, wrap(model), form, mine, mine_is_missing)
+            for what, one, other in zip(("parameters", "weights and noise"), found, whole, strict=True):
+                check_equal(f"{wrap.__name__}, without {without}: {what}", one)
+                # Not exactly: the frequencies of classes are those of each process's own batch.
+                close = without is not None or torch.allclose(one, other, rtol=0, atol=0.01)
+                check(f"{wrap.__name__}: {what} differ by {(one - other).abs().max():.2g}", close)
+    model = Model()
+    _, alone = with_multi_task_loss(model, DistributedDataParallel(model), form, mine, pool=False)
+    differs = not torch.allclose(alone, whole[1], rtol=0, atol=0.03)
+    check("a part of the batch shows the same, so nothing is tested", differs)
+
+
 OF_STEPS = (every_method, nan_in_one_process, no_label_in_one_process, static_graph, uneven_inputs, not_averaged)
 SCENARIOS = {f"{one.__name__}-{form}": (one, form) for one in OF_STEPS for form in ("backward", "scalar")}
 SCENARIOS |= {one.__name__: (one, None) for one in (robust_losses, robust_losses_with_a_task_left_out)}
+# Last, since it has models sharded, which the library looks for from then on.
+SCENARIOS |= {f"multi_task_loss-{form}": (multi_task_loss, form) for form in ("backward", "scalar")}
 
 
 def main(rank, folder):
