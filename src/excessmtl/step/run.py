@@ -112,7 +112,9 @@ def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
     """Make the step count: the only place where the balancer changes."""
     outcome.write()
     if inputs.reduction is not no_reduction and balancer._estimating and not inputs.accumulate:
-        balancer._replicas.after_decision(inputs.parameters, outcome.step.numbers.device)
+        # As they are now: a backward pass has freed those that `fully_shard` had put together for the forward.
+        parameters = [parameter for parameter in balancer.shared_parameters if parameter.requires_grad]
+        balancer._replicas.after_decision(parameters, outcome.step.numbers.device)
     memory = balancer.memory
     if outcome.generator is not None:
         memory.generator = outcome.generator
