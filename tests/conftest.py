@@ -9,8 +9,6 @@ from contextlib import suppress
 import pytest
 import torch
 
-from models import IN_FULL, METHODS, Method
-
 with suppress(ModuleNotFoundError):  # the tests of properties need it, the others do not
     from hypothesis import settings
 
@@ -24,19 +22,3 @@ torch.set_num_threads(1)  # the models are tiny: threads cost more than they bri
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
-def pytest_collection_modifyitems(items):
-    """A method that is not in `IN_FULL` meets every test, in one combination of the other parameters."""
-    combinations = {}
-    for item in items:
-        method = item.callspec.params.get("method") if hasattr(item, "callspec") else None
-        if isinstance(method, Method) and method.name not in IN_FULL:
-            combinations.setdefault((item.nodeid.partition("[")[0], str(method)), []).append((item, method))
-    for group in combinations.values():
-        place = METHODS.index(group[0][1]) if group[0][1] in METHODS else 0
-        kept = group[place % len(group)][0]
-        for item, _ in group:
-            if item is not kept:
-                item.add_marker(pytest.mark.slow)

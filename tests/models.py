@@ -1,15 +1,17 @@
-"""Tiny multi-task models, and the gradient a step must leave behind, computed by plain autograd."""
+"""What most tests share: methods, tiny models, and the gradient a step must leave behind by plain autograd."""
 
 import json
 import os
 import warnings
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from excessmtl.gradients.ways import WAYS, AnyGraph, Fastest
 from excessmtl.graph.places import Probe
 
 DEVICE = torch.device(os.environ.get("EXCESSMTL_TEST_DEVICE", "cpu"))
@@ -43,11 +45,35 @@ EXCESS = [
 ]
 ROBUST, PAPER, PAPER_Z = EXCESS
 UNIFORM, GRADNORM = Method("uniform"), Method("gradnorm")
-METHODS = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
-IN_FULL = ("excess", "uniform", "dtp", "rlw", "famo", "gradnorm", "mgda", "moml", "graddrop", "moco")
-"""Together they ask the engine for everything that a rule can ask for, and meet every combination of a test's other
-parameters. Each of the others meets one combination; the rest of theirs are slow (see conftest.py)."""
+EVERY_METHOD = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
+METHODS = EXCESS + [
+    Method(name)
+    for name in ("uniform", "dtp", "rlw", "famo", "gradnorm", "mgda", "moml", "graddrop", "moco", "bayes_agg")
+]
+"""They ask for everything that any rule can ask a step for (a test in test_every_method.py says so), so they stand for
+all where a test is about the step. Tests about what a rule computes take `EVERY_METHOD`."""
+ENGINES = {
+    "linear heads": Fastest,
+    "separate heads": lambda: Fastest(ways=WAYS - {"linear heads"}),
+    "reference": AnyGraph,
+}
+"""Engines that take one way and no other, where the graph allows it."""
 _RULES = {}
+
+
+def each(name, values):
+    """Parametrise over `values`, by their names."""
+    return pytest.mark.parametrize(name, values, ids=str)
+
+
+def _wraps_selections():
+    column = torch.zeros(2, 2, requires_grad=True).clone()[:, 0]
+    return type(column.grad_fn.next_functions[0][0]).__name__ == "SliceBackward0"
+
+
+finds_selections = pytest.mark.skipif(
+    _wraps_selections(), reason="this torch, 2.8 or older, makes two nodes of z[:, i]: a slower way, the same numbers"
+)
 
 
 def rule_of(method):

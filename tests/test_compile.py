@@ -24,7 +24,6 @@ from models import (
     TASKS,
     UNIFORM,
     WIDTH,
-    Method,
     batch,
     check_backward,
     gradients,
@@ -215,15 +214,6 @@ def test_every_way(method, way, scalar):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS[::3], ids=str)
-@pytest.mark.parametrize(
-    "method", [Method("gradnorm"), Method("mgda"), Method("uniform", {"heads": "unweighted"})], ids=str
-)
-def test_other_methods(method, way):
-    check(method, way)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("way", [WAYS[1], WAYS[3], *WAYS[8:10]], ids=str)
 @pytest.mark.parametrize("method", THREE, ids=str)
 def test_the_reference_engine(method, way):
@@ -329,16 +319,6 @@ def compiled_node(losses):
     return node
 
 
-@pytest.mark.slow
-def test_an_exported_model():
-    model = model_of(mark=True)
-    balancer = ROBUST.create(model.trunk)
-    x, targets = batch()
-    exported = torch.export.export(model, (x,)).module()
-    torch.testing.assert_close(exported(x), model(x))
-    balancer.backward(losses_of(model(x), targets))
-
-
 # ------------------------------------------------------------------ what a mark finds, compiled or not
 
 Pair = namedtuple("Pair", ["tokens", "pooled"])
@@ -398,31 +378,6 @@ def test_kinds_of_outputs(method, kind, mark):
     for size in (8, 5):
         x = torch.randn(size, 4, FEATURES, device=DEVICE)
         check_backward(balancer, losses_of(model(x), batch(size)[1]), model, model.trunk)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["trunk", "in place", "whole"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("method", THREE, ids=str)
-def test_kinds_of_outputs_compiled(method, kind, how):
-    def gradients_of(backend):
-        torch._dynamo.reset()
-        torch.manual_seed(1)
-        model = Tagger(kind, False).to(DEVICE)
-        balancer = method.create(model.trunk)
-        run = model
-        if backend and how == "in place":
-            model.trunk.compile(backend=backend)
-        elif backend and how == "trunk":
-            model.trunk = torch.compile(model.trunk, backend=backend)
-        elif backend:
-            run = torch.compile(model, backend=backend)
-        for size in (8, 8, 5):
-            x = torch.randn(size, 4, FEATURES, device=DEVICE)
-            balancer.backward(losses_of(run(x), batch(size)[1]))
-        return list(gradients(model).values())
-
-    torch.testing.assert_close(gradients_of("aot_eager"), gradients_of(None), rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("method", THREE, ids=str)

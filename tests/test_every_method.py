@@ -1,37 +1,68 @@
-"""Properties of single methods on a small network; `check_rule` in test_testing.py has those of every method."""
+"""Every method: the battery of `check_rule`, and what the catalogue and the list of methods say of it."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import excessmtl
+from excessmtl.methods import registry
 from excessmtl.methods.catalogue import CATALOGUE
+from excessmtl.testing import check_rule
 from excessmtl.testing.training import TASKS, Network
+from models import EVERY_METHOD, METHODS, Method, rule_of
 
-RANDOM = ("rlw", "pcgrad", "graddrop", "gradvac")
+AT_Z = ("mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash", "aligned_mtl")
+VARIANTS = [Method(name, {"probe": "representation"}) for name in AT_Z]
+VARIANTS += [Method("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
+VARIANTS += [Method("mgda", {"solver": "frank-wolfe"}), Method("groupdro", {"step_size": 2.0})]
+VARIANTS += [
+    Method("dwa", {"window": 2}),
+    Method("nash", {"max_norm": None}),
+    Method("uw", {"kinds": "classification"}),
+]
+VARIANTS += [Method("cagrad", {"rescale": 2, "c": 0.8}), Method("igb", {"base_epoch": 0, "window": 1})]
+VARIANTS += [Method("stch", {"warmup_epochs": 0, "window": 1, "mu": 0.1}), Method("moml", {"normalize": "loss"})]
+VARIANTS += [Method("fairgrad", {"alpha": 2.0, "max_norm": None}), Method("moml", {"normalize": "none"})]
+VARIANTS += [Method("fairgrad", {"alpha": 0.5}), Method("aligned_mtl", {"size": "rmse"})]
+VARIANTS += [Method("aligned_mtl", {"size": "median"}), Method("gradvac", {"rate": 0.5})]
+VARIANTS += [Method("krum", {"selected": 2}), Method("pcd", {"tau": 0.5}), Method("dtp", {"gamma": 2.0, "rate": 1.0})]
+VARIANTS += [Method("graddrop", {"leak": 0.5}), Method("ldc_mtl", {"compare": "plain"})]
+VARIANTS += [Method("autoscale", {"windows": 2, "window": 1})]
+VARIANTS += [Method("excess", {"estimator": "paper", "normalize": "initial", "warmup_steps": 2})]
 
 
-@pytest.mark.parametrize("name", excessmtl.list_methods())
-def test_the_scalar_form_gives_the_heads_their_weighted_gradient(name):
-    gradients = []
-    for options in ({}, {"heads": "weighted"}):
-        model = Network()
-        balancer = excessmtl.create(name, tasks=TASKS, shared=model.trunk, **options)
-        for number in range(2):
-            model.zero_grad()
-            losses = model.losses(number)[1]
-            balancer.backward(losses) if options else balancer(losses).backward()
-        gradients.append([parameter.grad for parameter in model.heads.parameters()])
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("method", EVERY_METHOD + VARIANTS, ids=str)
+def test_every_rule_passes_the_battery(method):
+    """The seed 0 has three tasks."""
+    check_rule(registry()[method.name], seeds=[0], **method.options)
 
 
-def test_uniform_keeps_its_share_when_a_task_is_missing():
-    """No renormalisation: alternating between tasks gives the right expected step."""
-    model = Network()
-    balancer = excessmtl.create("uniform", tasks=TASKS, shared=model.trunk)
-    _, losses = model.losses(0)
-    expected = torch.autograd.grad(losses["a"], model.trunk[0].weight, retain_graph=True)[0]
-    balancer.backward({"a": losses["a"]})
-    torch.testing.assert_close(model.trunk[0].weight.grad, expected)
+# With two tasks the hull of MOML's upper gradients often holds zero: its direction, which Adam scales, is rounding.
+DRAWN = [method for method in EVERY_METHOD if method.name != "moml"]
+
+
+@pytest.mark.parametrize("method", DRAWN, ids=str)
+@settings(max_examples=1, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_every_rule_passes_the_battery_with_another_number_of_tasks(method, seed):
+    check_rule(registry()[method.name], seeds=[5 * (seed // 5) + 1 + EVERY_METHOD.index(method) % 4], **method.options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", DRAWN, ids=str)
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_every_rule_passes_the_battery_with_any_number_of_tasks(method, seed):
+    check_rule(registry()[method.name], seeds=range(seed, seed + 5), **method.options)
+
+
+def test_the_methods_that_stand_for_all_ask_for_all_that_any_asks_for():
+    def asked(method):
+        rule = rule_of(method)
+        return rule.probe, rule.per_sample, rule.gated, rule.directs, rule.uses
+
+    assert {asked(method) for method in METHODS} == {asked(method) for method in EVERY_METHOD}
 
 
 def test_list_methods_is_the_documented_list():
@@ -46,19 +77,20 @@ def test_list_methods_is_the_documented_list():
 
 @pytest.mark.parametrize("name", excessmtl.list_methods())
 def test_the_catalogue_tells_which_methods_are_free_of_the_scale_of_a_loss(name):
-    if name in RANDOM:
-        assert not CATALOGUE[name].scale_free
-        return
-    found = []
-    for scale in (1.0, 1e-3, 1e3):
-        model = Network(2, scale)
-        balancer = excessmtl.create(name, tasks=TASKS, shared=model.trunk)
-        for number in range(3):
-            model.zero_grad()
-            balancer.backward(model.losses(number)[1])
-        found.append(torch.cat([p.grad.flatten() for p in model.trunk.parameters()]))
-    cosines = torch.cosine_similarity(found[0], torch.stack(found[1:]))
-    assert bool((cosines > 0.999).all()) == CATALOGUE[name].scale_free, cosines
+    """Free means with every network; a method that is not may come near it with one."""
+    cosines = []
+    for seed in range(3):
+        steps = []
+        for scale in (1.0, 1e-3, 1e3):
+            model = Network(seed, scale)
+            balancer = excessmtl.create(name, tasks=TASKS, shared=model.trunk)
+            for number in range(3):
+                model.zero_grad()
+                balancer.backward(model.losses(number)[1])
+            steps.append(torch.cat([p.grad.flatten() for p in model.trunk.parameters()]))
+        cosines += torch.cosine_similarity(steps[0], torch.stack(steps[1:])).tolist()
+    random = name in ("rlw", "pcgrad", "graddrop", "gradvac")
+    assert (not random and min(cosines) > 0.999) == CATALOGUE[name].scale_free, cosines
 
 
 def test_losses_after_the_step():

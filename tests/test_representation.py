@@ -1,7 +1,5 @@
 """A representation that is not what it should be, and other mistakes: a clear error, and nothing has changed."""
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -187,29 +185,6 @@ def test_parameters_outside_shared_that_several_tasks_reach(method):
 
 
 @both_forms
-def test_the_warning_points_at_the_training_loop(form):
-    model = MultiTask(heads={task: nn.Linear(5, OUTPUTS[task]) for task in TASKS})
-    model.neck = nn.Linear(WIDTH, 5)
-    model = model.to(DEVICE)
-    balancer = UNIFORM.create(model.trunk)
-    x, targets = batch()
-    neck = model.neck(model.trunk(x))
-    losses = {task: mse_loss(model.heads[task](neck), targets[task]) for task in TASKS}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        (balancer.backward if form == "backward" else balancer)(losses)
-    assert caught[0].filename == __file__
-
-
-def test_an_input_is_not_called_a_parameter():
-    model = mlp()
-    balancer = PAPER.create(model.trunk)
-    x, targets = batch()
-    x.requires_grad_()
-    balancer.backward(losses_of(model(x), targets))
-
-
-@both_forms
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_losses_that_are_none(method, form):
     model, balancer, x, targets = started(method)
@@ -338,12 +313,6 @@ def test_a_balancer_that_cannot_be_made(method, arguments, match):
     arguments = {"shared": nn.Linear(2, 2), **arguments}
     with pytest.raises(ValueError, match=match):
         method.create(**arguments)
-
-
-def test_options_the_robust_estimator_refuses():
-    for option in ("step_size", "normalize", "warmup_steps"):
-        with pytest.raises(ValueError, match=option):
-            ROBUST.create(nn.Linear(2, 2), **{option: 1})
 
 
 def test_losses_that_are_kept_keep_no_representation_below_a_marked_one():

@@ -13,6 +13,7 @@ from torch.distributed import checkpoint
 
 from models import (
     DEVICE,
+    EVERY_METHOD,
     METHODS,
     OUTPUTS,
     PAPER,
@@ -57,24 +58,7 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("steps", [0, 3])
-@each_method
-def test_resume_is_bit_exact(method, steps):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    advance(balancer, model, range(steps))
-    saved = through_a_file({"model": model.state_dict(), "balancer": balancer.state_dict()})
-    twin = mlp()
-    restored = method.create(twin.trunk)
-    advance(restored, twin, [77])  # whatever it knew before must be gone
-    twin.load_state_dict(saved["model"])
-    restored.load_state_dict(saved["balancer"])
-    assert_same(balancer.state_dict(), restored.state_dict())
-    assert_same(advance(balancer, model, range(10, 15)), advance(restored, twin, range(10, 15)))
-    assert_same(balancer.state_dict(), restored.state_dict())
-
-
-@each_method
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
 def test_safetensors_holds_the_state(method, tmp_path):
     """The format of Hugging Face: tensors alone, contiguous, no two of them in the same memory."""
     owner = Owner(method).to(DEVICE)
@@ -118,19 +102,6 @@ def test_a_distributed_checkpoint_loads_into_a_fresh_state(method, tmp_path):
     restored.load_state_dict(state["balancer"])
     assert restored.steps == 12
     assert_same(balancer.state_dict(), restored.state_dict())
-
-
-def test_a_state_that_was_moved_as_a_whole():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    advance(balancer, model, range(3))
-    saved = balancer.state_dict()
-    assert all(type(value) is torch.Tensor for value in saved.values())
-    restored = ROBUST.create(model.trunk)
-    for device in {torch.device("cpu"), DEVICE}:
-        restored.load_state_dict({key: value.to(device) for key, value in saved.items()})
-        assert_same(saved, restored.state_dict())
-        assert restored.weights.device.type == DEVICE.type
 
 
 def test_an_option_changed_after_creation_is_saved_as_it_is_now():
@@ -213,6 +184,16 @@ MISTAKES = {
     "random of another size": lambda s: _with(s, random="AAAA"),
     "random is no text": lambda s: _with(s, random=[1, 2]),
     "random is empty": lambda s: _with(s, random=""),
+    "a random stream of zeros": lambda s: _with(s, random="A" * len(host_state(s)["random"])),
+    "half a random stream": lambda s: _with(s, random=host_state(s)["random"][: len(host_state(s)["random"]) // 8 * 4]),
+    "no random stream": lambda s: _with(s, random=None),
+    "extra state without values": lambda s: {**s, "memory._extra_state": s["memory._extra_state"].to("meta")},
+    "sparse extra state": lambda s: {**s, "memory._extra_state": s["memory._extra_state"].to_sparse()},
+    "weights without values": lambda s: {**s, "memory.weights": s["memory.weights"].to("meta")},
+    "sparse weights": lambda s: {**s, "memory.weights": s["memory.weights"].to_sparse()},
+    "counts without values": lambda s: {**s, "memory.skipped": s["memory.skipped"].to("meta")},
+    "weights of another type": lambda s: {**s, "memory.weights": s["memory.weights"].double()},
+    "True for a number of steps": lambda s: _with(s, steps=True),
     "steps is no number": lambda s: _with(s, steps="7"),
     "steps before the first": lambda s: _with(s, steps=-1),
     "more steps than can be counted": lambda s: _with(s, steps=10**30),
@@ -287,16 +268,6 @@ def test_changing_the_type_of_the_model_keeps_the_state(method, change):
     assert_same(before, owner.balancer.state_dict())
 
 
-@each_method
-def test_modes_and_requires_grad_are_harmless(method):
-    owner = Owner(method).to(DEVICE)
-    owner.eval()
-    owner.requires_grad_(True)
-    owner.train()
-    owner.apply(lambda module: None)
-    assert all(step[0].isfinite().all() for step in advance(owner.balancer, owner, range(2)))
-
-
 @pytest.mark.parametrize("order", ["model first", "balancer first"])
 @pytest.mark.parametrize("shared", ["module", "list"])
 @each_method
@@ -348,35 +319,12 @@ def test_a_copy_of_the_balancer_alone_refers_to_the_same_model(method):
 
 
 @each_method
-def test_a_copy_of_a_copy(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    twin, copied = copy.deepcopy(copy.deepcopy((model, balancer)))
-    assert_same(advance(copied, twin, range(2)), advance(balancer, model, range(2)))
-    first, second = copy.deepcopy((model, balancer))
-    first, second = copy.deepcopy((first, second))
-    again = copy.deepcopy(second)
-    first.zero_grad()
-    assert advance(again, first, [3])
-
-
-@each_method
-def test_pickle(method):
+def test_pickle_of_a_copy_of_a_copy(method):
     model = mlp()
     balancer = method.create(model.trunk)
     advance(balancer, model, range(2))
     model.zero_grad()
-    twin, copied = pickle.loads(pickle.dumps((model, balancer)))
-    assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
-
-
-@each_method
-def test_pickle_of_a_fresh_copy(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    advance(balancer, model, range(2))
-    model.zero_grad()
-    twin, copied = pickle.loads(pickle.dumps(copy.deepcopy((model, balancer))))
+    twin, copied = pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy((model, balancer)))))
     assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
 
 

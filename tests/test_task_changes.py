@@ -8,10 +8,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from cases import each
 from excessmtl.balancer import Balancer
 from excessmtl.methods.base import Decision, Rule
-from models import EXCESS, METHODS, PAPER, Method
+from models import EVERY_METHOD, PAPER, Method, each
 
 NAMES = ["a", "b", "c"]
 
@@ -37,7 +36,7 @@ def create(method, tasks, network, **options):
     return excessmtl.create(method.name, tasks=tasks, shared=network["trunk"], **{**method.options, **options})
 
 
-CHANGEABLE = [method for method in METHODS if method.name != "gradvac"]
+CHANGEABLE = [method for method in EVERY_METHOD if method.name != "gradvac"]
 """`gradvac` keeps a number per pair of tasks, and refuses."""
 
 
@@ -105,11 +104,7 @@ def test_the_same_tasks_in_another_order_are_the_same_state():
     assert torch.allclose(found.weights.flip(0), expected.weights, rtol=1e-5)
 
 
-def every_method():
-    return [*EXCESS, *(Method(name) for name in excessmtl.list_methods()[1:])]
-
-
-@each("method", every_method())
+@each("method", EVERY_METHOD)
 def test_by_the_names_of_the_same_tasks_is_as_strict_and_as_exact_as_without(method):
     network = model()
     balancer = create(method, NAMES, network)
@@ -132,7 +127,7 @@ def saved_with_another_floor(method, network):
     return None if rule.gated or rule.directs else create(method, NAMES, network, protect={"a": 0.2}).state_dict()
 
 
-@each("method", [method for method in every_method() if method.name not in ("gradvac", "pcd")])
+@each("method", [method for method in EVERY_METHOD if method.name not in ("gradvac", "pcd")])
 def test_there_and_back_in_another_order_loses_nothing(method):
     network = model()
     balancer = create(method, NAMES, network)
@@ -144,41 +139,17 @@ def test_there_and_back_in_another_order_loses_nothing(method):
     assert_same(again.state_dict(), saved)
 
 
+ONE, OTHER = {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.3, "c": 0.2}
+KINDS = ["regression", "classification", "regression"]
 PER_TASK = [
     # Method, option, its value for a, b, c, the same for c, a, b, and another.
-    (
-        "static",
-        "weights",
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 3.0, "c": 2.0},
-    ),
-    (
-        "cosmos",
-        "preference",
-        {"a": 0.1, "b": 0.2, "c": 0.3},
-        {"a": 0.1, "b": 0.2, "c": 0.3},
-        {"a": 0.1, "b": 0.3, "c": 0.2},
-    ),
+    *((name, option, ONE, ONE, OTHER) for name, option in [("static", "weights"), ("cosmos", "preference")]),
+    *((name, option, ONE, ONE, OTHER) for name, option in [("dtp", "gamma"), ("famo", "lower")]),
+    ("gradnorm", "initial_losses", ONE, ONE, OTHER),
     ("pbi", "preference", [0.1, 0.2, 0.3], [0.3, 0.1, 0.2], [0.3, 0.2, 0.2]),
     ("forum", "validation", ["c"], ["c"], ["b"]),
     ("auto_lambda", "primary", ["c"], ["c"], ["b"]),
-    (
-        "uw",
-        "kinds",
-        ["regression", "classification", "regression"],
-        ["regression", "regression", "classification"],
-        "regression",
-    ),
-    ("dtp", "gamma", {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 3.0, "c": 2.0}),
-    ("famo", "lower", {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.1, "b": 0.3, "c": 0.2}),
-    (
-        "gradnorm",
-        "initial_losses",
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 2.0, "c": 3.0},
-        {"a": 1.0, "b": 3.0, "c": 2.0},
-    ),
+    ("uw", "kinds", KINDS, [KINDS[2], *KINDS[:2]], "regression"),
     ("mgda", "protect", {"a": 0.1, "b": 0.2}, {"a": 0.1, "b": 0.2}, {"a": 0.2, "b": 0.1}),
 ]
 

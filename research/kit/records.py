@@ -13,7 +13,6 @@ SCORES = ("clean", "worst", "noisy", "overall")
 """Means over the clean tasks (and the worst of these), the noisy tasks and all tasks."""
 COLUMNS = ("problem", "config", "lr", "level", "kind", "seed", *SCORES, "val", "cw", "eps_noisy", "eps_clean")
 """val: on noisy validation labels, lower is better. cw: the clean tasks' share of the weight. eps: estimated noise."""
-_SHARES = ("cw", "eps_noisy", "eps_clean")
 
 
 def table(problem: str, runs: Runs, outcome: Outcome, noisy: Sequence[int]) -> pd.DataFrame:
@@ -39,14 +38,7 @@ def table(problem: str, runs: Runs, outcome: Outcome, noisy: Sequence[int]) -> p
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
-    """Four digits of scores are kept and three of shares; more of `val`, which learning rates are chosen by.
-
-    Rows of the same case stand together, which makes the file small.
-    """
-    by_case = frame.sort_values(["problem", "level", "kind", "seed", "lr"], kind="stable")[list(COLUMNS)]
-    by_case[list(_SHARES)] = by_case[list(_SHARES)].round(3)
-    for score in SCORES:
-        by_case[score] = by_case[score].map(lambda value: float(f"{value:.4g}"))
+    """The rows of all problems, packed."""
     with atomic_write(path) as file:
         packing = {"method": "gzip", "compresslevel": 9, "mtime": 0}
-        by_case.to_csv(file, index=False, float_format="%.6g", compression=packing)
+        frame[list(COLUMNS)].to_csv(file, index=False, float_format="%.6g", compression=packing)

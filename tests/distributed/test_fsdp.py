@@ -59,26 +59,18 @@ def assert_same(told, method, scalar, make=mlp, **arguments):
     torch.testing.assert_close(steps(method, two, scalar, **arguments), expected)
 
 
-@each_form
-@each_method
-def test_the_same_as_one_walk(told, method, scalar):
-    assert_same(told, method, scalar)
+BATCHES = {
+    "as usual": losses_of,
+    "a bad task": lambda *batch: {**losses_of(*batch), "b": losses_of(*batch)["b"] * torch.nan},
+    "a missing task": lambda *batch: {**losses_of(*batch), "b": None},
+}
 
 
 @each_form
+@pytest.mark.parametrize("how", BATCHES)
 @each_method
-def test_a_bad_task(told, method, scalar):
-    def bad(outputs, targets):
-        losses = losses_of(outputs, targets)
-        return {**losses, "b": losses["b"] * torch.nan}
-
-    assert_same(told, method, scalar, losses=bad)
-
-
-@each_form
-@each_method
-def test_a_missing_task(told, method, scalar):
-    assert_same(told, method, scalar, losses=lambda *args: {**losses_of(*args), "b": None})
+def test_the_same_as_one_pass(told, method, how, scalar):
+    assert_same(told, method, scalar, losses=BATCHES[how])
 
 
 @each_form

@@ -83,17 +83,6 @@ def test_unlabelled_samples_do_not_count():
         torch.testing.assert_close(getattr(partly, field), getattr(alone, field))
 
 
-def test_micro_batches_add_samples_and_tuples_add_within_a_sample():
-    z, dz = torch.randn(8, 4), torch.randn(8, 4)
-    whole = Adapter(width=4).moments(observation([Sample(z, dz)]))
-    halves = [Sample(z[:4], dz[:4], batch=0), Sample(z[4:], dz[4:], batch=1)]
-    split = Adapter(width=4).moments(observation(halves))
-    torch.testing.assert_close(whole.first, split.first)
-    torch.testing.assert_close(whole.second, split.second)
-    pair = Adapter(width=4).moments(observation([Sample(z, dz), Sample(2 * z, dz)]))
-    assert pair.count == 8
-
-
 @pytest.mark.parametrize("features", [3, 8, 13])
 def test_large_maps_are_multiplied_before_they_are_projected_with_the_same_result(features, monkeypatch):
     z, dz = torch.randn(6, features, 5, 7), torch.randn(6, features, 5, 7)
@@ -138,35 +127,6 @@ def test_share_ignores_the_scale_of_the_loss_and_pure_noise():
     assert share(gradients) == pytest.approx(share(1000 * gradients), rel=1e-4)
     assert share(gradients) == pytest.approx(5 * 0.09 / 1.09, rel=0.1)
     assert share(noise_only) < 0.05 * share(gradients)
-
-
-def test_default_gives_the_clean_task_more_weight_under_label_noise():
-    torch.manual_seed(0)
-    trunk = nn.Sequential(nn.Linear(10, 32), nn.ReLU())
-    heads = {task: nn.Linear(32, 1) for task in ("clean", "noisy")}
-    balancer = excessmtl.create("excess", tasks=["clean", "noisy"], shared=trunk, scale="mean")
-    optimiser = torch.optim.Adam([*trunk.parameters(), *(p for h in heads.values() for p in h.parameters())], 1e-2)
-    truth = torch.randn(10, 2)
-    for _ in range(200):
-        x = torch.randn(64, 10)
-        y = torch.tanh(x @ truth)
-        optimiser.zero_grad()
-        z = trunk(x)
-        clean = (heads["clean"](z).squeeze(1) - y[:, 0]).square().mean()
-        noisy = (heads["noisy"](z).squeeze(1) - y[:, 1] - 2 * torch.randn(64)).square().mean()
-        step = balancer.backward({"clean": clean, "noisy": noisy})
-        optimiser.step()
-    assert step.weights[0] > 0.7
-
-
-def test_one_sample_gives_no_excess_risk_and_says_so():
-    trunk, heads = nn.Linear(3, 4), [nn.Linear(4, 1), nn.Linear(4, 1)]
-    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk, scale="mean")
-    z = trunk(torch.randn(1, 3))
-    with pytest.warns(UserWarning, match="1 sample along batch_dim"):
-        step = balancer.backward({"a": heads[0](z).square().sum(), "b": heads[1](z).square().sum()})
-    assert step.excess_risks.isnan().all()
-    assert step.weights.sum() == pytest.approx(1)
 
 
 def test_batch_in_another_dimension_can_be_said():

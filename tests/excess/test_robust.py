@@ -18,18 +18,6 @@ def weights(rule, risks, initial, norms, shares=None, heads=True):
     return _simplex(weigh(*values), values[3] <= 0)
 
 
-def test_weights_are_the_formula():
-    # Irreducible: a tenth and a half of the first loss. Gradients 4 and 1, first losses 1 and 4: both units are 2.
-    found = weights(RobustExcess(), [0.2, 4.0], [1.0, 4.0], [4.0, 1.0], [0.5, 0.5])
-    raw = [math.exp(-0.15) * 0.5**0.2 / 2, math.exp(-0.75) * 0.5**0.2 / 2]
-    torch.testing.assert_close(found, torch.tensor(raw) / sum(raw))
-
-
-def test_what_can_still_be_learned_pulls_weight_in():
-    found = weights(RobustExcess(), [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [0.4, 0.1])
-    assert found[0] / found[1] == pytest.approx(math.exp(1.5 * 0.3) * 4**0.2, rel=1e-4)
-
-
 def test_nobody_is_starved_by_what_is_left_of_the_loss():
     found = weights(RobustExcess(), [0.0, 1.0], [1.0, 1.0], [1.0, 1.0])
     assert found[0] / found[1] == pytest.approx(math.exp(1.5), rel=1e-4)
@@ -129,12 +117,6 @@ def test_excess_risk_of_a_linear_problem():
             y = x + noise * torch.randn(256, 1, generator=generator)
             step = balancer.backward({"a": (head(trunk(x)) - y).square().mean()})
         assert step.excess_risks.item() == pytest.approx(0.09, rel=0.15)
-
-
-def test_excess_risk_is_never_more_than_the_loss():
-    for step in train((1.0, 1.0), batch=16, noise=0.3):
-        assert (step.excess_risks <= 20 * step.losses.clamp(min=0.1)).all()
-        assert (step.excess_risks >= 0).all()
 
 
 @pytest.mark.parametrize(

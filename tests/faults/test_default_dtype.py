@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from cases import each
-from models import DEVICE, METHODS, MultiTask, assert_same, trained
+from models import DEVICE, EVERY_METHOD, MultiTask, assert_same, each, trained
 
 
 @pytest.fixture(params=[torch.float64, torch.bfloat16], ids=str)
@@ -14,7 +13,7 @@ def default_dtype(request):
     torch.set_default_dtype(torch.float32)
 
 
-@each("method", METHODS)
+@each("method", EVERY_METHOD)
 def test_every_method_trains_and_its_state_is_fp32(method, default_dtype):
     torch.manual_seed(1)
     model = MultiTask().to(DEVICE)
@@ -28,7 +27,7 @@ def test_every_method_trains_and_its_state_is_fp32(method, default_dtype):
 
 
 def test_a_state_is_loaded_whatever_the_default_type(default_dtype):
-    method = METHODS[0]
+    method = EVERY_METHOD[0]
     model = MultiTask().to(DEVICE)
     first = method.create(model.trunk)
     trained(first, model, 2)

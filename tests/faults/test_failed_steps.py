@@ -8,13 +8,13 @@ import torch
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from cases import each
 from models import (
     METHODS,
     TASKS,
     Method,
     assert_same,
     batch,
+    each,
     gradients,
     losses_of,
     mlp,

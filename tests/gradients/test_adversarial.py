@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 import models
-from engines import ENGINES
-from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
+from models import DEVICE, ENGINES, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 METHODS = [UNIFORM, ROBUST, PAPER, PAPER_Z, Method("mgda", {"probe": "representation"})]

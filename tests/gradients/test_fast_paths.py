@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from engines import ENGINES
 from excessmtl.gradients.at_representation import Factors, RowsInTheMaking, Stacked
 from excessmtl.gradients.heads import find_linear_layers, find_separate_heads
 from excessmtl.gradients.ways import Fastest
 from excessmtl.graph.representation import Representation
-from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
+from models import DEVICE, ENGINES, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 """Wider than the sketch, so that there is something to project."""

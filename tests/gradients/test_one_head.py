@@ -12,9 +12,8 @@ from torch.nn.functional import (
 )
 
 import excessmtl
-from cases import finds_selections
 from excessmtl.gradients.ways import WAYS, AnyGraph, Fastest
-from models import DEVICE, PAPER, ROBUST, UNIFORM, Method
+from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, finds_selections
 
 FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]
 METHODS = [ROBUST, UNIFORM, PAPER, Method("mgda", {"probe": "representation"}), Method("graddrop")]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import excessmtl
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
-from models import IN_FULL
+from models import METHODS as STANDING
 from tiny_data import WRITERS
 
 BENCHMARKS = sorted(registry())
@@ -32,7 +32,7 @@ PAIRS = [
     for method, quick in zip(METHODS, QUICK, strict=True)
     for benchmark in BENCHMARKS
     # The methods that others stand for meet no other benchmark.
-    if benchmark == quick or method[0] in (*IN_FULL, "single")
+    if benchmark == quick or method[0] in {"single", *(one.name for one in STANDING)}
 ]
 
 

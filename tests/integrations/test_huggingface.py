@@ -7,7 +7,6 @@ import torch
 from accelerate import Accelerator
 from transformers import TrainerCallback, TrainingArguments
 
-from cases import each
 from excessmtl.integrations import accelerate
 from excessmtl.integrations.huggingface import FILE, BalancedTrainer
 from integrations.integration_worlds import (
@@ -23,6 +22,7 @@ from integrations.integration_worlds import (
     loader,
     optimizer_of,
 )
+from models import each
 
 
 class InOrder(BalancedTrainer):

@@ -1,29 +1,10 @@
-"""Rules without a balancer: an observation made of four numbers, and every rule there is."""
+"""Rules without a balancer: an observation made of four numbers."""
 
 import torch
 
 import excessmtl.methods
 from excessmtl.gradients.samples import Sample
 from excessmtl.methods.observation import Observation
-
-LOSSES_ONLY = ("uniform", "static", "groupdro", "imtl_l", "uw", "dtp", "dwa", "rlw")
-LOSSES_ONLY += ("uw_so", "igb", "log_loss", "gls", "stch", "famo", "cosmos", "pbi", "ldc_mtl")
-GRADIENTS = ("gradnorm", "mgda", "imtl", "imtl_hybrid", "moml", "pcgrad", "cagrad", "graddrop", "nash")
-GRADIENTS += ("fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "gradvac", "pcd", "krum", "sdmgrad", "modo")
-GRADIENTS += ("auto_lambda", "moco", "db_mtl", "trimmed_mean", "autoscale", "forum")
-FREE = ("mgda", "imtl", "pcgrad", "cagrad", "nash", "fairgrad", "upgrad", "dualproj", "aligned_mtl", "config", "krum")
-"""No memory: the weights of a step are a function of its gradients alone."""
-VARIANTS = [(name, {}) for name in (*LOSSES_ONLY, *GRADIENTS)]
-VARIANTS += [("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
-VARIANTS += [("mgda", {"solver": "frank-wolfe"}), ("groupdro", {"step_size": 2.0}), ("dwa", {"window": 2})]
-VARIANTS += [("nash", {"max_norm": None}), ("cagrad", {"rescale": 2, "c": 0.8}), ("uw", {"kinds": "classification"})]
-VARIANTS += [("igb", {"base_epoch": 0, "window": 1}), ("stch", {"warmup_epochs": 0, "window": 1, "mu": 0.1})]
-VARIANTS += [("fairgrad", {"alpha": 0.5}), ("fairgrad", {"alpha": 2.0, "max_norm": None})]
-VARIANTS += [("moml", {"normalize": way}) for way in ("none", "loss")]
-VARIANTS += [("aligned_mtl", {"size": size}) for size in ("median", "rmse")]
-VARIANTS += [("gradvac", {"rate": 0.5}), ("krum", {"selected": 2}), ("pcd", {"tau": 0.5})]
-VARIANTS += [("dtp", {"gamma": 2.0, "rate": 1.0}), ("graddrop", {"leak": 0.5})]
-VARIANTS += [("ldc_mtl", {"compare": "plain"}), ("autoscale", {"windows": 2, "window": 1})]
 
 
 def rule_of(name, tasks=3, **options):

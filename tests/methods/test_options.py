@@ -1,9 +1,11 @@
 """A bad option is refused at once, with its name and its value."""
 
 import pytest
+import torch
 
 import excessmtl.methods
 from excessmtl.graph.places import Probe
+from models import TASKS, batch, host_state, losses_of, mlp, with_host_state
 
 BAD = [
     ("static", {"weights": [1, -1]}, "weights.*-1"),
@@ -79,3 +81,30 @@ def test_the_probe_is_an_option(name):
     assert rule().probe is Probe.SHARED
     assert rule(probe="representation").probe is Probe.REPRESENTATION
     assert rule(probe=Probe.REPRESENTATION) == rule(probe="representation")
+
+
+def without_option(state_dict, name):
+    """The state as a release wrote it that did not have the option."""
+    told = host_state(state_dict)
+    del told["options"][name]
+    return with_host_state(state_dict, told)
+
+
+@pytest.mark.parametrize(("name", "option", "meant"), [("moml", "normalize", "none"), ("fairgrad", "max_norm", None)])
+def test_a_state_from_before_an_option_is_taken_where_the_option_says_what_was_done_then(name, option, meant):
+    model = mlp()
+    x, targets = batch()
+
+    def balancer(**options):
+        return excessmtl.create(name, tasks=TASKS, shared=model.trunk, **options)
+
+    old = balancer(**{option: meant})
+    old.backward(losses_of(model(x), targets))
+    saved = without_option(old.state_dict(), option)
+    again = balancer(**{option: meant})
+    again.load_state_dict(saved)
+    assert torch.equal(
+        old.backward(losses_of(model(x), targets)).weights, again.backward(losses_of(model(x), targets)).weights
+    )
+    with pytest.raises(ValueError, match=f"state was saved with {option}={meant!r}, this balancer has {option}="):
+        balancer().load_state_dict(saved)

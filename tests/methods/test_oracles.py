@@ -135,7 +135,10 @@ ORACLES = {
     ],
     "upgrad": [Case(from_rows, (g.upgrad,))],
     "dualproj": [Case(from_rows, (g.dualproj,))],
-    "aligned_mtl": [Case(from_rows, (g.aligned, size), {"size": size}) for size in ("min", "median", "rmse")],
+    "aligned_mtl": [
+        *(Case(from_rows, (g.aligned, size), {"size": size}) for size in ("min", "median", "rmse")),
+        Case(from_rows, (g.aligned, "min"), {"probe": "representation"}, keywords=AT_Z),
+    ],
     "config": [Case(from_rows, (g.config,))],
     "gradvac": [Case(g.gradvac, (0.01,)), Case(g.gradvac, (0.5,), {"rate": 0.5})],
     "pcd": [

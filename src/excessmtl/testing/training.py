@@ -14,47 +14,49 @@ from excessmtl.methods.base import Decision, Factory, State, build
 from excessmtl.methods.observation import Observation
 from excessmtl.step.result import Step
 
-TASKS = ("a", "b", "c")
-KINDS = {"a": "classification", "b": "regression", "c": "regression"}
+OUTPUTS = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 1}
+"""Task -> outputs of its head."""
+KINDS = {task: "classification" if task in "ad" else "regression" for task in OUTPUTS}
+TASKS = tuple("abc")
 Losses = dict[str, Tensor]
 Update = Callable[[State, Observation], Decision]
 Watch = Callable[[Update, State, Observation], Decision]
 
 
 class Network(nn.Module):
-    """A trunk and three heads; `scale` multiplies the loss of task "b"."""
+    """A trunk and five heads; `scale` multiplies the loss of task "b"."""
 
     def __init__(self, seed: int = 0, scale: float = 1.0) -> None:
         super().__init__()
         draws = torch.Generator().manual_seed(seed)
         self.trunk = nn.Sequential(nn.Linear(5, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh())
-        self.heads = nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(8, 1), "c": nn.Linear(8, 2)})
+        self.heads = nn.ModuleDict({task: nn.Linear(8, outputs) for task, outputs in OUTPUTS.items()})
         self.scale = scale
         with torch.no_grad():
             for parameter in self.parameters():
                 bound = parameter.shape[-1] ** -0.5
                 parameter.copy_(bound * (2 * torch.rand(parameter.shape, generator=draws) - 1))
 
-    def losses(self, seed: int, batch: int = 6) -> tuple[Tensor, Losses]:
+    def losses(self, seed: int, batch: int = 6, tasks: Sequence[str] = TASKS) -> tuple[Tensor, Losses]:
         """The representation of a batch and the tasks' losses, the same for the same seed."""
         x, targets = self.batch(seed, batch)
         z = self.trunk(x)
-        outputs = {task: head(z) for task, head in self.heads.items()}
-        return z, {
-            "a": cross_entropy(outputs["a"], targets["a"]),
-            "b": self.scale * mse_loss(outputs["b"], targets["b"]),
-            "c": mse_loss(outputs["c"], targets["c"]),
-        }
+        losses: Losses = {}
+        for task in tasks:
+            loss = cross_entropy if KINDS[task] == "classification" else mse_loss
+            losses[task] = (self.scale if task == "b" else 1.0) * loss(self.heads[task](z), targets[task])
+        return z, losses
 
     @staticmethod
     def batch(seed: int, size: int = 6) -> tuple[Tensor, dict[str, Tensor]]:
         """Inputs and labels, the same for the same seed."""
         draws = torch.Generator().manual_seed(seed)
-        return torch.randn(size, 5, generator=draws), {
-            "a": torch.randint(0, 3, (size,), generator=draws),
-            "b": torch.randn(size, 1, generator=draws),
-            "c": torch.randn(size, 2, generator=draws),
-        }
+        x, targets = torch.randn(size, 5, generator=draws), {}
+        for task, outputs in OUTPUTS.items():
+            classes = torch.randint(0, outputs, (size,), generator=draws)
+            numbers = torch.randn(size, outputs, generator=draws)
+            targets[task] = classes if KINDS[task] == "classification" else numbers
+        return x, targets
 
 
 class Training:
@@ -65,10 +67,11 @@ class Training:
         rule: Factory,
         options: Mapping[str, Any],
         tasks: Sequence[str] = TASKS,
+        seed: int = 0,
         watch: Watch | None = None,
         **of_balancer: Any,
     ) -> None:
-        self.network, self.drawn = Network(), False
+        self.network, self.seed, self.drawn = Network(seed), seed, False
         made = build(rule, options, "the rule")
         given: dict[str, Any] = dict.fromkeys(made.places - set(options), "b" if "b" in tasks else tasks[0])
         if getattr(made, "layers", ()) is None:  # the last layers of the heads
@@ -92,21 +95,23 @@ class Training:
     ) -> Step:
         """One step on the batch of this number, which also ends an epoch where it is odd; no parameter moves."""
         rule, balancer, inputs = self.balancer.rule, self.balancer, dict[str, Any]()
+        batch = 10_000 * self.seed + number
+        places = list(OUTPUTS)
         self.network.zero_grad()
         if "validation_losses" in rule.uses:
-            inputs["validation_losses"] = {task: self.network.losses(number + 1000)[1][task] for task in balancer.tasks}
+            inputs["validation_losses"] = self.network.losses(batch + 1000, tasks=balancer.tasks)[1]
         if "metrics" in rule.uses:
-            inputs["metrics"] = {task: 0.2 + (3 * number + TASKS.index(task)) % 7 / 10 for task in balancer.tasks}
+            inputs["metrics"] = {task: 0.2 + (3 * number + places.index(task)) % 7 / 10 for task in balancer.tasks}
         if "targets" in rule.uses:
-            inputs["targets"] = {task: self.network.batch(number)[1][task] for task in balancer.tasks}
-        z, losses = self.network.losses(number)
-        losses = change({task: losses[task] for task in balancer.tasks})
+            inputs["targets"] = {task: self.network.batch(batch)[1][task] for task in balancer.tasks}
+        z, losses = self.network.losses(batch, tasks=balancer.tasks)
+        losses = change(losses)
         if scalar:
             balancer(losses, at=z if at else None, **inputs).backward()
         else:
             balancer.backward(losses, at=z if at else None, **inputs)
         if "after_step" in rule.uses:
-            balancer.after_step({task: loss.detach() * (0.9 - TASKS.index(task) / 5) for task, loss in losses.items()})
+            balancer.after_step({task: loss.detach() * (0.9 - places.index(task) / 5) for task, loss in losses.items()})
         if number % 2:
             balancer.end_epoch()
         assert balancer.last_step is not None

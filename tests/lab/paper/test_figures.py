@@ -1,6 +1,7 @@
 """The registry behind `excessmtl reproduce`."""
 
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -42,8 +43,10 @@ ALL = (
 def test_the_figures_are_listed():
     result = cli("reproduce", "--list")
     assert result.exit_code == 0
-    for name in ALL.split(", "):
-        assert name in result.output
+    rows = [line.split("│")[1:-1] for line in result.output.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows if row[0].strip()] == [*ALL.split(", "), "all"]
+    assert all(re.fullmatch(r"[\d.]+ (s|min|h)|not measured|", cell.strip()) for row in rows for cell in row[2:])
+    assert "2 free CPU cores" in result.output
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,8 @@ def test_the_figures_are_listed():
         ([], f"name a figure: {ALL} or all"),
         (["sarcos", "--jobs", "0"], "jobs must be at least 1, found 0"),
         (["sarcos", "--data", "sarcos"], "--data must look like name=path"),
+        (["sarcos", "--data", "mnist=."], "name=path with a name of multimnist, office-home, sarcos, nyuv2"),
+        (["sarcos", "--data", "sarcos=/no/such/file"], "/no/such/file does not exist"),
         (["sarcos", "--data", f"sarcos={__file__}"], "test_figures.py"),
         (["sarcos", "--runs", "no/such/folder"], "no/such/folder is not a folder"),
         (["theory", "--runs", "tests"], "--runs draws from training runs, and theory is not made of any"),

@@ -1,12 +1,13 @@
 """Which runs the figures need: pure lists."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
 
-from excessmtl.lab.paper import registry
-from excessmtl.lab.paper.methods import COMPARED, METHODS, PAPER, ROBUST, shown_name
+from excessmtl.lab.paper import registry, times
+from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid
 from excessmtl.lab.paper.registry import RunsFigure
 from excessmtl.lab.paper.reproduction import needed_runs
@@ -21,40 +22,24 @@ def _no_data(monkeypatch, tmp_path):
     monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "cache"))
 
 
-def test_every_figure_of_the_paper_with_runs_is_there():
-    names = {entry.name for entry in RUNS_FIGURES}
-    assert names == {
-        "excess-risk",
-        "dynamics",
-        "loss-profile",
-        "clean-validation",
-        "multimnist",
-        "office-home",
-        "sarcos",
-        "nyuv2",
-    }
-
-
 @pytest.mark.parametrize("scale", registry.SCALES)
-@pytest.mark.parametrize("entry", RUNS_FIGURES, ids=lambda entry: entry.name)
-def test_no_figure_asks_for_a_run_twice(entry, scale):
-    folders = [folder_of(run) for run in entry.runs(scale, {})]
-    assert folders
-    assert len(set(folders)) == len(folders)
+def test_no_figure_asks_for_a_run_twice(scale):
+    for entry in RUNS_FIGURES:
+        folders = [folder_of(run) for run in entry.runs(scale, {})]
+        assert len(set(folders)) == len(folders) > 0, entry.name
 
 
 def test_figures_share_their_runs():
     together = needed_runs(RUNS_FIGURES, "quick", {})
     apart = sum(len(entry.runs("quick", {})) for entry in RUNS_FIGURES)
     assert len(together) < apart
-    by_benchmark = Counter(run.benchmark for run in together)
-    # 8 methods x 3 levels x 2 seeds, the single-task networks at 0, 0.6 and 0.8, two estimators at 0.6.
-    assert by_benchmark["multimnist"] == 48 + 6 + 4
-    assert by_benchmark["simulated-arm"] == 48
-    # One more method (MOML) there, one seed.
-    assert by_benchmark["digit-domains"] == 27
-    assert by_benchmark["synthetic-rooms"] == 14
-    assert set(by_benchmark) == {"multimnist", "simulated-arm", "digit-domains", "synthetic-rooms"}
+    assert Counter(run.benchmark for run in together) == {
+        # 8 methods x 3 levels x 2 seeds, the single-task networks at 0, 0.6 and 0.8, two estimators at 0.6.
+        "multimnist": 48 + 6 + 4,
+        "simulated-arm": 48,
+        "digit-domains": 27,  # one more method (MOML) there, one seed
+        "synthetic-rooms": 14,
+    }
 
 
 def test_the_paper_scale_has_its_noise_levels_and_three_seeds():
@@ -62,14 +47,9 @@ def test_the_paper_scale_has_its_noise_levels_and_three_seeds():
     assert len(runs) == 8 * 6 * 3
     assert {run.noise for run in runs} == {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}
     assert {run.epochs for run in runs} == {None}  # the benchmark's own
-    assert {run.name for run in runs} == set(COMPARED)
-
-
-def test_runs_carry_the_papers_names_and_options():
-    by_name = {run.name: run for run in grid("sarcos", "quick", {}, COMPARED)}
-    assert by_name[PAPER].options == {"estimator": "paper"}
-    assert by_name[ROBUST].options == {}
-    assert {run.method for run in by_name.values()} == {METHODS[name].name for name in COMPARED}
+    by_name = {run.name: run for run in runs}
+    assert set(by_name) == set(COMPARED)
+    assert (by_name[PAPER].options, by_name[ROBUST].options) == ({"estimator": "paper"}, {})
 
 
 def test_the_papers_weights_move_also_in_short_runs_on_tasks_of_different_kinds():
@@ -103,13 +83,20 @@ def test_quick_runs_are_bounded_whatever_lies_in_the_cache():
 
 
 @pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        ("sarcos", "--data must look like name=path"),
-        ("mnist=.", "--data must look like name=path with a name of multimnist, office-home, sarcos, nyuv2"),
-        ("sarcos=/no/such/file", "/no/such/file does not exist"),
-    ],
+    ("seconds", "words"), [(4, "4 s"), (89, "89 s"), (90, "1.5 min"), (600, "10 min"), (5400, "1.5 h"), (86400, "24 h")]
 )
-def test_mistakes_in_data_paths_are_named(pair, message):
-    with pytest.raises(ValueError, match=message):
-        registry.data_paths([pair])
+def test_a_figure_takes_as_long_as_its_runs_on_two_cores(monkeypatch, tmp_path, seconds, words):
+    figure = RunsFigure("one", "", "sarcos", partial(grid, "sarcos", methods=(PAPER, ROBUST), noise=(0.0,)), None)
+    # Two methods, two seeds, two cores: each run has half of the time.
+    half = seconds / 2 - 0.5
+    rows = [f'quick,simulated-arm,"{name}",10,{half / 10},0.5' for name in (PAPER, ROBUST)]
+    path = tmp_path / "times.csv"
+    path.write_text("\n".join(["# how", "scale,name,method,steps,seconds_per_step,start", *rows]))
+    monkeypatch.setattr(times, "FILE", path)
+    assert times.time_of([figure], "quick") == words
+    assert times.time_of([figure], "paper") == "not measured"
+
+
+def test_every_figure_says_how_long_it_takes_at_the_quick_scale():
+    figures = registry.registry().values()
+    assert [entry.name for entry in figures if times.time_of([entry], "quick") == "not measured"] == []

@@ -67,34 +67,21 @@ def test_nothing_on_the_page_sends_a_chart_away(shown):
 
 
 @pytest.mark.slow
-def test_a_click_on_a_method_takes_its_curve_away_and_back(shown):
-    traces = shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer path.js-line:not([d=''])")
-    before = traces.count()
-    chip = shown.page.locator("#setting-0 .chip[data-label=uniform]")
+def test_methods_are_taken_away_brought_back_and_pointed_at(shown):
+    plot = shown.page.locator("#setting-0 .plot").first
+    traces = plot.locator(".scatterlayer path.js-line:not([d=''])")
+    before, chip = traces.count(), shown.page.locator("#setting-0 .chip[data-label=uniform]")
     chip.click()
     assert chip.get_attribute("aria-pressed") == "false"
-    assert traces.count() < before
-    chip.click()
-    assert traces.count() == before
-
-
-@pytest.mark.slow
-def test_all_methods_can_be_taken_away_and_brought_back_at_once(shown):
-    traces = shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer .trace")
-    before = traces.count()
+    assert 0 < traces.count() < before
     shown.page.click("#setting-0 [data-all=false]")
     assert traces.count() == 0
     shown.page.click("#setting-0 [data-all=true]")
     assert traces.count() == before
-
-
-@pytest.mark.slow
-def test_pointing_at_a_method_fades_the_others(shown):
-    faded = shown.page.locator("#setting-0 .plot").first.locator(".trace[style*='opacity: 0.15']")
-    shown.page.hover("#setting-0 .chip[data-label=uniform]")
-    assert faded.count() == 2
+    chip.hover()
+    assert plot.locator(".trace[style*='opacity: 0.15']").count() == 2
     shown.page.hover("h1")
-    assert faded.count() == 0
+    assert plot.locator(".trace[style*='opacity: 0.15']").count() == 0
 
 
 def test_choosing_another_run_changes_the_curves(shown):
@@ -123,30 +110,18 @@ def test_a_second_run_adds_dashed_curves(shown):
 
 
 @pytest.mark.slow
-def test_tasks_can_be_left_out(shown):
+def test_tasks_scales_and_missing_quantities_in_the_explorer(shown):
     losses = shown.page.locator(f"#{EXPLORED} .plot").nth(1).locator("path.js-line")
-    assert losses.count() == 2
-    shown.page.locator("#run-tasks .chip").first.click()
-    assert losses.count() == 1
-    shown.page.click("#no-tasks")
-    assert losses.count() == 0
-    shown.page.click("#all-tasks")
-    assert losses.count() == 2
-
-
-@pytest.mark.slow
-def test_a_quantity_that_a_method_does_not_have_is_explained(shown):
+    for selector, count in (("#run-tasks .chip >> nth=0", 1), ("#no-tasks", 0), ("#all-tasks", 2)):
+        shown.page.click(selector)
+        assert losses.count() == count
+    before = shown.evaluate(LINES, EXPLORED)
+    shown.page.check("#log-scale")
+    assert shown.evaluate(LINES, EXPLORED) != before
     shown.page.select_option("#run-label", "single")
     assert "No weights: single-task networks have none, or the run did not keep them." in shown.texts(
         f"#{EXPLORED} .empty:not([hidden])"
     )
-
-
-@pytest.mark.slow
-def test_the_logarithmic_scale_changes_the_losses(shown):
-    before = shown.evaluate(LINES, EXPLORED)
-    shown.page.check("#log-scale")
-    assert shown.evaluate(LINES, EXPLORED) != before
 
 
 def orders(shown, column):
@@ -167,17 +142,12 @@ def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round(shown):
 
 
 @pytest.mark.slow
-def test_rows_without_a_value_sort_last_either_way(shown):
+def test_rows_without_a_value_sort_last_and_noise_levels_can_be_chosen(shown):
     column = shown.texts("#setting-0 thead th").index("rank ↓")
+    rows = shown.page.locator("#setting-0 tbody tr:visible")
     for _ in range(2):
         shown.page.locator("#setting-0 thead th").nth(column).locator("button").click()
-        last = shown.page.locator("#setting-0 tbody tr").last.locator("td").nth(column - 1)
-        assert last.text_content() == "–"
-
-
-@pytest.mark.slow
-def test_noise_levels_can_be_chosen(shown):
-    rows = shown.page.locator("#setting-0 tbody tr:visible")
+        assert rows.last.locator("td").nth(column - 1).text_content() == "–"
     assert rows.count() == 6
     shown.page.locator("#setting-0 .chip[data-noise='0.0']").click()
     assert rows.count() == 3

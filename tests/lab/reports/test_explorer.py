@@ -1,37 +1,12 @@
-"""Thinning: what stays of a curve, and that many runs fit into a page."""
+"""What the explorer keeps of the runs, and that many of them fit into a page."""
 
 import numpy as np
 import pytest
 
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.reports import explorer
-from excessmtl.lab.reports.explorer import explorable, thinned
+from excessmtl.lab.reports.explorer import explorable
 from report_data import made_up, table
-
-
-def test_a_short_curve_is_kept_as_it_is():
-    width, values = thinned(np.arange(8.0).reshape(4, 2), 10)
-    assert width == 1
-    np.testing.assert_array_equal(values, np.arange(8.0).reshape(4, 2))
-
-
-def test_a_point_is_the_mean_of_its_steps_and_the_last_of_what_is_left():
-    width, values = thinned(np.array([[1.0], [3.0], [5.0], [7.0], [10.0]]), 3)
-    assert width == 2
-    np.testing.assert_array_equal(values, [[2.0], [6.0], [10.0]])
-
-
-def test_steps_that_are_not_finite_are_left_out_of_their_mean():
-    _, values = thinned(np.array([[1.0], [np.nan], [np.inf], [np.nan]]), 2)
-    np.testing.assert_array_equal(values, [[1.0], [np.nan]])
-
-
-@pytest.mark.parametrize("steps", [1, 239, 240, 241, 10_007])
-def test_there_are_never_more_points_than_allowed(steps):
-    width, values = thinned(np.ones((steps, 1)), 240)
-    assert len(values) <= 240
-    assert (len(values) - 1) * width < steps <= len(values) * width
-    np.testing.assert_array_equal(values, 1)
 
 
 def write_steps(folder, tasks, steps=5, **changes):
@@ -49,7 +24,17 @@ def test_tasks_come_in_the_order_of_the_page_whatever_the_file_says(tmp_path):
     write_steps(tmp_path / "run", ["b", "a"])
     (run,) = explored(tmp_path, made_up(folder="run")).runs
     assert run["curves"]["losses"] == [[1.0] * 5, [0.0] * 5]
-    assert (run["label"], run["noise"], run["seed"], run["steps"], run["width"]) == ("excess", 0.8, 0, 5, 1)
+    assert (run["label"], run["noise"], run["seed"], run["steps"], run["points"]) == ("excess", 0.8, 0, 5, 5)
+
+
+def test_a_point_is_the_mean_of_its_steps_without_those_that_are_not_finite(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "MOST_POINTS", 2)
+    monkeypatch.setattr(explorer, "FEWEST_POINTS", 2)
+    column = np.array([1.0, np.nan, 3.0, np.inf, 5.0, 7.0])
+    write_steps(tmp_path / "run", ["a", "b"], 6, losses=np.stack([column, np.full(6, np.nan)], 1))
+    (run,) = explored(tmp_path, made_up(folder="run")).runs
+    assert run["curves"]["losses"] == [[2.0, 6.0], [None, None]]
+    assert (run["steps"], run["points"]) == (6, 2)
 
 
 def test_a_quantity_that_a_method_does_not_have_is_none(tmp_path):

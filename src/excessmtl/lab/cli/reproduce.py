@@ -19,16 +19,13 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(help="Training runs at a time. Default: one per core.")] = None,
     data: Annotated[list[str], typer.Option(help="Data of a benchmark, name=path; repeat.")] = [],  # noqa: B006
     runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the figures, and how long they take.")] = False,
 ) -> None:
     """Draw a figure of the paper again, with all its numbers. Stopped? The same command goes on."""
     from excessmtl.lab.paper import registry
 
     if show:
-        table = Table("name", "what it shows")
-        for entry in registry.registry().values():
-            table.add_row(entry.name, entry.summary)
-        console.print(table)
+        _list()
         return
     if name is None:
         raise ValueError(f"name a figure: {', '.join(registry.registry())} or all (--list says what they show)")
@@ -43,6 +40,23 @@ def reproduce(
         return
     with SweepProgress(console) as watcher:
         _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)
+
+
+def _list() -> None:
+    from excessmtl.lab.paper.plans import SCALES
+    from excessmtl.lab.paper.registry import registry
+    from excessmtl.lab.paper.times import time_of
+
+    table = Table("name", "what it shows", *SCALES)
+    known = registry()
+    entries = {name: (entry.summary, [entry]) for name, entry in known.items()}
+    for name, (summary, figures) in {**entries, "all": ("All of them; they share runs", list(known.values()))}.items():
+        table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
+    console.print(table)
+    console.print(
+        "About so long on 2 free CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
+        soft_wrap=True,
+    )
 
 
 def _print(made: "Made", origin: str) -> None:

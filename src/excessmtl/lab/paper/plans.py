@@ -14,7 +14,7 @@ from excessmtl.lab.paper.subjects import stand_in
 from excessmtl.lab.runs.config import RunConfig
 
 Scale = Literal["quick", "paper"]
-SCALES = ("quick", "paper")
+SCALES: tuple[Scale, ...] = ("quick", "paper")
 Data = Mapping[str, str]
 """Benchmark -> file or folder with its data."""
 

@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -126,7 +126,7 @@ def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
         raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(known)} and all")
     if scale not in SCALES:
         raise ValueError(f"--scale must be quick or paper, found {scale!r}")
-    return list(known.values()) if name == "all" else [known[name]], cast(Scale, scale)
+    return list(known.values()) if name == "all" else [known[name]], scale
 
 
 def data_paths(pairs: Sequence[str]) -> Data:

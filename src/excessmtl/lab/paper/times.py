@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from excessmtl.lab.paper.plans import Data, Scale
+from excessmtl.lab.paper.plans import Scale
 from excessmtl.lab.paper.registry import Figure, RunsFigure
 from excessmtl.lab.paper.reproduction import needed_runs
 
@@ -13,12 +13,15 @@ FILE = Path(__file__).with_name("times.csv")
 CORES = 2
 
 
-def time_of(figures: Sequence[Figure | RunsFigure], scale: Scale, data: Data) -> str:
-    """About how long figures take together on two free cores, in words; "not measured" where a part has not been."""
+def time_of(figures: Sequence[Figure | RunsFigure], scale: Scale) -> str:
+    """About how long figures take together on two free cores, in words; "not measured" where a part has not been.
+
+    With the data that lies in the cache folder, and with stand-ins for other data.
+    """
     table = pd.read_csv(FILE, comment="#", keep_default_na=False)
     seconds = table.start + table.steps * table.seconds_per_step
-    known = dict(zip(zip(table.scale, table.name, table.method, strict=True), seconds, strict=True))
-    parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, data)]
+    known = dict(zip(zip(table["scale"], table["name"], table["method"], strict=True), seconds, strict=True))
+    parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, {})]
     parts += [(scale, entry.name, "") for entry in figures if isinstance(entry, Figure)]
     if not set(parts) <= set(known):
         return "not measured"

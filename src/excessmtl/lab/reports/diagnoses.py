@@ -2,9 +2,9 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -14,7 +14,9 @@ from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.reports.pictures import samples_of, thumbnail
 from excessmtl.lab.schema import Number, Word, checked, shortened
-from excessmtl.lab.training.cost_to_others import Conflict
+
+if TYPE_CHECKING:
+    from excessmtl.lab.training.cost_to_others import Conflict
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20
@@ -41,9 +43,9 @@ class _Label(_Part):
     predicted: Number
     margin: Number
     noise_probability: Number
-    row: Number = 0
-    id: Word = ""
-    picture: Annotated[str, BeforeValidator(_picture)] = ""
+    row: Number | None = None
+    id: Word | None = None
+    picture: Annotated[str | None, BeforeValidator(_picture)] = None
 
 
 class _Task(_Part):
@@ -69,42 +71,14 @@ class _Conflict(_Part):
         return self
 
 
-class _Diagnosis(_Part):
+class Diagnosis(_Part):
+    """What the file says; the template writes it down."""
+
     tasks: list[_Task]
     conflict: _Conflict | None = None
 
 
-_BADGES = {"clean": "good", "noisy": "bad", "suspect": "warn"}
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """One task: numbers in percent of the gauge's width, texts as they are shown."""
-
-    task: str
-    verdict: str
-    badge: str
-    reason: str
-    rate: float | None
-    low: float
-    high: float
-    floor: float
-    """Its share of the held-out loss."""
-    texts: dict[str, str]
-    suspects: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class DiagnosedRun:
-    """A run and its tasks."""
-
-    name: str
-    gauges: list[Gauge]
-    conflict: list[tuple[str, list[str]]]
-    """Task -> the cosines of its gradient with those of all tasks, as they are shown."""
-
-
-def save(report: Report, run: Path, split: Split | None = None, conflict: Conflict | None = None) -> Path:
+def save(report: Report, run: Path, split: Split | None = None, conflict: "Conflict | None" = None) -> Path:
     """Keep a report in the folder of its run; the file.
 
     `split`: whose samples the report is about; where they are pictures, those of the suspicious labels are kept too.
@@ -123,10 +97,10 @@ def _suspects(report: Report, task: str, split: Split | None) -> list[dict[str, 
     return found if pictures is None else [{**one, "picture": thumbnail(pictures[one["sample"]])} for one in found]
 
 
-def diagnoses_in(folder: Path) -> list[DiagnosedRun]:
+def diagnoses_in(folder: Path) -> dict[str, Diagnosis]:
     """The runs below a folder whose diagnosis was kept, the first of them by name."""
     paths = sorted(path for path in folder.rglob(FILE) if is_plain_file(path, folder))
-    return [_diagnosed(path, _name(path, folder)) for path in paths[:MOST_RUNS]]
+    return {_name(path, folder): _read(path) for path in paths[:MOST_RUNS]}
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -134,48 +108,10 @@ def _name(path: Path, folder: Path) -> str:
     return folder.resolve().name if place == "." else place
 
 
-def _diagnosed(path: Path, name: str) -> DiagnosedRun:
+def _read(path: Path) -> Diagnosis:
     try:
-        diagnosis = checked(_Diagnosis, json.loads(read_text(path)), "it")
+        return checked(Diagnosis, json.loads(read_text(path)), "it")
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); write it again with excessmtl diagnose {path.parent} --save"
         ) from error
-    conflict = diagnosis.conflict or _Conflict(tasks=[], cosines=[])
-    cosines = [["–" if value is None else f"{value:.2f}" for value in row] for row in conflict.cosines]
-    return DiagnosedRun(
-        name, [_gauge(task) for task in diagnosis.tasks], list(zip(conflict.tasks, cosines, strict=True))
-    )
-
-
-def _gauge(task: _Task) -> Gauge:
-    rate, loss, floor = task.noise_rate, task.loss, task.floor
-    low, high = task.noise_rate_interval or (0.0, 0.0)
-    numbers = {"loss": loss, "floor": floor, "excess_risk": task.excess_risk}
-    texts = {
-        "rate": "–" if rate is None else f"{rate:.2f}",
-        "interval": "" if rate is None else f"{low:.2f} to {high:.2f}",
-        **{name: "–" if value is None else f"{value:.3g}" for name, value in numbers.items()},
-    }
-    return Gauge(
-        task.task,
-        task.verdict,
-        _BADGES.get(task.verdict, ""),
-        task.reason,
-        None if rate is None else _percent(rate),
-        _percent(low),
-        _percent(high),
-        _percent(floor / loss) if loss and floor else 0.0,
-        texts,
-        [_suspect(label) for label in task.suspects],
-    )
-
-
-def _suspect(label: _Label) -> dict[str, str]:
-    """The numbers of one label as they are shown, and its picture."""
-    given = {name: getattr(label, name) for name in _Label.model_fields if name in label.model_fields_set}
-    return {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in given.items()}
-
-
-def _percent(share: float) -> float:
-    return round(100 * min(max(float(share), 0.0), 1.0), 1)

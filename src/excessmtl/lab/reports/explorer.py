@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps
+from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps, thinned
 from excessmtl.lab.compare.settings import Setting
 
 MOST_POINTS, FEWEST_POINTS = 240, 24
@@ -39,37 +38,26 @@ def explorable(folder: Path, settings: Sequence[Setting]) -> Explorable:
     share = PAGE_BUDGET // max(len(places), 1)
     runs, points = [], 0
     for index, run, path in places:
-        tasks = settings[index].tasks
-        allowed = int(np.clip(share // (len(QUANTITIES) * len(tasks)), FEWEST_POINTS, MOST_POINTS))
-        steps, width, curves = _training(path, tasks, allowed)
-        epochs, scores = _test_scores(file_in(folder, run["folder"], "metrics.csv"), settings[index], allowed)
+        setting = settings[index]
+        allowed = int(np.clip(share // (len(QUANTITIES) * len(setting.tasks)), FEWEST_POINTS, MOST_POINTS))
         points = max(points, allowed)
+        epochs, scores = _test_scores(file_in(folder, run["folder"], "metrics.csv"), setting, allowed)
         identity = {"setting": index, **{key: run[key] for key in ("label", "noise", "seed", "folder")}}
-        training = {"steps": steps, "width": width, "curves": curves}
-        runs.append({**identity, **training, "epochs": epochs, "scores": scores})
+        runs.append({**identity, **_training(path, setting.tasks, allowed), "epochs": epochs, "scores": scores})
     return Explorable(runs, points)
 
 
-def thinned(values: np.ndarray, points: int) -> tuple[int, np.ndarray]:
-    """At most `points` rows, each the mean of `width` consecutive ones (the last of what is left); NaN is left out."""
-    width = max(1, -(-len(values) // points))
-    finite = pd.DataFrame(np.where(np.isfinite(values), values, np.nan), dtype=float)
-    return width, finite.groupby(np.arange(len(values)) // width).mean().to_numpy()
-
-
-def _training(path: Path, tasks: list[str], points: int) -> tuple[int, int, dict[str, list[Curve] | None]]:
+def _training(path: Path, tasks: list[str], points: int) -> dict[str, Any]:
     steps = read_steps(path)
     unknown = next((task for task in tasks if task not in steps.losses), None)
     if unknown is not None:
         raise ValueError(f"{path} has no task {unknown!r}, which the run's summary names; make the run again")
-    columns = {name: getattr(steps, name)[tasks].to_numpy() for name in QUANTITIES}
     curves: dict[str, list[Curve] | None] = {}
-    width = 1
-    for name, values in columns.items():
-        width, means = thinned(values, points)
+    for name in QUANTITIES:
+        means = thinned(getattr(steps, name)[tasks].replace([np.inf, -np.inf], np.nan), points).to_numpy()
         # A method that estimates no excess risk logs NaN throughout.
         curves[name] = [_plain(curve) for curve in means.T] if np.isfinite(means).any() else None
-    return len(columns["losses"]), width, curves
+    return {"steps": len(steps.losses), "points": min(points, len(steps.losses)), "curves": curves}
 
 
 def _test_scores(path: Path | None, setting: Setting, points: int) -> tuple[list[int], list[Curve]]:

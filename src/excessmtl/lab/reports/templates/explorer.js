@@ -101,7 +101,7 @@ function settingName(settings, index) {
 }
 
 function facts(run) {
-  const mean = run.width > 1 ? `, each point the mean of ${run.width}` : "";
+  const mean = run.steps > run.points ? `, each point the mean of about ${Math.round(run.steps / run.points)}` : "";
   return `${run.label}, noise ${run.noise}, seed ${run.seed}: ${run.steps} steps${mean}`;
 }
 
@@ -150,7 +150,7 @@ function stepPanel({ key, title, none, canBeLog }, setting, pair, tasks, log) {
     axes: () => [axis("step"), axis("", canBeLog && log ? { type: "log" } : {})],
     traces: () =>
       having.flatMap((run) => {
-        const steps = run.curves[key][0].map((_, index) => Math.min((index + 0.5) * run.width, run.steps) + 0.5);
+        const steps = run.curves[key][0].map((_, index) => ((index + 0.5) * run.steps) / run.points + 0.5);
         return tasks.map((task) => taskCurve(setting, run, pair, task, steps, run.curves[key][task], "step %{x:.0f}"));
       }),
   };

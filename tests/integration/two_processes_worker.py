@@ -1,0 +1,282 @@
+"""Run by two processes: DistributedDataParallel and pooled losses, against plain PyTorch or one process with all data.
+
+Arguments: the rank and a folder of the two processes. Every scenario is noted in the folder, as "well" or by what is
+wrong; the first that raises another error ends the process, since nothing can be sent between the two any more.
+"""
+
+import copy
+import json
+import os
+import sys
+import traceback
+import warnings
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import mse_loss, one_hot
+from torch.nn.parallel import DistributedDataParallel
+
+import excessmtl
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
+
+BATCH, STEPS, TASKS = 16, 4, ["a", "b"]
+PAPER = {"estimator": "paper"}
+# The steps of GradDrop depend on the signs of each process's own batch.
+EVERY_METHOD = [(name, {}) for name in excessmtl.list_methods() if name != "graddrop"]
+EVERY_METHOD += [("excess", PAPER), ("excess", {**PAPER, "probe": "representation"})]
+EVERY_METHOD += [("mgda", {"probe": "representation"})]
+A_FEW = [("uniform", {}), ("excess", {}), ("mgda", {}), ("rlw", {})]
+WITH_A_LIST = [("uniform", {}), ("excess", PAPER), ("mgda", {})]
+
+
+class Model(nn.Module):
+    """A trunk and two heads."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 40), nn.Tanh())
+        self.heads = nn.ModuleDict({"a": nn.Linear(40, 3), "b": nn.Linear(40, 1)})
+
+    def forward(self, x):
+        z = self.trunk(x)
+        return {task: head(z) for task, head in self.heads.items()}
+
+
+def batches(rows, count=STEPS):
+    """The part of each batch that one process sees."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(count):
+        x, *targets = (torch.randn(BATCH, width, generator=generator)[rows] for width in (6, 3, 1))
+        yield x, dict(zip(TASKS, targets, strict=True))
+
+
+def step_by(method, shared, form):
+    """What takes the place of `loss.backward()`; the form "plain" is the mean of the losses by PyTorch alone."""
+    if form == "plain":
+        return lambda losses: (sum(loss for loss in losses.values() if loss is not None) / len(TASKS)).backward()
+    balancer = excessmtl.create(method[0], tasks=TASKS, shared=shared, heads="weighted", scale=1.0, **method[1])
+    return balancer.backward if form == "backward" else lambda losses: balancer(losses).backward()
+
+
+def train(network, shared, method, form, data, harm=None):
+    """All parameters after some steps; in the second of them `harm` takes the loss of `b` and gives another."""
+    take_step = step_by(method, shared, form)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
+    for number, (x, targets) in enumerate(data):
+        optimizer.zero_grad()
+        outputs = network(x)
+        losses = {task: mse_loss(outputs[task], targets[task]) for task in TASKS}
+        if harm and number == 1:
+            losses["b"] = harm(losses["b"])
+        take_step(losses)
+        optimizer.step()
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
+
+
+class Wrong(Exception):
+    """Raised by both processes or by none, so that they can go on together."""
+
+
+def check(what, fine):
+    wrong = torch.tensor(float(not fine))
+    dist.all_reduce(wrong)
+    if wrong:
+        raise Wrong(what)
+
+
+def check_equal(what, found, expected=None):
+    """The replicas are equal and finite, and as expected."""
+    gathered = [torch.empty_like(found) for _ in range(2)]
+    dist.all_gather(gathered, found)
+    check(f"{what}: the replicas differ", torch.equal(*gathered))
+    gap = found.new_zeros(()) if expected is None else (found - expected).abs().max()
+    check(f"{what}: {gap.item():.2g} from what it should be", found.isfinite().all() and gap < 1e-4)
+
+
+def every_method(form, mine):
+    """Two processes with half a batch each train as one with all of it."""
+    for name, options in EVERY_METHOD:
+        model = Model()
+        whole = copy.deepcopy(model)
+        alone = (name, {**options, "pool": False})
+        expected = train(whole, whole.trunk, alone, "backward", batches(slice(None)))
+        found = train(DistributedDataParallel(model), model.trunk, (name, options), form, batches(mine))
+        check_equal(f"{name} {options}", found, expected)
+
+
+def nan_in_one_process(form, mine):
+    harm = (lambda loss: loss * torch.nan) if dist.get_rank() == 1 else None
+    for method in (*A_FEW, *WITH_A_LIST):
+        model = Model()
+        shared = list(model.trunk.parameters()) if method in WITH_A_LIST else model.trunk
+        check_equal(str(method), train(DistributedDataParallel(model), shared, method, form, batches(mine), harm))
+
+
+def no_label_in_one_process(form, mine):
+    """As plain PyTorch with `find_unused_parameters=True`: training goes on."""
+    harm = (lambda loss: None) if dist.get_rank() == 1 else None
+    for method in A_FEW:
+        computed = {}
+        for way in ("plain", form) if method[0] == "uniform" else (form,):
+            model = Model()
+            parallel = DistributedDataParallel(model, find_unused_parameters=True)
+            computed[way] = train(parallel, model.trunk, method, way, batches(mine), harm)
+        check_equal(str(method), computed[form], computed.get("plain"))
+
+
+def refused(what, word, call):
+    try:
+        call()
+    except ValueError as error:
+        said = str(error)
+    else:
+        said = "nothing"
+    check(f"{what}: {said}", word in said)
+
+
+def static_graph(form, mine):
+    for method in A_FEW:
+        model = Model()
+        parallel = DistributedDataParallel(model, static_graph=True)
+        data = batches(mine)
+        refused(
+            str(method), "static_graph", lambda p=parallel, m=model, r=method, d=data: train(p, m.trunk, r, form, d)
+        )
+
+
+def uneven_inputs(form, mine):
+    """Inside of `ddp.join()`."""
+    for method in A_FEW:
+        model = Model()
+        parallel = DistributedDataParallel(model)
+
+        def joined(parallel=parallel, model=model, method=method):
+            with parallel.join():
+                train(parallel, model.trunk, method, form, batches(mine, STEPS + 2 * dist.get_rank()))
+
+        refused(str(method), "join", joined)
+
+
+def zero_at_first():
+    calls = count()
+    return lambda gradient: gradient * (next(calls) >= 10)
+
+
+def not_averaged(form, mine):
+    """One warning, in the first process, if nobody averages gradients; none if somebody does or nobody is to."""
+    expected = {"bare": 1, "starts at step 10": 1, "wrapped": 0, "on their own": 0}
+    for method in A_FEW:
+        for case, wanted in expected.items():
+            model = Model()
+            network = DistributedDataParallel(model) if case == "wrapped" else model
+            options = {**method[1], "pool": case != "on their own"}
+            for parameter in model.trunk.parameters() if case == "starts at step 10" else ():
+                parameter.register_hook(zero_at_first())
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                train(network, model.trunk, (method[0], options), form, batches(mine, 22))
+            told = sum("differ between the processes" in str(warning.message) for warning in caught)
+            check(f"{method}, {case}: {told} warnings", told == (wanted if dist.get_rank() == 0 else 0))
+
+
+# ------------------------------------------------------------------ the robust losses
+
+MISSING = {RobustCrossEntropy: -100, RobustBCEWithLogits: torch.nan, RobustMSELoss: torch.nan}
+
+
+def noisy_batches(make, size=64):
+    """Outputs and labels of which 30 % are wrong, nearly all of them in the second half."""
+    generator = torch.Generator().manual_seed(0)
+    shares = torch.tensor([0.05, 0.55]).repeat_interleave(size // 2)
+    wrong = torch.rand(size, generator=generator) < shares
+    for _ in range(130):
+        truth = torch.randint(3, (size,), generator=generator)
+        label = torch.where(wrong, torch.randint(3, (size,), generator=generator), truth)
+        logits = torch.randn(size, 3, generator=generator) + 4 * one_hot(truth, 3)
+        if make is RobustCrossEntropy:
+            yield logits, label
+        elif make is RobustBCEWithLogits:
+            yield logits[:, 1] - logits[:, 0], (label == 1).float()
+        else:
+            yield truth + 5 + 0.1 * logits[:, 0], label + 5.0
+
+
+def learned(make, rows, rank, **options):
+    """The state after all batches. Some have no label in one process or in both, some are broken in one."""
+    loss = make(**options)
+    for step, (output, target) in enumerate(noisy_batches(make)):
+        if step % 7 == 3:
+            target[:32] = MISSING[make]
+        if step % 11 == 5:
+            target[:] = MISSING[make]
+        if step % 13 == 6:
+            output[40] = torch.nan
+        loss(output[rows].requires_grad_(), target[rows])
+    if rank == 0:  # alone, so it must not wait for the others
+        output, target = next(noisy_batches(make))
+        with torch.no_grad():
+            loss(output[:8], target[:8])
+        loss.eval()(output[:8].requires_grad_(), target[:8])
+    return torch.cat([value.flatten() for value in loss.state_dict().values()]), loss.noise
+
+
+def robust_losses(form, mine):
+    """They estimate the noise as one process with the whole batch does; the second process has three quarters of it."""
+    rank = dist.get_rank()
+    rows = slice(0, 16) if rank == 0 else slice(16, 64)
+    for make in MISSING:
+        state, _ = learned(make, rows, rank)
+        whole, expected = learned(make, slice(None), 1, pool=False)
+        check_equal(make.__name__, state / whole.abs().clamp(min=0.1), whole / whole.abs().clamp(min=0.1))
+        _, alone = learned(make, rows, rank, pool=False)
+        part_differs = not torch.isclose(alone, expected, rtol=0.02)
+        check(f"{make.__name__}: a part of the batch shows the same, so nothing is tested", part_differs)
+
+
+def robust_losses_with_a_task_left_out(form, mine):
+    """Where another process may have labels of it: refused; where nothing is learned, it may be left out."""
+    losses = {task: RobustMSELoss(reduction="none") for task in TASKS}
+    outputs = {task: torch.randn(8, requires_grad=True) for task in TASKS}
+    some = {"a": torch.randn(8)}
+    refused("a task left out", "pool=False", lambda: by_task(outputs, {**some, "b": None}, TASKS, losses))
+    if dist.get_rank() == 0:
+        with torch.no_grad():
+            by_task(outputs, some, TASKS, losses)
+        for loss in losses.values():
+            loss.eval()
+        by_task(outputs, some, TASKS, losses)
+
+
+OF_STEPS = (every_method, nan_in_one_process, no_label_in_one_process, static_graph, uneven_inputs, not_averaged)
+SCENARIOS = {f"{one.__name__}-{form}": (one, form) for one in OF_STEPS for form in ("backward", "scalar")}
+SCENARIOS |= {one.__name__: (one, None) for one in (robust_losses, robust_losses_with_a_task_left_out)}
+
+
+def main(rank, folder):
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    mine = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
+    notes = {}
+    for name, (scenario, form) in SCENARIOS.items():
+        try:
+            scenario(form, mine)
+            notes[name] = "well"
+        except Wrong as error:
+            notes[name] = str(error)
+        except Exception:
+            notes[name] = traceback.format_exc()
+            break
+    Path(folder, f"{rank}.json").write_text(json.dumps(notes))
+    # Not sys.exit: tearing down gloo's threads at interpreter exit aborts the process now and then.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
