@@ -20,7 +20,7 @@ from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
 from excessmtl.lab.compare.csv_text import csv_text
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, Measure, score_measures
+from excessmtl.lab.compare.measures import Measure, score_measures
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_regrets
@@ -91,11 +91,6 @@ def scores_table(settings: Sequence[Setting], group: str) -> Table:
     return _by_method(columns)
 
 
-def weights_table(settings: Sequence[Setting]) -> Table:
-    """The same of the weight of the clean tasks."""
-    return _by_method({_NAMES.get(own.benchmark, own.benchmark): _ends(rows_of(own), CLEAN_WEIGHT) for own in settings})
-
-
 def _ends(rows: Sequence[Row], measure: Measure) -> dict[str, str]:
     """Method -> its means without noise and at noise 0.8; the best of the latter is bold."""
     cells = {(row.label, row.noise): row.cells[measure.key] for row in rows}
@@ -148,7 +143,6 @@ PAGE = Page(
         "claims": lambda: claims_table(pd.read_csv(STUDY / "claims.csv")),
         "clean": lambda: scores_table(_settings(), "clean"),
         "overall": lambda: scores_table(_settings(), "overall"),
-        "weights": lambda: weights_table(_settings()),
         "regrets": lambda: regrets_part(pd.read_csv(STUDY / "regret.csv")),
         "data": lambda: data_table(_settings()),
     },

@@ -89,6 +89,7 @@ EXTRAS = (
     "plotly",
     "jinja2",
     "filelock",
+    "pydantic",
     "torchmetrics",
 )
 

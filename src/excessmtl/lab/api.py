@@ -100,12 +100,19 @@ def train(
         watcher: told about every step and epoch.
         settings: further fields of `excessmtl.lab.runs.config.RunConfig`: noise, seed, epochs, ...
     """
-    made = benchmark if isinstance(benchmark, Benchmark) else None
-    if made is not None:
-        check_benchmark(made)
-    name = benchmark if isinstance(benchmark, str) else benchmark.name
-    run = Run(RunConfig(name, method, **settings), Path(out), resume, watcher, made)
+    config, made = _asked_for(benchmark, method, settings)
+    run = Run(config, Path(out), resume, watcher, made)
     return Result(Path(out), run.execute(), load(out, run.benchmark))
+
+
+def _asked_for(
+    benchmark: Benchmark | str, method: str, settings: Mapping[str, Any]
+) -> tuple[RunConfig, Benchmark | None]:
+    """The run, and the benchmark where it is an object."""
+    if isinstance(benchmark, str):
+        return RunConfig(benchmark, method, **settings), None
+    check_benchmark(benchmark)
+    return RunConfig(benchmark.name, method, **settings), benchmark
 
 
 def sweep(
@@ -131,13 +138,8 @@ def sweep(
         raise ValueError(
             "benchmarks must be names or import paths (package.module:function): every worker loads its own"
         )
-    plain = {
-        "benchmarks": list(benchmarks),
-        "methods": list(methods),
-        "noise": list(noise),
-        "seeds": seeds if isinstance(seeds, int) else list(seeds),
-        "settings": settings,
-    }
+    plain = {"benchmarks": list(benchmarks), "methods": list(methods), "noise": list(noise), "settings": settings}
+    plain["seeds"] = seeds if isinstance(seeds, int) else list(seeds)
     if tune is not None:
         plain["tune"] = {name: list(values) for name, values in tune.items()}
         plain["tune_seeds"] = tune_seeds if isinstance(tune_seeds, int) else list(tune_seeds)
@@ -183,11 +185,8 @@ def crossval(
     not trained again. Samples in the report are numbered as in `benchmark.train`; labels of a CSV file also
     have the `row` of the file. `settings` are those of `train`.
     """
-    made = benchmark if isinstance(benchmark, Benchmark) else None
-    if made is not None:
-        check_benchmark(made)
-    name = benchmark if isinstance(benchmark, str) else benchmark.name
-    return cross_validate(RunConfig(name, method, **settings), Path(out), folds, made, watcher)
+    config, made = _asked_for(benchmark, method, settings)
+    return cross_validate(config, Path(out), folds, made, watcher)
 
 
 def diagnose(run: Path | str, benchmark: Benchmark | None = None, *, trust: bool = False) -> Report:

@@ -75,7 +75,7 @@ def _pairs(outputs: Any, targets: Any, tasks: list[str]) -> list[tuple[str, Tens
         output, target = (
             _of_task(argument, values, task, tasks)
             if isinstance(values, Mapping)
-            else _column(argument, values, position, len(tasks))
+            else column(argument, values, position, len(tasks))
             for argument, values in (("outputs", outputs), ("targets", targets))
         )
         if output is not None and target is not None:
@@ -94,7 +94,8 @@ def _of_task(argument: str, values: Mapping[str, Any], task: str, tasks: list[st
     return values.get(task)
 
 
-def _column(argument: str, values: Any, position: int, tasks: int) -> Tensor:
+def column(argument: str, values: Any, position: int, tasks: int) -> Tensor:
+    """What a matrix [batch, tasks, ...] has for one task."""
     if not isinstance(values, Tensor) or values.ndim < 2 or values.shape[1] != tasks:
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"{argument} must be [batch, {tasks} tasks, ...] or a dict from task to tensor, found {found}")

@@ -151,6 +151,20 @@ def test_a_network_is_not_read_from_it_either(run, change):
     refused(invoke("diagnose", run), "the checkpoint", "delete the run's folder")
 
 
+DAMAGES = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:1000]),
+    "another byte": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
+    "not there": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_checkpoint_that_is_not_what_was_written_is_noticed(finished, run, damage):
+    (path,) = (run / "checkpoint").glob("*.pt")
+    damage(path)
+    refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
+
+
 FILES = ["3", "null", '"."', '"../checkpoint/epoch-00000.pt"', '"epoch-00000.pt"', '"epoch-00000.pt", "sha256": 3']
 
 

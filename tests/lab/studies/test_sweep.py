@@ -18,9 +18,8 @@ from filelock import FileLock
 
 from excessmtl.lab.compare.collect import collect, read_table
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.studies.lock import only_one
 from excessmtl.lab.studies.study import expand, folder_of
-from excessmtl.lab.studies.sweep import SweepWatcher, sweep
+from excessmtl.lab.studies.sweep import SweepWatcher, only_one, sweep
 from excessmtl.lab.studies.worker import run
 from excessmtl.lab.training.loop import Run
 
@@ -186,33 +185,6 @@ sweeps.sweep(runs, Path({str(tmp_path)!r}), jobs=2)
         FileLock(tmp_path / f"worker-{seed}.lock").acquire(timeout=60).lock.release()
 
 
-class Ended(BaseException):
-    """In place of the end of this process."""
-
-
-def ended(code):
-    raise Ended
-
-
-def test_a_worker_outlives_its_sweep_by_no_more_than_a_step(tmp_path, monkeypatch):
-    """It must not go on writing in a folder that the next sweep works in."""
-    steps = []
-
-    def train(config, folder, resume, watcher, wait):
-        assert wait > 0, "the worker of a killed sweep may hold the folder for a moment"
-        for step in range(3):
-            watcher.on_step(0, step, 3, None)
-            steps.append(step)
-            monkeypatch.setattr(os, "getppid", lambda: 1)
-
-    monkeypatch.setattr(signal, "signal", lambda *args: None)
-    monkeypatch.setattr(os, "_exit", ended)
-    monkeypatch.setattr("excessmtl.lab.studies.worker.train", train)
-    with pytest.raises(Ended):
-        run(study(1)[0], tmp_path / "run")
-    assert steps == [0]
-
-
 def test_a_run_waits_for_the_process_that_still_works_in_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *args: None)
     config, folder = study(1)[0], tmp_path / "noise-0" / "seed-0"
@@ -258,18 +230,6 @@ def test_what_a_run_raises_is_sent_back_in_one_line(tmp_path, monkeypatch):
     result = run(study(1)[0], tmp_path / "run")
     assert (result.summary, result.reason) == (None, "MemoryError: no room")
     assert "Traceback" in result.details
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"jobs": 0}, "jobs must be at least 1, found 0"),
-        ({"backend": "threads"}, "backend must be one of loky, ray, dask, found 'threads'"),
-    ],
-)
-def test_mistakes_are_refused(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        sweep(study(1), tmp_path, **arguments)
 
 
 def test_the_same_run_twice_is_refused(tmp_path):

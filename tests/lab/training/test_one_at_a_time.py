@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -22,17 +21,7 @@ SMALL = ["--method", "uniform", "--epochs", "1", "--limit-batches", "1", "--devi
 
 @pytest.mark.slow
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    arguments = [
-        "train",
-        "teacher-narrow",
-        "--epochs",
-        "5000",
-        "--device",
-        "cpu",
-        "--resume",
-        "--out",
-        tmp_path / "run",
-    ]
+    arguments = ["train", "teacher-narrow", "--epochs", 5000, "--device", "cpu", "--resume", "--out", tmp_path / "run"]
     command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     try:
@@ -51,13 +40,6 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     # What a killed process held is free again.
     config = replace(CONFIG, method="excess", epochs=5000, limit_batches=None)
     Run(config, tmp_path / "run", resume=True).folder.close()
-
-
-def test_a_worker_waits_for_the_one_before(tmp_path):
-    first = Run(CONFIG, tmp_path / "run")
-    threading.Timer(0.5, first.folder.close).start()
-    assert train(CONFIG, tmp_path / "run", resume=True, wait=30.0)["completed"]
-    assert first.folder.lock.is_locked is False
 
 
 def test_the_folder_is_free_after_a_run_and_after_a_failure(tmp_path, monkeypatch):

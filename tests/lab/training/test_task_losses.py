@@ -7,7 +7,7 @@ from excessmtl import lab
 from excessmtl.lab.data.kinds import binary, classification, depth, regression
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs.checkpoint import load
-from excessmtl.lab.training.losses import task_losses
+from excessmtl.lab.training.learner import task_losses
 
 
 def test_the_loss_of_a_kind_or_its_own():

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -14,7 +14,9 @@ from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.reports.pictures import samples_of, thumbnail
 from excessmtl.lab.schema import Number, Word, checked, shortened
-from excessmtl.lab.training.cost_to_others import Conflict
+
+if TYPE_CHECKING:
+    from excessmtl.lab.training.cost_to_others import Conflict
 
 FILE = "diagnosis.json"
 MOST_RUNS, MOST_SUSPECTS = 20, 20
@@ -76,7 +78,7 @@ class Diagnosis(_Part):
     conflict: _Conflict | None = None
 
 
-def save(report: Report, run: Path, split: Split | None = None, conflict: Conflict | None = None) -> Path:
+def save(report: Report, run: Path, split: Split | None = None, conflict: "Conflict | None" = None) -> Path:
     """Keep a report in the folder of its run; the file.
 
     `split`: whose samples the report is about; where they are pictures, those of the suspicious labels are kept too.

@@ -87,12 +87,7 @@ def _model(names: Iterable[str], required: str | None = None, **more: Any) -> ty
 _Settings = _model(_SETTINGS)
 _BenchmarkEntry = _model(_RECIPE, "benchmark", noise=(Levels | None, None), seeds=(Any, None))
 _MethodEntry = _model(_METHOD, "method")
-_Grid = create_model("Grid", __config__=STRICT, grid=(Entries, ...))
-_Tuned = create_model(
-    "Tuned",
-    __config__=STRICT,
-    **{name: (list[_HINTS[name]], Field(None, min_length=1)) for name in TUNABLE},  # type: ignore
-)
+_Tuned = _model((), **{name: (list[_HINTS[name]], Field(None, min_length=1)) for name in TUNABLE})  # type: ignore
 
 Fields = dict[str, Any]
 
@@ -199,7 +194,7 @@ def _methods(entry: Any) -> list[Fields]:
     own = _fields(_MethodEntry, {"method": entry} if isinstance(entry, str) else entry, "an entry of methods")
     options: Options = own.get("options", {})
     grids: dict[str, list[Any]] = {
-        name: _fields(_Grid, value, name)["grid"]
+        name: checked(Entries, value["grid"], "grid")
         for name, value in options.items()
         if isinstance(value, Mapping) and list(value) == ["grid"]
     }

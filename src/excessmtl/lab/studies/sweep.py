@@ -5,9 +5,12 @@ checkpoint, the third time alone, in case it was too much for the machine togeth
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
@@ -15,7 +18,6 @@ from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.backends import Compute, using_backend
 from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.lock import only_one
 from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.lab.studies.worker import Result, run
 
@@ -46,6 +48,18 @@ def sweep(
         raise ValueError(f"jobs must be at least 1, found {jobs}")
     with using_backend(backend) as (compute, slots), only_one(out):
         return _Sweep(runs, out, jobs or slots, compute, watcher or SweepWatcher()).execute()
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Holds the folder of a sweep for the block, or until this process ends; refuses it while another sweep does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"another sweep is at work in {folder}; wait for it, or choose another --out") from None
+    with lock:
+        yield
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,9 @@ import torch
 
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
-from excessmtl.lab.training.progress import Watcher
-from excessmtl.step.result import Step
 
 _PATIENCE = 60.0
 """Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
-
-
 _LOOK_EVERY = 0.5
 """Seconds."""
 
@@ -37,14 +34,16 @@ class Result:
     """Whether the worker has died, so that the run may be tried again."""
 
 
-def end_with(sweep: int) -> None:
-    """Make this process end within a second of the process `sweep`, its parent, whatever either of them is doing.
+@cache
+def end_with(parent: int) -> None:
+    """Make this process end within a second of its parent, whatever either of them is doing.
 
-    A killed sweep ends nobody: its workers would keep their memory, and those that are idle would wait for ever.
+    A killed sweep ends nobody: its workers would keep their memory, go on writing in folders that the next sweep works
+    in, and wait for ever once they are idle.
     """
 
     def watch() -> None:
-        while os.getppid() == sweep:  # a process whose parent has died is given another one
+        while os.getppid() == parent:  # a process whose parent has died is given another one
             time.sleep(_LOOK_EVERY)
         os._exit(1)  # nobody is left to be told
 
@@ -52,27 +51,16 @@ def end_with(sweep: int) -> None:
         threading.Thread(target=watch, name="end with the sweep", daemon=True).start()
 
 
-class _EndsWithSweep(Watcher):
-    """A worker whose sweep has been killed stops after its step: the next sweep waits for the run."""
-
-    def __init__(self) -> None:
-        self.parent = os.getppid()
-
-    def on_step(self, epoch: int, step: int, steps: int, result: Step) -> None:
-        """A process whose parent has died is given another one."""
-        if os.getppid() != self.parent:
-            os._exit(1)  # nobody is left to be told
-
-
 def run(config: RunConfig, folder: Path) -> Result:
     """Run, or go on with, one configuration; whatever it raises is sent back, not raised."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
+    end_with(os.getppid())  # of a cluster too, which starts its workers itself
     torch.set_num_threads(1)  # several runs share the cores
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     start = time.monotonic()
     try:
-        summary = train(config, folder, resume=True, watcher=_EndsWithSweep(), wait=_PATIENCE)
+        summary = train(config, folder, resume=True, wait=_PATIENCE)
         return Result(time.monotonic() - start, summary)
     except Exception as error:
         message = " ".join(str(error).split())

@@ -1,6 +1,6 @@
 """Out-of-sample predictions for every training sample of every task: k networks, each trained without one fold."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import Noise
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.training.data import random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
@@ -69,12 +70,7 @@ def cross_validate(
 
 def divided(split: Split, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
     """(the rest, one fold) for every fold; tasks with inputs of their own are divided each for itself."""
-    generator = torch.Generator().manual_seed(seed)
-    orders: Rows = {}
-    for task, target in split.targets.items():
-        if not orders or isinstance(split.inputs, Mapping):
-            order = torch.randperm(len(target), generator=generator)
-        orders[task] = order
+    orders = random_orders(split, seed)
     for number in range(folds):
         inside = {task: torch.arange(len(order)) % folds == number for task, order in orders.items()}
         yield (

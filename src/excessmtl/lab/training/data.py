@@ -90,16 +90,22 @@ def noise_of(config: Resolved) -> Noise:
     )
 
 
-def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
-    """(the rest, a random share) of a split; tasks with inputs of their own are divided each for itself."""
-    if isinstance(split.inputs, DataLoader):
-        raise ValueError("this method holds out a part of the training data; pass the Dataset, not its DataLoader")
+def random_orders(split: Split, seed: int) -> dict[str, Tensor]:
+    """Task -> its samples in a random order: the same for all, or one for each where they have inputs of their own."""
     generator = torch.Generator().manual_seed(seed)
     orders: dict[str, Tensor] = {}
     for task, target in split.targets.items():
         if not orders or isinstance(split.inputs, Mapping):
             order = torch.randperm(len(target), generator=generator)
         orders[task] = order
+    return orders
+
+
+def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
+    """(the rest, a random share) of a split; tasks with inputs of their own are divided each for itself."""
+    if isinstance(split.inputs, DataLoader):
+        raise ValueError("this method holds out a part of the training data; pass the Dataset, not its DataLoader")
+    orders = random_orders(split, seed)
     counts = {task: max(1, round(share * len(order))) for task, order in orders.items()}
     kept = {task: order[counts[task] :] for task, order in orders.items()}
     taken = {task: order[: counts[task]] for task, order in orders.items()}

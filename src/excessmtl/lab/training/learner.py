@@ -1,6 +1,6 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -10,12 +10,12 @@ from torch import Generator, Tensor, nn
 
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.data.robust_losses import PLAIN
+from excessmtl.lab.data.tasks import Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.balancers import make_balancer
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.last_layers import labels, last_layers
-from excessmtl.lab.training.losses import task_losses
 from excessmtl.lab.training.model import SingleTaskModels, make_network
 from excessmtl.lab.training.optimisation import learning_rate, make_optimiser
 from excessmtl.lab.training.processes import load_state, parallel, state_of
@@ -24,6 +24,14 @@ from excessmtl.step.result import Step
 
 Losses = dict[str, Tensor]
 Masks = dict[str, Tensor]
+
+
+def task_losses(tasks: Sequence[Task], name: str) -> dict[str, Loss]:
+    """Task -> the loss of this name where its kind has one, else its own."""
+    if name != PLAIN and not any(name in task.kind.variants for task in tasks):
+        known = sorted({PLAIN, *(variant for task in tasks for variant in task.kind.variants)})
+        raise ValueError(f"loss {name!r} is not there for any of these tasks; choose from {', '.join(known)}")
+    return {task.name: task.kind.variants.get(name, lambda own=task.kind.loss: own)() for task in tasks}
 
 
 class Learner:

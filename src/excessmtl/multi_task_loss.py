@@ -1,0 +1,264 @@
+"""MultiTaskLoss: a loss for each task, a balancer and the diagnosis in one object."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from excessmtl.balancer import At
+from excessmtl.create import create
+from excessmtl.diagnosis import Report, diagnose
+from excessmtl.losses.estimate import learns_with_others
+from excessmtl.losses.missing_labels import by_task, column
+from excessmtl.losses.task_loss import Loss, TaskLoss
+from excessmtl.step.result import Step
+
+
+class MultiTaskLoss(nn.Module):
+    """The whole job of a multi-task loss: robust losses, missing labels, weights of the tasks, a report on the labels.
+
+    `criterion.backward(outputs, targets)` takes the place of computing the losses and calling `backward` on their sum.
+    For trainers that call `backward` themselves, `criterion(outputs, targets)` is a scalar. The `state_dict` has all
+    that was learned: the balancer's state and the noise estimates.
+
+    `criterion.balancer` is the balancer, `criterion.losses` has the loss of each task. What this object does can be
+    written out with `excessmtl.create`, `excessmtl.losses.by_task` and `excessmtl.diagnose`.
+
+    Args:
+        tasks: Task -> "classification" (class numbers; outputs `[batch, classes, ...]`), "binary" (0 or 1; one logit
+            per label), "regression" (numbers; outputs like targets), or a loss of your own: a function or module that
+            returns one loss per label or per sample, or a loss of `torch.nn`. One that has an argument `mask` is
+            given it, a bool tensor of the target's shape; without one it is called with 0 where a target is missing.
+        shared: The modules, or the parameters, that all tasks share.
+        method: How the tasks are weighed; `excessmtl.list_methods()` has all names.
+        robust: Whether the losses of the three kinds distrust labels that look wrong. False: those of `torch.nn`.
+        ignore: The class number that stands for a missing label. NaN does so too.
+        loss_options: Task -> options of its loss, e.g. `{"digit": {"weight": class_weights, "label_smoothing": 0.1}}`,
+            `{"spam": {"pos_weight": torch.tensor(9.0)}}`. The loss of a task is the mean over its labels, whatever the
+            weights of their classes.
+        options: Those of `excessmtl.create`, e.g. `protect`, `scale`, `heads`, `z`, and of the method.
+
+    Example:
+        >>> criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, shared=model.encoder)
+        >>> step = criterion.backward(model(x), {"digit": digit, "price": price})
+        >>> print(criterion.diagnose(model(held_out_x), held_out_targets))
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, str | Loss],
+        shared: nn.Module | Iterable[nn.Module | Tensor],
+        method: str = "excess",
+        *,
+        robust: bool = True,
+        ignore: int = -100,
+        loss_options: Mapping[str, Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if not isinstance(tasks, Mapping):
+            raise ValueError(
+                f"tasks must be a dict from task name to its kind or loss, found {tasks!r:.80}; pass e.g. "
+                '{"digit": "classification"}'
+            )
+        self.robust, self.ignore = robust, ignore
+        self.balancer = create(method, list(tasks), shared, **options)
+        own = dict(loss_options or {})
+        self._check_known("loss_options", own)
+        self._take([self._task_loss(task, loss, own.get(task, {})) for task, loss in tasks.items()])
+
+    @property
+    def losses(self) -> dict[str, Loss]:
+        """Task -> the loss that it is trained with. A robust one has an estimate of the `noise`."""
+        return {task: part.training_loss for task, part in self._parts.items()}
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks, in the order of every tensor that a step reports."""
+        return self.balancer.tasks
+
+    def backward(
+        self,
+        outputs: Any,
+        targets: Any,
+        at: At | None = None,
+        *,
+        mask: Any = None,
+        scaler: Any = None,
+        accumulate: bool = False,
+        micro_batches: int = 1,
+        **extras: Any,
+    ) -> Step:
+        """Compute the losses and add the balanced gradient to `.grad` of everything they reach.
+
+        Args:
+            outputs: Task -> what the model returned, as a dict or as an object with tasks as attributes (a Hugging Face
+                output, a dataclass), which may have others too; or a tensor `[batch, tasks, ...]` in the order of
+                tasks.
+            targets: The same for the labels. NaN, and `ignore` in class numbers, mark what has no label. A task that is
+                left out, or None, has no label in this batch.
+            at: The shared representation, where it is not simply the output of `shared`.
+            mask: What has a label, where neither NaN nor `ignore` says so: task -> bool tensor over the batch or of the
+                target's shape, or such a tensor `[batch, tasks, ...]`.
+            scaler: A `torch.amp.GradScaler`; gradients are scaled by it, statistics are not.
+            accumulate: True for all micro-batches of a step but the last.
+            micro_batches: How many micro-batches make up a step; the losses are divided by it.
+            extras: What the method reads besides, as in `Balancer.backward`.
+        """
+        losses, masks = self._losses(outputs, targets, mask, micro_batches)
+        return self.balancer.backward(losses, at, mask=masks, scaler=scaler, accumulate=accumulate, **extras)
+
+    def forward(
+        self,
+        outputs: Any,
+        targets: Any,
+        at: At | None = None,
+        *,
+        mask: Any = None,
+        scaler: Any = None,
+        accumulate: bool = False,
+        micro_batches: int = 1,
+        **extras: Any,
+    ) -> Tensor:
+        """A scalar to call `.backward()` on: the same gradient on the shared parameters as `backward`.
+
+        Task-specific parameters get the gradient of their weighted loss. `criterion.balancer.last_step` has the step.
+
+        In evaluation mode, and where gradients are off, it is the plain mean over the tasks that have labels of their
+        plain losses. It is comparable between epochs, and nothing is learned.
+        """
+        if self.training and torch.is_grad_enabled():
+            losses, masks = self._losses(outputs, targets, mask, micro_batches)
+            scalar: Tensor = self.balancer(losses, at, mask=masks, scaler=scaler, accumulate=accumulate, **extras)
+            return scalar
+        outputs, targets = self._by_task(outputs, targets, mask)
+        plain = {task: part.plain_loss for task, part in self._parts.items()}
+        losses, masks = by_task(outputs, targets, self.tasks, plain, self.ignore)
+        labelled = torch.stack([samples.any() for samples in masks.values()])
+        values = torch.stack([loss.float() for loss in losses.values()])
+        return torch.where(labelled, values, 0).sum() / labelled.sum().clamp(min=1)
+
+    def diagnose(
+        self, outputs: Any = None, targets: Any = None, *, mask: Any = None, second_labels: Any = None
+    ) -> Report:
+        """Which tasks have bad labels: a report that prints as a table.
+
+        Without arguments, what training shows. With the outputs for samples that the network was not trained on, and
+        their labels, it also tells hard tasks from noisy ones, estimates how many labels are wrong, and names them.
+
+        Args:
+            outputs: As for `backward`, of all held-out samples. So are `targets` and `mask`. The labels must be as
+                noisy as those of training: hold out a part of the training data.
+            targets: Their labels.
+            mask: What has a label.
+            second_labels: Task -> other labels of the same samples, as in `excessmtl.diagnose`.
+        """
+        if outputs is None and targets is None:
+            return self.balancer.diagnose(self.losses)
+        predictions, labels = self._by_task(outputs, targets, mask, fill=True)
+        samples = {task: self._parts[task].samples(predictions[task], labels[task]) for task in labels}
+        kinds = {task: self._parts[task].kind for task in samples if self._parts[task].kind is not None}
+        return diagnose(
+            {task: prediction for task, (prediction, _) in samples.items()},
+            {task: label for task, (_, label) in samples.items()},
+            kinds,
+            second_labels=second_labels,
+            ignore=self.ignore,
+        )
+
+    def add_task(self, name: str, loss: str | Loss, loss_options: Mapping[str, Any] | None = None) -> None:
+        """One task more, after the others, with its kind or its loss. The others go on."""
+        part = self._task_loss(name, loss, loss_options or {})
+        self.balancer.add_task(name)
+        self._take([*self._parts.values(), part])
+
+    def remove_task(self, name: str) -> None:
+        """One task less. What is known of the others stays, and they share its weight in proportion."""
+        self.balancer.remove_task(name)
+        self._take([part for part in self._parts.values() if part.task != name])
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Take a saved state. A state of other tasks, or of other losses, changes nothing."""
+        expected = self.state_dict().keys()
+        if strict and state_dict.keys() != expected:
+            missing, unexpected = sorted(expected - state_dict.keys()), sorted(state_dict.keys() - expected)
+            raise ValueError(
+                f"state is of other tasks or losses: missing {missing[:3]}, unexpected {unexpected[:3]}; make the "
+                "MultiTaskLoss as the one that was saved"
+            )
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def extra_repr(self) -> str:
+        """The tasks, each with its kind or its loss."""
+        return ", ".join(f"{task}: {part.kind or part.training_loss}" for task, part in self._parts.items())
+
+    def _task_loss(self, task: str, loss: str | Loss, options: Mapping[str, Any]) -> TaskLoss:
+        return TaskLoss(task, loss, self.robust, self.balancer.pool, options).to(self.balancer.device)
+
+    def _take(self, parts: Iterable[TaskLoss]) -> None:
+        self._parts = {part.task: part for part in parts}
+        # In the order of tasks: a name may have a dot in it. That the names agree, the balancer's state sees to.
+        self.task_losses = nn.ModuleList(self._parts.values())
+
+    def _losses(
+        self, outputs: Any, targets: Any, mask: Any, micro_batches: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Task -> the loss that it is trained with, and which samples carry a label."""
+        if not micro_batches >= 1:
+            raise ValueError(f"micro_batches must be at least 1, found {micro_batches!r}")
+        outputs, targets = self._by_task(outputs, targets, mask)
+        losses, masks = by_task(outputs, targets, self.tasks, self.losses, self.ignore)
+        if micro_batches > 1:
+            losses = {task: loss / micro_batches for task, loss in losses.items()}
+        return losses, masks
+
+    def _by_task(
+        self, outputs: Any, targets: Any, mask: Any, fill: bool = False
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Task -> output, and task -> target in the form of its kind, for the tasks that have labels.
+
+        `fill`: also for the others, with targets that are missing throughout.
+        """
+        predictions, labels = self._values("outputs", outputs), self._values("targets", targets)
+        masks = {} if mask is None else self._values("mask", mask)
+        for task, part in self._parts.items():
+            output, target = predictions.get(task), labels.get(task)
+            if output is None and target is None:
+                continue
+            if output is None:
+                raise ValueError(f"outputs has no task {task!r}, which targets has; leave it out of both")
+            # Where the other processes may have labels, they would wait for this one to compute the loss.
+            if target is None and (fill or learns_with_others(part)):
+                target = part.without_labels(output, self.ignore)
+            if target is not None:
+                predictions[task], labels[task] = part.labels(output, target, masks.get(task), self.ignore)
+        return predictions, labels
+
+    def _values(self, argument: str, values: Any) -> dict[str, Tensor]:
+        """Task -> tensor, for the tasks that have one."""
+        if isinstance(values, Tensor):
+            count = len(self.tasks)
+            return {task: column(argument, values, place, count) for place, task in enumerate(self.tasks)}
+        if isinstance(values, Mapping):
+            if not is_dataclass(values):  # a Hugging Face output, which may have other entries
+                self._check_known(argument, values)
+            of_tasks = {task: values.get(task) for task in self.tasks}
+        else:
+            of_tasks = {task: getattr(values, task, None) for task in self.tasks}
+        present = {task: value for task, value in of_tasks.items() if value is not None}
+        for task, value in present.items():
+            if not hasattr(value, "__array__"):
+                raise ValueError(f"{argument}[{task!r}] must be a tensor, found {type(value).__name__}")
+        if not present:
+            raise ValueError(
+                f"{argument} has no task in it; pass a dict or an object with at least one of {list(self.tasks)}, or "
+                f"a tensor [batch, {len(self.tasks)} tasks, ...], found {type(values).__name__}"
+            )
+        return {task: torch.as_tensor(value) for task, value in present.items()}
+
+    def _check_known(self, argument: str, values: Mapping[Any, Any]) -> None:
+        unknown = [name for name in values if name not in self.tasks]
+        if unknown:
+            raise ValueError(f"{argument} names unknown task {unknown[0]!r}; the tasks are {list(self.tasks)}")

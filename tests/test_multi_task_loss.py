@@ -1,0 +1,421 @@
+"""`MultiTaskLoss`: the numbers of a balancer, losses and a diagnosis put together by hand."""
+
+import copy
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss
+
+import excessmtl
+from excessmtl import MultiTaskLoss
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
+from models import DEVICE
+from test_no_host_reads import NoHostReads
+
+KINDS = {"digit": "classification", "spam": "binary", "price": "regression", "own": nn.L1Loss()}
+ROBUST = {"digit": RobustCrossEntropy, "spam": RobustBCEWithLogits, "price": RobustMSELoss}
+PLAIN = {"digit": cross_entropy, "spam": binary_cross_entropy_with_logits, "price": mse_loss, "own": l1_loss}
+OUTPUTS = {"digit": 4, "spam": 1, "price": 1, "own": 2}
+TASKS, BATCH = list(KINDS), 32
+
+
+class Model(nn.Module):
+    def __init__(self, outputs=OUTPUTS):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        self.heads = nn.ModuleDict({task: nn.Linear(16, size) for task, size in outputs.items()})
+        self.to(DEVICE)
+
+    def forward(self, x):
+        z = self.encoder(x)
+        return {task: head(z) for task, head in self.heads.items()}
+
+
+def batch(seed=0):
+    """Inputs, and labels of which some are missing, each in the way of its kind."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(BATCH, 6, generator=random)
+    targets = {
+        "digit": torch.randint(4, (BATCH,), generator=random),
+        "spam": torch.randint(2, (BATCH,), generator=random).float(),
+        "price": torch.randn(BATCH, generator=random) + x[:, 0],
+        "own": torch.randn(BATCH, 2, generator=random),
+    }
+    for task, first in zip(TASKS, (3, 6, 9, 12), strict=True):
+        targets[task][first : first + 8] = -100 if task == "digit" else torch.nan
+    return x.to(DEVICE), {task: target.to(DEVICE) for task, target in targets.items()}
+
+
+def gradients(model):
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, msg=name)
+
+
+def train(model, criterion, steps, first=0):
+    for seed in range(first, first + steps):
+        x, targets = batch(seed)
+        model.zero_grad()
+        step = criterion.backward(model(x), targets)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+    return step
+
+
+@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_the_numbers_of_its_parts(robust, scalar):
+    model = Model()
+    by_hand = copy.deepcopy(model)
+    criterion = MultiTaskLoss(KINDS, model.encoder, robust=robust, protect={"spam": 0.2}, scale="mean")
+    balancer = excessmtl.create("excess", TASKS, by_hand.encoder, protect={"spam": 0.2}, scale="mean")
+    losses = PLAIN | ({task: make(reduction="none").to(DEVICE) for task, make in ROBUST.items()} if robust else {})
+    for seed in range(25):  # the robust estimate of numbers is fitted from the 20th batch on
+        x, targets = batch(seed)
+        values, mask = by_task(by_hand(x), targets, TASKS, losses)
+        if scalar:
+            criterion(model(x), targets).backward()
+            balancer(values, mask=mask).backward()
+        else:
+            found, expected = criterion.backward(model(x), targets), balancer.backward(values, mask=mask)
+            assert torch.equal(found.losses, expected.losses)
+            assert torch.equal(found.weights, expected.weights)
+        assert_equal(gradients(model), gradients(by_hand))
+    assert [hasattr(loss, "noise") for loss in criterion.losses.values()] == [robust] * 3 + [False]
+    for task in ROBUST if robust else ():
+        assert torch.equal(criterion.losses[task].noise, losses[task].noise)
+
+
+def with_mask(outputs, targets):
+    """Missing labels named by a mask; a wrong number stands in their place."""
+    missing = {task: target == -100 if task == "digit" else target.isnan() for task, target in targets.items()}
+    filled = {task: target.masked_fill(missing[task], 1) for task, target in targets.items()}
+    mask = {task: ~missing[task] for task in targets} | {"own": ~missing["own"].any(1)}
+    return outputs, filled, None, mask
+
+
+def as_floats(outputs, targets):
+    """Class numbers as floats with NaN, labels of two classes as integers with -100."""
+    digit = targets["digit"].float().masked_fill(targets["digit"] == -100, torch.nan)
+    spam = targets["spam"].nan_to_num(-100).long()
+    return outputs, targets | {"digit": digit, "spam": spam}
+
+
+def as_attributes(outputs, targets):
+    return SimpleNamespace(hidden_states=None, **outputs), SimpleNamespace(**targets)
+
+
+@dataclass
+class Output(dict):
+    """As those of Hugging Face: a dict, and a dataclass, with more in it than tasks."""
+
+    def __init__(self, values):
+        super().__init__(values, loss=None, hidden_states=())
+
+
+def as_model_output(outputs, targets):
+    return Output(outputs), targets
+
+
+@pytest.mark.parametrize("form", [with_mask, as_floats, as_attributes, as_model_output])
+def test_forms_of_the_same_batch(form):
+    criteria, models = [], [Model()]
+    models.append(copy.deepcopy(models[0]))
+    for model, this_form in zip(models, (None, form), strict=True):
+        criteria.append(MultiTaskLoss(KINDS, model.encoder))
+        for seed in range(3):
+            x, targets = batch(seed)
+            outputs, targets, *rest = (this_form or (lambda *pair: pair))(model(x), targets)
+            *at, mask = rest or [None]
+            criteria[-1].backward(outputs, targets, *at, mask=mask)
+    assert_equal(gradients(models[1]), gradients(models[0]))
+    assert_equal(criteria[1].state_dict(), criteria[0].state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:.*parameters outside shared")
+@pytest.mark.parametrize("time", [(), (5,)])
+@pytest.mark.parametrize("kind", ["binary", "regression", "classification"])
+def test_matrices_of_outputs_and_labels(kind, time):
+    encoder, head = nn.Linear(6, 16).to(DEVICE), nn.Linear(16, 2 * 3 * 5).to(DEVICE)
+    x, classes = torch.randn(BATCH, 6, device=DEVICE), slice(None) if kind == "classification" else 0
+    targets = torch.randint(2, (BATCH, 2, *time), device=DEVICE).float()
+    targets[::3, 0] = targets[1::4, 1] = torch.nan
+    steps = []
+    for as_dicts in (False, True):
+        criterion = MultiTaskLoss(dict.fromkeys("ab", kind), encoder)
+        outputs = head(encoder(x)).view(BATCH, 2, 3, 5)[:, :, classes][..., slice(None) if time else 0]
+        values = ({"a": both[:, 0], "b": both[:, 1]} if as_dicts else both for both in (outputs, targets))
+        steps.append(criterion.backward(*values))
+    assert steps[0].losses.isfinite().all()
+    assert torch.equal(steps[0].losses, steps[1].losses)
+    assert torch.equal(steps[0].weights, steps[1].weights)
+
+
+def test_a_task_without_labels_keeps_its_state():
+    model = Model()
+    criterion = MultiTaskLoss(KINDS, model.encoder)
+    train(model, criterion, 3)
+    x, targets = batch()
+    noise, weights = criterion.losses["digit"].rate.steps.clone(), criterion.balancer.weights.clone()
+    criterion.backward(model(x), {"price": targets["price"], "digit": None})
+    assert torch.equal(criterion.losses["digit"].rate.steps, noise)
+    criterion.backward(model(x), targets | {"digit": torch.full_like(targets["digit"], -100)})
+    assert torch.equal(criterion.losses["digit"].rate.steps, noise)
+    assert not torch.equal(criterion.balancer.weights, weights)
+
+
+def test_options_of_the_losses():
+    weight, positive = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor(5.0)
+    own = {"digit": {"weight": weight, "label_smoothing": 0.1}, "spam": {"pos_weight": positive}}
+    model = Model()
+    x, targets = batch()
+    targets = {task: targets[task][20:] for task in ("digit", "spam", "price")}  # those with labels
+    outputs = {task: output[20:] for task, output in model(x).items() if task in targets}
+    kinds = {task: KINDS[task] for task in targets}
+    expected = (
+        cross_entropy(
+            outputs["digit"], targets["digit"], weight.to(DEVICE), label_smoothing=0.1, reduction="none"
+        ).mean(),
+        binary_cross_entropy_with_logits(outputs["spam"][:, 0], targets["spam"], pos_weight=positive.to(DEVICE)),
+        mse_loss(outputs["price"][:, 0], targets["price"]),
+    )
+    plain = MultiTaskLoss(kinds, model.encoder, "uniform", robust=False, loss_options=own)
+    robust = MultiTaskLoss(kinds, model.encoder, loss_options={**own, "price": {"strength": 0.5}})
+    torch.testing.assert_close(plain.backward(outputs, targets).losses, torch.stack(expected).detach())
+    assert robust.losses["price"].strength == 0.5
+    assert torch.equal(robust.losses["digit"].weight, weight.to(DEVICE))
+    for criterion in (plain, robust.eval()):
+        with torch.no_grad():
+            torch.testing.assert_close(criterion(outputs, targets), torch.stack(expected).mean())
+
+
+def test_evaluation_is_the_plain_mean_and_changes_nothing():
+    model = Model()
+    criterion = MultiTaskLoss(KINDS, model.encoder)
+    train(model, criterion, 5)
+    before = copy.deepcopy(criterion.state_dict())
+    x, targets = batch(9)
+    losses, _ = by_task(model(x), targets, TASKS, PLAIN)
+    expected = torch.stack(list(losses.values())).mean()
+    with torch.no_grad():
+        torch.testing.assert_close(criterion(model(x), targets), expected)
+    criterion.eval()
+    torch.testing.assert_close(criterion(model(x), targets), expected)
+    # A task that has no label in the batch does not count as one with the loss 0.
+    fewer = targets | {"own": targets["own"] * torch.nan, "spam": None}
+    torch.testing.assert_close(criterion(model(x), fewer), (losses["digit"] + losses["price"]) / 2)
+    assert_equal(criterion.state_dict(), before)
+
+
+def test_a_state_resumes_bit_for_bit():
+    model = Model()
+    criterion = MultiTaskLoss(KINDS, model.encoder, "excess")
+    train(model, criterion, 22)
+    other = copy.deepcopy(model)
+    resumed = MultiTaskLoss(KINDS, other.encoder)
+    resumed.load_state_dict(criterion.state_dict())
+    assert resumed.state_dict().keys() == criterion.state_dict().keys()
+    copied_model, copied = copy.deepcopy((model, criterion))
+    for mine, its in ((model, criterion), (other, resumed), (copied_model, copied)):
+        train(mine, its, 5, first=22)
+    for mine, its in ((other, resumed), (copied_model, copied)):
+        assert_equal(its.state_dict(), criterion.state_dict())
+        assert_equal(dict(mine.named_parameters()), dict(model.named_parameters()))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "message"),
+    [
+        (KINDS, {"robust": False}, "other tasks or losses"),
+        (dict(reversed(KINDS.items())), {}, "other tasks or losses"),
+        ({f"{task} 2": kind for task, kind in KINDS.items()}, {}, "state is for tasks"),
+        (KINDS, {"method": "uniform"}, "other tasks or losses"),
+        (KINDS, {"scale": "mean"}, "scale"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options, message):
+    model = Model()
+    criterion = MultiTaskLoss(KINDS, model.encoder)
+    train(model, criterion, 2)
+    other = MultiTaskLoss(tasks, model.encoder, **options)
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(criterion.state_dict())
+    assert_equal(other.state_dict(), before)
+
+
+def test_tasks_come_and_go():
+    model = Model()
+    criterion = MultiTaskLoss({task: KINDS[task] for task in TASKS[:2]}, model.encoder)
+    x, targets = batch()
+
+    def step():
+        outputs = {task: output for task, output in model(x).items() if task in criterion.tasks}
+        return criterion.backward(outputs, {task: targets[task] for task in outputs})
+
+    step()
+    noise = criterion.losses["spam"].noise.clone()
+    criterion.add_task("price", "regression", {"strength": 0.0})
+    with pytest.raises(ValueError, match=r"tasks\['own'\] must be one of"):
+        criterion.add_task("own", "numbers")
+    assert criterion.tasks == ("digit", "spam", "price")
+    assert torch.equal(criterion.losses["spam"].noise, noise)
+    criterion.remove_task("digit")
+    assert step().losses.isfinite().tolist() == [True, True]
+    fresh = MultiTaskLoss({"spam": "binary", "price": "regression"}, model.encoder)
+    fresh.load_state_dict(criterion.state_dict())
+    assert torch.equal(fresh.losses["spam"].noise, criterion.losses["spam"].noise)
+
+
+def test_a_scaler_and_micro_batches():
+    """Losses of two equal micro-batches, divided by two, are those of one batch; a scaler scales gradients alone."""
+    model = Model()
+    scaled, halves = copy.deepcopy(model), copy.deepcopy(model)
+    x, targets = batch()
+    options = {"method": "uniform", "robust": False}
+    expected = MultiTaskLoss(KINDS, model.encoder, **options).backward(model(x), targets)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
+    step = MultiTaskLoss(KINDS, scaled.encoder, **options).backward(scaled(x), targets, scaler=scaler)
+    torch.testing.assert_close(step.losses, expected.losses)
+    for name, gradient in gradients(scaled).items():
+        torch.testing.assert_close(gradient, 8 * gradients(model)[name])
+    criterion = MultiTaskLoss(KINDS, halves.encoder, **options)
+    for accumulate in (True, False):
+        step = criterion.backward(halves(x), targets, accumulate=accumulate, micro_batches=2)
+    torch.testing.assert_close(step.losses, expected.losses)
+    assert criterion.balancer.steps == 1
+    for name, gradient in gradients(halves).items():
+        torch.testing.assert_close(gradient, gradients(model)[name])
+
+
+def test_half_precision():
+    model = Model()
+    criterion = MultiTaskLoss({"digit": "classification", "spam": "binary", "price": "regression"}, model.encoder)
+    x, targets = batch()
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+        outputs = {task: output for task, output in model(x).items() if task != "own"}
+        inside = criterion(outputs, {task: targets[task] for task in outputs})
+    assert outputs["digit"].dtype == torch.bfloat16
+    assert inside.dtype == torch.float32
+    inside.backward()
+    assert gradients(model)["encoder.0.weight"].isfinite().all()
+
+
+def test_no_step_waits_for_the_device():
+    model = Model()
+    criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, model.encoder)
+    for seed in range(4):
+        x, targets = batch(seed)
+        pair = ({task: model(x)[task] for task in criterion.tasks}, {task: targets[task] for task in criterion.tasks})
+        if seed < 3:
+            criterion.backward(*pair)
+    with NoHostReads():
+        criterion.backward(*pair)
+
+
+@pytest.mark.parametrize("method", ["gradnorm", "mgda", "famo", "uw"])
+def test_other_methods(method):
+    model = Model()
+    criterion = MultiTaskLoss(KINDS, model, method, z="encoder")
+    assert train(model, criterion, 3).weights.isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model():
+    model = Model()
+    eager = copy.deepcopy(model)
+    x, targets = batch()
+    for its, called in ((model, torch.compile(model, backend="aot_eager")), (eager, eager)):
+        MultiTaskLoss(KINDS, its.encoder).backward(called(x), targets)
+    for name, gradient in gradients(eager).items():
+        torch.testing.assert_close(gradients(model)[name], gradient, msg=name)
+
+
+MISTAKES = {
+    "kind": (lambda m: MultiTaskLoss({"a": "regresion"}, m.encoder), r"tasks\['a'\] must be one of .*'regresion'"),
+    "no loss": (lambda m: MultiTaskLoss({"a": None}, m.encoder), r"tasks\['a'\] must be one of .*None"),
+    "a list": (lambda m: MultiTaskLoss(["a"], m.encoder), "tasks must be a dict"),
+    "nothing": (lambda m: MultiTaskLoss({}, m.encoder), "tasks is empty"),
+    "option": (
+        lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"digit": {"pos": 1}}),
+        "'pos', which .*'weight'",
+    ),
+    "own": (lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"own": {"weight": 1}}), "a loss of its own"),
+    "options of": (lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"dig": {}}), "unknown task 'dig'"),
+    "no outputs": (lambda m: step_with(m, outputs={}), "outputs has no task in it"),
+    "no targets": (lambda m: step_with(m, targets={}), "targets has no task in it"),
+    "none": (lambda m: step_with(m, targets=None), "targets has no task in it"),
+    "unknown": (lambda m: step_with(m, targets={"digits": 0}), "targets names unknown task 'digits'"),
+    "numbers": (lambda m: step_with(m, targets={"spam": [0, 1]}), r"targets\['spam'\] must be a tensor, found list"),
+    "output": (lambda m: step_with(m, outputs={"own": torch.zeros(32, 2)}), "outputs has no task 'digit'"),
+    "classes": (
+        lambda m: step_with(m, targets={"digit": torch.zeros(32, 4)}),
+        r"found shapes \(32, 4\) and \(32, 4\);",
+    ),
+    "shape": (lambda m: step_with(m, targets={"price": torch.zeros(32, 3)}), r"'price' must be alike .*\(32, 3\)"),
+    "matrix": (lambda m: step_with(m, targets=torch.zeros(32, 3)), r"targets must be \[batch, 4 tasks"),
+    "mask": (lambda m: step_with(m, mask={"price": torch.ones(32)}), "mask of task 'price' must be a bool tensor"),
+    "micro": (lambda m: step_with(m, micro_batches=0), "micro_batches must be at least 1"),
+}
+
+
+def step_with(model, **other):
+    x, targets = batch()
+    arguments = {"outputs": model(x), "targets": targets, **other}
+    MultiTaskLoss(KINDS, model.encoder).backward(**arguments)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named(mistake):
+    call, message = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=message):
+        call(Model())
+
+
+def noisy_training(steps=400):
+    """Three tasks of four inputs; half of the labels of "b" are random. The first fifth is held out."""
+    x = torch.randn(2500, 8)
+    clean = {"a": x[:, :4].argmax(1), "b": x[:, 4:].argmax(1), "c": (x[:, 0] + x[:, 5])}
+    targets = clean | {"b": torch.where(torch.rand(2500) < 0.5, torch.randint(4, (2500,)), clean["b"])}
+    model = nn.ModuleDict({"encoder": nn.Sequential(nn.Linear(8, 64), nn.ReLU())})
+    heads = nn.ModuleDict({"a": nn.Linear(64, 4), "b": nn.Linear(64, 4), "c": nn.Linear(64, 1)})
+    criterion = MultiTaskLoss({"a": "classification", "b": "classification", "c": "regression"}, model["encoder"])
+    optimiser = torch.optim.Adam([*model.parameters(), *heads.parameters()], lr=3e-3)
+
+    def outputs(rows):
+        z = model["encoder"](x[rows])
+        return {task: head(z) for task, head in heads.items()}, {task: target[rows] for task, target in targets.items()}
+
+    for _ in range(steps):
+        optimiser.zero_grad()
+        criterion.backward(*outputs(torch.randint(500, 2500, (64,))))
+        optimiser.step()
+    with torch.no_grad():
+        return criterion, outputs(slice(500))
+
+
+def test_the_noisy_task_is_found():
+    criterion, (outputs, targets) = noisy_training()
+    report = criterion.diagnose(outputs, targets)
+    assert {task.task: task.verdict for task in report.tasks} == {"a": "clean", "b": "noisy", "c": "clean"}
+    assert report["b"].noise_rate == pytest.approx(0.5, abs=0.12)
+    assert str(report) == str(
+        excessmtl.diagnose(outputs, targets, {"a": "classification", "b": "classification", "c": "regression"})
+    )
+    assert report.suspects("b", 5)
+    live = criterion.diagnose()
+    assert [live[task].verdict for task in "ab"] == ["clean", "suspect"]
+    assert live["b"].noise_rate == pytest.approx(float(criterion.losses["b"].noise))
+    # Labels that are missing are left out, and so is a task without any.
+    hidden = torch.arange(500) < 100
+    partly = criterion.diagnose(outputs, {"a": targets["a"], "b": targets["b"]}, mask={"a": ~hidden})
+    assert [partly[task].samples for task in "abc"] == [400, 500, 0]
