@@ -123,21 +123,4 @@ def test_a_method_stands_among_its_rivals_as_its_worst_comparison_says():
     lost = found[found["verdict"] == "worse"]
     assert lost[["measure", "rival"]].to_dict("records") == [{"measure": "overall", "rival": "uniform"}]
     assert lost["tolerance"].tolist() == [0.5]
-    place = standings(found).set_index(["noise", "measure"]).loc[(0.4, "overall")]
-    assert (place["verdict"], place["by_means"]) == ("worse", False)
-
-
-def test_a_mean_ahead_of_all_rivals_is_no_proof():
-    rows = frame(WORLD)
-    spread = rows["label"] == "excess"
-    shift = dict(zip(SEEDS, (-0.2, 0.2, -0.1, 0.1), strict=True))
-    rows.loc[spread, "scores"] = pd.Series(
-        [
-            {task: score + shift[seed] for task, score in own.items()}
-            for own, seed in rows.loc[spread, ["scores", "seed"]].to_numpy()
-        ],
-        index=rows.index[spread],
-    )
-    places = standings(judgements(rows))
-    assert set(places["verdict"]) == {"undecided"}
-    assert places["by_means"].all()
+    assert standings(found).set_index(["noise", "measure"]).loc[(0.4, "overall"), "verdict"] == "worse"

@@ -197,8 +197,8 @@ def test_noise_changes_the_named_task_alone_by_its_seed_alone(task: Task) -> Non
     together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0))
     assert torch.equal(alone, together.targets[task.name])
     renamed = replace(task, name="other")
-    other = apply(Split(SPLIT.inputs, {"other": clean}), [renamed], Noise(0.5, ("other",), 0))
-    assert not torch.equal(alone, other.targets["other"]), "equal targets of two tasks have noise of their own"
+    other = apply(Split(SPLIT.inputs, {"other": clean}), [renamed], Noise(1.0, ("other",), 0)).targets["other"]
+    assert not torch.equal(noisy(task.name, 1.0), other), "equal targets of two tasks have noise of their own"
     first, second = (noisy(task.name, 0.5, epoch=epoch, redraw_each_epoch=True) for epoch in (0, 1))
     assert not torch.equal(first, second)
     if kind_name(task) not in ("segmentation", "classification"):

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,28 +14,8 @@ from excessmtl.lab.cli.app import app
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.reports.sections import FILE, record
 from made_up_runs import as_frame
-from report_data import made_up, table
+from report_data import ACCURACY, ERROR, made_up, table
 from worlds import RIGHT, multimnist
-
-SECOND_PAPER = '''
-"""Another paper: its Figure 1 counts the runs of each method."""
-
-from matplotlib.figure import Figure
-
-from excessmtl.lab.reports.sections import Section
-
-
-def draw(runs):
-    counts = runs.frame.groupby("label").size()
-    if "mgda" not in counts:
-        return None
-    picture = Figure(figsize=(4, 3))
-    picture.subplots().bar(list(counts.index), counts)
-    return picture
-
-
-SECTIONS = (Section("Figure 1 of <another> paper", "second-1", draw),)
-'''
 
 
 def report(folder, *options):
@@ -45,12 +26,14 @@ def report(folder, *options):
 
 @pytest.fixture
 def second_paper(tmp_path):
-    package = tmp_path / "packages" / "second_paper"
+    """The folder of a package with the section that the documentation shows."""
+    package = tmp_path / "packages" / "my_paper"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    (package / "sections.py").write_text(SECOND_PAPER)
+    document = (Path(__file__).parents[3] / "docs/report.md").read_text(encoding="utf-8")
+    (package / "sections.py").write_text(document.split("```python\n# my_paper/sections.py\n")[1].split("```")[0])
     yield package.parent
-    for name in [name for name in sys.modules if name.partition("second_paper")[1]]:
+    for name in [name for name in sys.modules if "my_paper" in name]:
         del sys.modules[name]
 
 
@@ -64,26 +47,26 @@ def runs(tmp_path):
 def test_a_figure_of_another_paper_is_one_folder(runs, second_paper, monkeypatch, how):
     if how == "asked for":
         monkeypatch.syspath_prepend(second_paper)
-        result, page = report(runs, "--sections", "second_paper")
+        result, page = report(runs, "--sections", "my_paper")
     else:
         monkeypatch.setattr(lab, "__path__", [*lab.__path__, str(second_paper)])
-        record(runs, "second_paper")
+        record(runs, "my_paper")
         result, page = report(runs)
     assert result.exit_code == 0, result.output
-    section = re.search(r'<section id="second-1".*?</section>', page, flags=re.DOTALL)[0]
-    assert "Figure 1 of &lt;another&gt; paper</h2>" in section
+    section = re.search(r'<section id="my-figure-1".*?</section>', page, flags=re.DOTALL)[0]
+    assert "Figure 1 of my paper</h2>" in section
     (content,) = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]+)"', section)
     assert b"<svg" in base64.b64decode(content)
-    assert '<a href="#second-1">' in page
-    assert page.index('id="explorer"') < page.index('id="second-1"') < page.index('id="regret"')
+    assert '<a href="#my-figure-1">' in page
+    assert page.index('id="explorer"') < page.index('id="my-figure-1"') < page.index('id="regret"')
 
 
 def test_a_section_that_these_runs_do_not_show_is_left_out(second_paper, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(second_paper)
-    write_table(table(made_up("excess")), tmp_path / "other" / "runs.csv")
-    result, page = report(tmp_path / "other", "--sections", "second_paper")
+    write_table(table(made_up(kinds={"a": ACCURACY, "b": ERROR})), tmp_path / "other" / "runs.csv")
+    result, page = report(tmp_path / "other", "--sections", "my_paper")
     assert result.exit_code == 0, result.output
-    assert "second-1" not in page
+    assert "my-figure-1" not in page
 
 
 BUNDLED = "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"
@@ -131,11 +114,11 @@ def test_a_damaged_list_of_sections_is_one_sentence_and_imports_nothing(runs, co
 
 def test_a_folder_cannot_have_a_package_of_its_own_imported(runs, second_paper, monkeypatch):
     monkeypatch.syspath_prepend(second_paper)
-    (runs / FILE).write_text(json.dumps(["second_paper"]))
+    (runs / FILE).write_text(json.dumps(["my_paper"]))
     result, _ = report(runs)
     assert result.exit_code == 2
-    assert "no package of the laboratory is called 'second_paper'" in result.stderr
-    assert "second_paper" not in sys.modules
+    assert "no package of the laboratory is called 'my_paper'" in result.stderr
+    assert "my_paper" not in sys.modules
 
 
 def test_an_unknown_package_is_named(runs):

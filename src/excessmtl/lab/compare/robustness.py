@@ -89,16 +89,13 @@ def standings(judged: pd.DataFrame) -> pd.DataFrame:
     """A row per setting, noise level and group of tasks: how the method stands among *all* its rivals there.
 
     `verdict`: "worse" than at least one rival, else "undecided" against at least one, else "equivalent" or better to
-    every one, else "better" than every one. `by_means`: whether its mean is behind that of no rival by more than the
-    tolerance, which proves nothing.
+    every one, else "better" than every one.
     """
-    rows = []
-    for place, own in judged.groupby([*_BLOCK, "measure"], sort=False):
-        words = set(own["verdict"])
-        verdict = next(word for word in (WORSE, UNDECIDED, EQUIVALENT, BETTER) if word in words)
-        by_means = bool((own["regret"] <= own["tolerance"]).all())
-        rows.append({**dict(zip([*_BLOCK, "measure"], place, strict=True)), "verdict": verdict, "by_means": by_means})
-    return pd.DataFrame(rows, columns=[*_BLOCK, "measure", "verdict", "by_means"])
+    place = [*_BLOCK, "measure"]
+    worst_first = (WORSE, UNDECIDED, EQUIVALENT, BETTER)
+    verdicts = judged.groupby(place, sort=False)["verdict"].agg(lambda own: min(own, key=worst_first.index))
+    found: pd.DataFrame = verdicts.reset_index()
+    return found
 
 
 def dominating(judged: pd.DataFrame) -> pd.DataFrame:
