@@ -92,8 +92,7 @@ class Balancer(nn.Module):
         self.heads: Heads = heads or rule.heads
         self.every, self.pool = every, pool
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
-        self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)
-        """What `factor` was computed from last, and what it was."""
+        self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)  # from what `factor` was computed, and it
         self.protect, self._floors = arguments.floors(rule, protect, names)
         self.engine = chosen_engine(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None

@@ -30,7 +30,7 @@ def test_a_study_of_the_package_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = invoke("demo", "--dry-run")
     assert shown.exit_code == 0, shown.stderr
-    assert "18 of 18 runs would run, in runs/demo" in shown.stdout
+    assert "12 of 12 runs would run, in runs/demo" in shown.stdout
     refused = invoke("nothing")
     assert refused.exit_code == 2
     assert "'demo'" in refused.stderr

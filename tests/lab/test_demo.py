@@ -1,0 +1,48 @@
+"""`make demo` tells what came out, whichever way it came out."""
+
+from pathlib import Path
+
+import pytest
+
+from excessmtl.lab import demo
+from excessmtl.lab.demo import OURS, PLAIN, Accuracies
+
+STUDY = """
+benchmarks:
+  - {benchmark: multimnist, benchmark_options: {bundled: true}, epochs: 1, batch_size: 128, limit_batches: 3}
+methods:
+  - {method: uniform, label: equal weights}
+  - {method: excess, loss: robust, label: "excess, robust losses"}
+noise: [0.6]
+settings: {device: cpu, exclude_true: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain", "words"),
+    [
+        ([91.0, 92.0], [90.0, 90.0], "1.5 points better on the clean digit"),
+        ([88.0, 89.0], [90.0, 90.0], "1.5 points worse on the clean digit"),
+        ([89.0, 92.0], [90.0, 90.0], "about as good (+0.5 points, seeds disagree) on the clean digit"),
+    ],
+)
+def test_the_closing_words_follow_the_numbers(ours, plain, words):
+    scores = {PLAIN: Accuracies(plain, [1.0, 1.0], ""), OURS: Accuracies(ours, [1.0, 1.0], "")}
+    told = demo.closing(scores)
+    assert words in told
+    assert len(told.splitlines()) <= 4
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler")
+def test_the_whole_story(tmp_path):
+    study = tmp_path / "demo.yaml"
+    study.write_text(STUDY)
+    told = demo.tell(tmp_path / "runs", str(study))
+    assert (tmp_path / "runs" / "report.html").stat().st_size > 10_000
+    for words in (PLAIN, OURS, "top_left: ", "bottom_right: ", "Against plain training"):
+        assert words in told
+    table = told.splitlines()[:3]
+    assert table[1].startswith(PLAIN)  # in the order of the study
+    before = {path: path.stat().st_mtime_ns for path in Path(tmp_path / "runs").rglob("metrics.csv")}
+    demo.tell(tmp_path / "runs", str(study))
+    assert before == {path: path.stat().st_mtime_ns for path in Path(tmp_path / "runs").rglob("metrics.csv")}
