@@ -69,7 +69,10 @@ def test_weights_stay_finite_where_a_plain_exponential_overflows():
         ({"estimator": "papre"}, "estimator must be one of"),
         ({"estimator": "paper", "warmup_steps": 3}, "needs normalize='initial'"),
         ({"estimator": "paper", "step_size": 0.0}, "step_size must be positive"),
-        ({"decay": 1.0}, "decay must be"),
+        ({"decay": 1.0}, "decay must be at least 0 and below 1"),
+        ({"trust": -1.0}, "trust must be at least 0"),
+        ({"first_steps": 0}, "first_steps must be a whole number"),
+        ({"cap": 0.5}, "cap must be at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -91,14 +91,6 @@ def test_a_skip_connection_found_by_the_hook(method):
         check_backward(balancer, losses, model, model.trunk)
 
 
-@both_forms
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_at_is_detached(method, form):
-    model, balancer, x, targets = started(method)
-    losses = losses_of(model(x), targets)
-    refused(balancer, model, losses, "detached", form, at=model.trunk(x).detach())
-
-
 @pytest.mark.parametrize("what", ["a single number", "complex"])
 @each_method
 def test_a_representation_that_nobody_can_look_at(method, what):
@@ -113,27 +105,21 @@ def test_a_representation_that_nobody_can_look_at(method, what):
         check_backward(balancer, losses, model, model.trunk, at=z)
 
 
+WRONG_AT = [
+    (lambda model, x: model.trunk(x).detach(), "detached"),
+    (lambda model, x: model.trunk(x), "at does not hold"),
+    (lambda model, x: (model.trunk(x), model.trunk(x)), "at does not hold"),
+    (lambda model, x: {"d": model.trunk(x)}, "at names unknown task 'd'"),
+    *((lambda model, x, at=at: at, "at must be") for at in ("z", 3, (), {}, {"a": None}, [None])),
+]
+
+
 @both_forms
+@pytest.mark.parametrize(("at", "match"), WRONG_AT)
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_at_is_unrelated(method, form):
+def test_what_is_no_representation_is_refused(method, at, match, form):
     model, balancer, x, targets = started(method)
-    losses = losses_of(model(x), targets)
-    refused(balancer, model, losses, "at does not hold", form, at=model.trunk(x))
-    refused(balancer, model, losses, "at does not hold", form, at=(model.trunk(x), model.trunk(x)))
-
-
-@pytest.mark.parametrize("at", ["z", 3, (), {}, {"a": None}, [None]])
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_at_is_not_a_tensor(method, at):
-    model, balancer, x, targets = started(method)
-    refused(balancer, model, losses_of(model(x), targets), "at must be", at=at)
-
-
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_at_for_an_unknown_task(method):
-    model, balancer, x, targets = started(method)
-    losses = losses_of(model(x), targets)
-    refused(balancer, model, losses, "at names unknown task 'd'", at={"d": model.trunk(x)})
+    refused(balancer, model, losses_of(model(x), targets), match, form, at=at(model, x))
 
 
 @each_method

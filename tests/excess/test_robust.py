@@ -119,20 +119,6 @@ def test_excess_risk_of_a_linear_problem():
         assert step.excess_risks.item() == pytest.approx(0.09, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"trust": -1.0}, "trust must be at least 0"),
-        ({"first_steps": 0}, "first_steps must be a whole number"),
-        ({"cap": 0.5}, "cap must be at least 1"),
-        ({"decay": 1.0}, "decay must be at least 0 and below 1"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2), **options)
-
-
 @pytest.mark.parametrize("size", [1e15, 1e22, 1e30])
 def test_one_absurd_batch_does_not_stay_in_the_averages(size):
     torch.manual_seed(0)

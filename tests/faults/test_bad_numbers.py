@@ -34,9 +34,8 @@ def assert_finite(balancer, model, step):
 
 
 @both_forms
-@pytest.mark.parametrize("factor", [1e20, 1e30])
 @each("method", EVERY_FORM)
-def test_one_finite_spike_leaves_no_mark(method, factor, form):
+def test_one_finite_spike_leaves_no_mark(method, form):
     """The loss of one task is a finite number whose square is not: for one step, or the state would be lost for ever.
 
     That task may be left out, as one with an infinite loss is, or weighed like any other; nothing may become NaN or
@@ -45,7 +44,7 @@ def test_one_finite_spike_leaves_no_mark(method, factor, form):
     model = mlp()
     balancer = method.create(model.trunk)
     trained(balancer, model, 3)
-    for spike in (factor, 1.0, 1.0):
+    for spike in (1e30, 1.0, 1e20, 1.0, 1.0):
         x, targets = batch()
         losses = losses_of(model(x), targets)
         losses["b"] = losses["b"] * spike

@@ -63,7 +63,7 @@ def unchanged(loss, call, error=None):
 # ---------------------------------------------------------------- squared error: bad batches and raw targets
 
 
-@pytest.mark.parametrize("size", [1e3, 1e5, 1e6, 1e15])
+@pytest.mark.parametrize("size", [1e3, 1e15])
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("at", [0, 300])
 def test_one_bad_batch_wears_off_within_a_hundred_steps(size, everything, at):
@@ -106,8 +106,9 @@ def trained(loss, optimiser, mean, std, batch=32, steps=600):
         return F.mse_loss(network(x[768:])[:, 0], y[768:]).item() / std**2
 
 
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (20.0, 1.0), (-30.0, 3.0), (5.0, 0.3)])
-@pytest.mark.parametrize("name", ["SGD", "Adam"])
+@pytest.mark.parametrize(
+    ("name", "mean", "std"), [("SGD", -30.0, 3.0), ("SGD", 5.0, 0.3), ("Adam", 20.0, 1.0), ("Adam", 0.0, 1.0)]
+)
 def test_raw_targets_are_learned_as_with_the_plain_loss(name, mean, std):
     # The step size of plain SGD does not depend on the unit of the targets, that of Adam does.
     rate = 0.05 if name == "SGD" else 0.02 * max(1.0, abs(mean) / 10)

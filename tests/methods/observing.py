@@ -17,17 +17,17 @@ def start(rule, tasks, width=None):
     return rule.init(tasks, [torch.Size([width])])
 
 
-def observe(gradients, losses=None, ok=None, z=None, seed=0, **more):
+def observe(gradients, losses=None, ok=None, seed=0, **more):
     """What a step with these task gradients [m, n] shows; tasks that are not ok show zeros, as the engine has it.
 
-    For GradDrop the gradient of a task is that of one sample, at features `z` (ones if not given).
+    For GradDrop the gradient of a task is that of one sample, at features of one.
     """
     gradients = torch.as_tensor(gradients, dtype=torch.float32)
     m = len(gradients)
     losses = torch.ones(m) if losses is None else torch.as_tensor(losses, dtype=torch.float32)
     ok = torch.ones(m, dtype=torch.bool) if ok is None else torch.as_tensor(ok)
     gradients = torch.where(ok[:, None], gradients, 0)
-    z = torch.ones_like(gradients[:1]) if z is None else z
+    z = torch.ones_like(gradients[:1])
     return Observation(
         losses=torch.where(ok, losses, 0),
         ok=ok,

@@ -221,13 +221,13 @@ def test_a_task_without_labels_for_an_epoch_keeps_what_is_known():
 
 
 def test_processes_share_one_posterior():
-    """Two processes with the same batch are one with the batch twice."""
+    """Two processes with the same batch are one with the batch twice; one without a task's labels takes part too."""
     model = model_of()
     rule = BayesAgg(layers=model["heads"], kinds=KINDS, warmup_epochs=0).bind(list(KINDS))
     x, targets = batch_of()
     z = model["trunk"](x).detach()
 
-    def decision(times, reduction):
+    def decision(times, reduction, tasks=(0, 1, 2)):
         leaf = z.repeat(times, 1).requires_grad_()
         own = {task: target.repeat(times, *[1] * (target.ndim - 1)) for task, target in targets.items()}
         losses = {task: LOSSES[task](model["heads"][task](leaf), own[task]) for task in KINDS}
@@ -235,7 +235,7 @@ def test_processes_share_one_posterior():
         seen = Observation(
             losses=torch.stack([loss.detach() for loss in losses.values()]),
             ok=torch.ones(3, dtype=torch.bool, device=DEVICE),
-            samples=lambda task: [Sample(leaf.detach(), dz[task])],
+            samples=lambda task: [Sample(leaf.detach(), dz[task])] if task in tasks else [],
             extras={"targets": own},
             reduction=reduction,
         )
@@ -246,6 +246,12 @@ def test_processes_share_one_posterior():
     torch.testing.assert_close(several.weights, alone.weights)
     torch.testing.assert_close(several.direction, 2 * alone.direction[:10])
     torch.testing.assert_close(several.state, alone.state)
+    summed = []
+    for tasks in ((0, 1, 2), (0, 2)):
+        shapes = []
+        decision(1, lambda numbers, shapes=shapes: (shapes.append(numbers.shape), numbers)[1], tasks)
+        summed.append(shapes)
+    assert summed[0] == summed[1]
 
 
 def test_a_last_layer_of_many_outputs_takes_bounded_memory(monkeypatch):

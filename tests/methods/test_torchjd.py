@@ -152,7 +152,7 @@ PREFERENCE = [0.2, 0.3, 0.5]
         ("cosmos", {"penalty": 0.7}, lambda: scalarization.COSMOS(lambda_=0.7, weights=torch.tensor(PREFERENCE))),
         ("pbi", {"theta": 0.7}, lambda: scalarization.PBI(theta=0.7, weights=torch.tensor(PREFERENCE))),
     ],
-    ids=str,
+    ids=["gls", "cosmos", "pbi"],
 )
 def test_objectives(name, options, theirs):
     options = options and {**options, "preference": PREFERENCE}

@@ -1,7 +1,7 @@
 """Where a method looks at the tasks' gradients: no more than that is computed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
@@ -25,6 +25,11 @@ class Probe:
     at_layer: bool = False
     """Whether these are the parameters of a layer that the user may choose by `layer=`."""
 
+    at_parameters: bool = field(init=False)
+    """Whether the gradients of shared parameters are looked at."""
+    partway: bool = field(init=False)
+    """Whether every task goes some way through the trunk, which is passed once more for all of them."""
+
     LOSSES: ClassVar["Probe"]
     """Nowhere: the loss values are enough."""
     REPRESENTATION: ClassVar["Probe"]
@@ -34,15 +39,9 @@ class Probe:
     SHARED: ClassVar["Probe"]
     """At every shared parameter: one backward pass through the trunk per task."""
 
-    @property
-    def at_parameters(self) -> bool:
-        """Whether the gradients of shared parameters are looked at."""
-        return self.looked_at is not None
-
-    @property
-    def partway(self) -> bool:
-        """Whether every task goes some way through the trunk, which is passed once more for all of them."""
-        return self.at_parameters and not self.to_the_end
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_parameters", self.looked_at is not None)
+        object.__setattr__(self, "partway", self.at_parameters and not self.to_the_end)
 
     def parameters(self, shared: Shared) -> Sequence[Tensor]:
         """The shared parameters whose gradients are looked at."""

@@ -94,9 +94,9 @@ def closing(scores: Mapping[str, Accuracies]) -> str:
     ours, plain = scores[OURS], scores[PLAIN]
     return (
         f"Against plain training ({PLAIN}, plain losses), excess with robust losses is\n"
-        f"{_change(ours.clean, plain.clean)} on the clean digit and {_change(ours.noisy, plain.noisy)} on the noisy one."
-        "\nA difference counts where all seeds agree about it, and three seeds are few:\n"
-        "docs/robustness.md has the whole comparison, and where it is worse."
+        f"{_change(ours.clean, plain.clean)} on the clean digit\n"
+        f"and {_change(ours.noisy, plain.noisy)} on the noisy one.\n"
+        "A difference counts where all seeds agree about it, and three seeds are few: docs/robustness.md has all."
     )
 
 

@@ -43,15 +43,17 @@ _MOST = 2**26
 """Numbers in the precision of one last layer; a step holds about ten tensors of this size."""
 
 
-class _Task(NamedTuple):
-    """One task in one step."""
+class _Batch(NamedTuple):
+    """The samples of one task on this process."""
 
-    gradient: Moments
-    """Of the loss of the batch by z, as the user has scaled it."""
+    x: Tensor
+    """[samples, inputs of the last layer]: z, and a column of ones where the layer has a bias."""
+    dz: Tensor
+    target: Tensor
     labelled: Tensor
     """[samples]: which have a label; none where the task takes no part."""
-    evidence: Evidence
-    """Of the batch; zero where the task takes no part."""
+    weight: Tensor
+    """[outputs, inputs]: the last layer as it is."""
 
 
 @method("bayes_agg")
@@ -142,17 +144,27 @@ class BayesAgg(Rule):
         state = self._rolled(state)
         shown = _one_representation(samples)
         draws = _generator(seen, next(iter(shown.values())).z.device)
-        tasks = {place: self._task(place, sample, targets, state, seen, draws) for place, sample in shown.items()}
-        powers = [_POWER[self._kind(place)] if self.power is None else self.power for place in tasks]
-        labelled = torch.stack([task.labelled for task in tasks.values()])
-        shares = _shares([task.gradient.variance for task in tasks.values()], powers, labelled) / seen.tasks
-        direction = (shares * torch.stack([task.gradient.mean for task in tasks.values()])).sum(0)
-        sums, counts = seen.reduction(torch.stack([shares.mean(2).sum(1), labelled.sum(1).to(shares)]))
-        weights = torch.zeros_like(seen.losses)
-        weights[list(tasks)] = (sums / counts.clamp(min=1)).to(weights)
-        for place, task in tasks.items():
-            for name, more in zip(_names(place, "new_"), task.evidence, strict=True):
-                state[name] = state[name] + more.to(state[name])
+        batches = {place: self._batch(place, sample, targets, seen) for place, sample in shown.items()}
+        # Of all tasks on all processes: what one of them has no loss for, another may have.
+        news = [self._evidence(place, batches.get(place), state, seen) for place in range(seen.tasks)]
+        found = {place: self._gradient(place, batch, news[place], state, draws) for place, batch in batches.items()}
+        bad = torch.stack([~torch.stack([part.isfinite().all() for part in new]).all() for new in news])
+        for place, gradient in found.items():
+            bad[place] |= ~(gradient.mean.isfinite().all() & gradient.variance.isfinite().all())
+        good = seen.reduction(bad.float()) == 0
+        places = list(found)
+        labelled = torch.stack([batches[place].labelled & good[place] for place in places])
+        powers = [_POWER[self._kind(place)] if self.power is None else self.power for place in places]
+        shares = _shares([gradient.variance for gradient in found.values()], powers, labelled) / seen.tasks
+        means = [torch.where(good[place], gradient.mean, 0) for place, gradient in found.items()]
+        totals = shares.new_zeros(2, seen.tasks)
+        totals[:, places] = torch.stack([shares.mean(2).sum(1), labelled.sum(1).to(shares)])
+        sums, counts = seen.reduction(totals)
+        for place, new in enumerate(news):
+            for name, more in zip(_names(place, "new_"), new, strict=True):
+                state[name] = state[name] + torch.where(good[place], more, 0).to(state[name])
+        weights = (sums / counts.clamp(min=1)).to(seen.losses)
+        direction = (shares * torch.stack(means)).sum(0)
         return Decision(weights, {**state, "steps": state["steps"] + 1}, direction=direction)
 
     def end_epoch(self, state: State) -> State:
@@ -179,32 +191,37 @@ class BayesAgg(Rule):
         over = ~state["told"] & (state["steps"] >= self.window)
         return {name: torch.where(over, new, state[name]) for name, new in self._next_epoch(state).items()}
 
-    def _task(
-        self,
-        place: int,
-        sample: Sample,
-        targets: Mapping[str, Any],
-        state: State,
-        seen: Observation,
-        draws: Generator,
-    ) -> _Task:
+    def _batch(self, place: int, sample: Sample, targets: Mapping[str, Any], seen: Observation) -> _Batch:
         assert self.layers is not None
-        (name, layer), kind = list(self.layers.items())[place], self._kind(place)
-        x, dz, features = sample.z.to(torch.promote_types(sample.z.dtype, torch.float32)), sample.dz, layer.in_features
-        if x.ndim != 2 or x.shape[1] != features:
+        (name, layer), x = list(self.layers.items())[place], sample.z
+        if x.ndim != 2 or x.shape[1] != layer.in_features:
             raise ValueError(
-                f"the representation must be [samples, {features}], the input of layers[{name!r}], found "
+                f"the representation must be [samples, {layer.in_features}], the input of layers[{name!r}], found "
                 f"{tuple(x.shape)}; pass it as at=z"
             )
-        target, labelled = _filled(name, kind, targets.get(name), x, layer.out_features)
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        target, labelled = _filled(name, self._kind(place), targets.get(name), x, layer.out_features)
         labelled = labelled & seen.ok[place] & (True if sample.labelled is None else sample.labelled.to(x.device))
         weight = layer.weight.detach().to(x.dtype)
         if layer.bias is not None:
             x = torch.cat((x, torch.ones_like(x[:, :1])), 1)
             weight = torch.cat((weight, layer.bias.detach().to(x.dtype)[:, None]), 1)
-        own = torch.where(labelled[:, None], x, 0)
-        new = Evidence(*map(seen.reduction, last_layer.evidence(kind, own, weight, target)))
-        known = Evidence(*(state[old] + more for old, more in zip(_names(place), new, strict=True)))
+        return _Batch(x, sample.dz, target, labelled, weight)
+
+    def _evidence(self, place: int, batch: _Batch | None, state: State, seen: Observation) -> Evidence:
+        """What the batches of all processes say of a last layer."""
+        if batch is None:
+            new = Evidence(*(torch.zeros_like(state[name]) for name in _names(place)))
+        else:
+            own = torch.where(batch.labelled[:, None], batch.x, 0)
+            new = last_layer.evidence(self._kind(place), own, batch.weight, batch.target)
+        return Evidence(*(seen.reduction(part.to(state[name])) for part, name in zip(new, _names(place), strict=True)))
+
+    def _gradient(self, place: int, batch: _Batch, new: Evidence, state: State, draws: Generator) -> Moments:
+        """Mean and variance of the gradient of the user's loss by z; zero for samples without a label."""
+        kind, (x, dz, target, labelled, weight) = self._kind(place), batch
+        features = dz.shape[1]
+        known = Evidence(*(state[name] + more for name, more in zip(_names(place), new, strict=True)))
         posterior = last_layer.posterior(known, self.prior_variance)
         if kind == "regression":
             found = last_layer.exact_moments(posterior, x, target, features)
@@ -218,12 +235,7 @@ class BayesAgg(Rule):
         warming_up = state["epochs"] < self.warmup_epochs
         mean = torch.where(warming_up, dz, factor * found.mean)
         variance = torch.where(warming_up, 1, found.variance)
-        moments = [torch.where(labelled[:, None], moment, 0) for moment in (mean, variance)]
-        finite = torch.stack([numbers.isfinite().all() for numbers in (*moments, *new)]).all()
-        good = seen.reduction((~finite).float()) == 0
-        evidence = Evidence(*(torch.where(good & seen.ok[place], numbers, 0) for numbers in new))
-        gradient = Moments(*(torch.where(good, moment, 0) for moment in moments))
-        return _Task(gradient, labelled & good, evidence)
+        return Moments(*(torch.where(labelled[:, None], moment, 0) for moment in (mean, variance)))
 
 
 def _names(place: int, which: str = "") -> tuple[str, str]:

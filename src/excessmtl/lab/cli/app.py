@@ -89,9 +89,9 @@ def data_where(name: Annotated[str, typer.Argument(help="Name of the data set.")
     """Print the folder of a data set in the cache."""
     from excessmtl.lab.data import sources
 
-    found = sources.where(name)
-    if found is None:
+    place = sources.where(name)
+    if place is None:
         raise ValueError(
             f"{name} is not available; run `excessmtl data get {name}`, or `excessmtl data list` for directions"
         )
-    console.print(str(found), soft_wrap=True)
+    console.print(str(place), soft_wrap=True)

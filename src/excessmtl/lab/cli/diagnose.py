@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Folder of a run.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a run.")] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(

@@ -15,7 +15,7 @@ def methods(
     from excessmtl.methods import registry
     from excessmtl.methods.catalogue import rows
 
-    found = registry()
+    known_methods = registry()
     if name is None:
         known = rows()
         shown = ("method", "paper", "needs", "good for")  # what fits a terminal; docs/choosing.md has the rest
@@ -27,15 +27,15 @@ def methods(
         return
     from excessmtl.methods.names import NOTES, checked_name
 
-    name = checked_name(name, found)
+    name = checked_name(name, known_methods)
     from excessmtl.create import BALANCER_OPTIONS
     from excessmtl.excess.method import rules
     from excessmtl.methods.documentation import options_of
 
-    console.print(f"{name}: {_first_line(found[name])}", soft_wrap=True)
+    console.print(f"{name}: {_first_line(known_methods[name])}", soft_wrap=True)
     if name in NOTES:
         console.print(NOTES[name], soft_wrap=True)
-    factory = found[name]
+    factory = known_methods[name]
     forms = {"": factory} if isinstance(factory, type) else rules()
     for heading, rule in forms.items():
         options = options_of(rule)

@@ -37,23 +37,23 @@ def sweep(
     from excessmtl.lab.studies.study import read_study
 
     silence_lightning()
-    found = read_study(study_file(study))
+    plan = read_study(study_file(study))
     if device is not None:
         changes: dict[str, Any] = {"device": device}
-        found = replace(found, runs=tuple(replace(config, **changes) for config in found.runs))
-    place = Path("runs", found.name) if out is None else out
-    left, count, where = next_runs(found, place)
+        plan = replace(plan, runs=tuple(replace(config, **changes) for config in plan.runs))
+    place = Path("runs", plan.name) if out is None else out
+    left, count, where = next_runs(plan, place)
     if dry_run:
         for config in left:
             console.print(described(config), soft_wrap=True)
-        then = f"; then {len(found.runs)} at what they choose, in {place}" if where != place else ""
+        then = f"; then {len(plan.runs)} at what they choose, in {place}" if where != place else ""
         console.print(f"{len(left)} of {count} runs would run, in {where}{then}", soft_wrap=True)
         return
     check_runs(left)
     with SweepProgress(console) as watcher:
-        found, outcome = run_study(found, place, jobs=jobs, backend=backend, watcher=watcher)
+        plan, outcome = run_study(plan, place, jobs=jobs, backend=backend, watcher=watcher)
     if outcome.finished or outcome.before:
-        _print_tables(found, place)
+        _print_tables(plan, place)
     if outcome.failed:
         console.print(f"{len(outcome.failed)} runs failed (failed.txt in {place} has more):", soft_wrap=True)
         for failure in outcome.failed:

@@ -41,8 +41,8 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     seeds = frame["seed"].nunique()
     spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
     notes = [f"Test scores of the last epoch, {spread}."]
-    found = settings(frame)
-    if any(setting.noisy_tasks for setting in found):
+    compared = settings(frame)
+    if any(setting.noisy_tasks for setting in compared):
         notes.append("Clean: tasks that no noise was added to. Clean weight: their share in the last epoch.")
     if study.tune is not None:
         notes.append(
@@ -50,10 +50,10 @@ def write_tables(study: Study, out: Path) -> StudyTables:
             f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
         )
     order = list(dict.fromkeys(config.name for config in study.runs))
-    whole = [summary_table(setting, order) for setting in found]
+    whole = [summary_table(setting, order) for setting in compared]
     files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", whole, notes)]
     # A terminal has room for these columns.
-    brief = [_brief(setting) for setting in found]
+    brief = [_brief(setting) for setting in compared]
     tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]
     regrets = regrets_of(frame)
     if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level

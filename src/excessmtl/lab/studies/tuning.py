@@ -66,8 +66,8 @@ class Tune:
                     "label": config.name,
                 }
                 about |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ())}
-                found = {"validation_error": losses[number], "seeds": len(self.seeds), "chosen": number == best}
-                table.append({**about, **point, **found})
+                outcome = {"validation_error": losses[number], "seeds": len(self.seeds), "chosen": number == best}
+                table.append({**about, **point, **outcome})
             if best is not None:
                 chosen[place] = self.points[best]
         # Where no point has finished there is nothing to train.
@@ -102,10 +102,10 @@ def _place(config: RunConfig) -> Path:
 
 def _groups(runs: Sequence[RunConfig]) -> dict[Path, RunConfig]:
     """One run for all seeds."""
-    found: dict[Path, RunConfig] = {}
+    groups: dict[Path, RunConfig] = {}
     for config in runs:
-        found.setdefault(_place(config), config)
-    return found
+        groups.setdefault(_place(config), config)
+    return groups
 
 
 def _loss(folder: Path) -> float:

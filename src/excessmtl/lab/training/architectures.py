@@ -65,24 +65,24 @@ def _makers(benchmark: Benchmark) -> list[Make]:
 
 def _mtan(benchmark: Benchmark, heads: Heads) -> MultiTask:
     stages, channels = _stages(benchmark.build_trunk()), []
-    found = _sample(benchmark)
+    features = _sample(benchmark)
     with torch.no_grad():
         for stage in stages:
-            found = stage.eval()(found)
+            features = stage.eval()(features)
             stage.train()
-            channels.append(found.shape[1])
-    return architectures.MTAN(stages, heads, channels, found.ndim - 2)
+            channels.append(features.shape[1])
+    return architectures.MTAN(stages, heads, channels, features.ndim - 2)
 
 
 def _ple(benchmark: Benchmark, heads: Heads) -> MultiTask:
     with torch.no_grad():
-        found = benchmark.build_trunk().eval()(_sample(benchmark))
-    if found.ndim != 2:
+        features = benchmark.build_trunk().eval()(_sample(benchmark))
+    if features.ndim != 2:
         raise ValueError(
-            f"architecture 'ple' needs a trunk that puts out vectors, found features of shape {tuple(found.shape)} in "
-            f"benchmark {benchmark.name!r}; take 'cgc'"
+            f"architecture 'ple' needs a trunk that puts out vectors, found features of shape {tuple(features.shape)} "
+            f"in benchmark {benchmark.name!r}; take 'cgc'"
         )
-    width = found.shape[1]
+    width = features.shape[1]
     levels: list[Make] = [benchmark.build_trunk, lambda: nn.Sequential(nn.Linear(width, width), nn.ReLU())]
     return architectures.PLE(levels, heads, [_features(benchmark), width])
 

@@ -89,8 +89,8 @@ def without(
     noise = config.noise if noisy else 0.0
     again = replace(config, noisy_tasks=noisy, noise=noise, data=None, benchmark_options={})
     with TemporaryDirectory() as place:
-        found = Run(again, Path(place) / "run", benchmark=smaller).execute()
-    return {name: (_score(summary, name), _score(found, name)) for name in kept}
+        without_it = Run(again, Path(place) / "run", benchmark=smaller).execute()
+    return {name: (_score(summary, name), _score(without_it, name)) for name in kept}
 
 
 def _score(summary: Mapping[str, Any], task: str) -> float:

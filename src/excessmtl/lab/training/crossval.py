@@ -103,9 +103,9 @@ def _joined(values: list[Tensor | None], order: Tensor) -> Tensor:
     return stacked[order.argsort()] if len(stacked) == len(order) else stacked
 
 
-def _arrays(found: HeldOutData) -> dict[str, np.ndarray]:
-    named = {f"{task}/predictions": value for task, value in found.predictions.items()}
-    named |= {f"{task}/targets": value for task, value in found.targets.items()}
-    named["file_rows"] = found.file_rows  # no task is called so: those have a slash
+def _arrays(data: HeldOutData) -> dict[str, np.ndarray]:
+    named = {f"{task}/predictions": value for task, value in data.predictions.items()}
+    named |= {f"{task}/targets": value for task, value in data.targets.items()}
+    named["file_rows"] = data.file_rows  # no task is called so: those have a slash
     arrays = {name: value.numpy() for name, value in named.items() if value is not None}
-    return arrays if found.ids is None else {**arrays, "ids": found.ids}
+    return arrays if data.ids is None else {**arrays, "ids": data.ids}

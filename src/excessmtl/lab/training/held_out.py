@@ -115,10 +115,10 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
     generator = torch.Generator().manual_seed(0)
     if any(split.length(name) for name in tasks):
         for batch in make_batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
-            found = network(prepared(batch, benchmark))
+            outputs = network(prepared(batch, benchmark))
             for name in tasks:
                 if name in batch.targets:
-                    parts[name].append(_samples(tasks[name], found[name].float(), batch.targets[name], generator))
+                    parts[name].append(_samples(tasks[name], outputs[name].float(), batch.targets[name], generator))
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
     kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}

@@ -196,8 +196,8 @@ class Run:
         self.learner.network.eval()
         row: Row = {}
         for name, batches in self.data.evaluated.items():
-            found = scores(self.learner.predict, self.benchmark, batches, self.config.limit_batches)
-            row |= {f"{name}/{key}": value for key, value in found.items()}
+            result = scores(self.learner.predict, self.benchmark, batches, self.config.limit_batches)
+            row |= {f"{name}/{key}": value for key, value in result.items()}
         return row
 
     # ------------------------------------------------------------------ survival
@@ -237,12 +237,12 @@ class Run:
         checked(list[dict[Word, float]], rows, "rows")
         if not all(columns <= row.keys() for row in rows):
             raise ValueError(f"rows must have {sorted(columns)}")
-        found = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
-        for name, parts in found.items():
+        arrays = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
+        for name, parts in arrays.items():
             shapes = [part.shape[1:] for part in parts]
             if shapes != [(len(self.learner.tasks),)] * len(rows):
                 raise ValueError(f"history has {name} of shapes {shapes}, of {len(rows)} epochs")
-        return rows, found
+        return rows, arrays
 
 
 def train(
