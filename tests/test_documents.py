@@ -60,7 +60,7 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
     (source / "excessmtl" / "methods" / "inverse_loss.py").write_text(rule, encoding="utf-8")
     suites = [
         ROOT / "tests" / name
-        for name in ("test_testing.py", "test_every_method.py", "methods", "test_protect.py", "test_scale.py")
+        for name in ("test_every_method.py", "test_graphs.py", "methods", "test_protect.py", "test_scale.py")
     ]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)],
@@ -71,7 +71,7 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
     )
     passed = re.search(r"^(\d+) passed, \d+ deselected", result.stdout.splitlines()[-1])
     assert passed is not None, result.stdout
-    assert int(passed[1]) >= 10
+    assert int(passed[1]) >= 6  # the battery is one of them, with several numbers of tasks
 
 
 def test_the_figure_of_the_contributing_guide_is_found_and_drawn(monkeypatch, tmp_path):

@@ -21,9 +21,10 @@ class AtFirstParameter(Rule):
     uses: ClassVar[frozenset[str]] = frozenset({"importance"})
 
     def update(self, state, seen):
-        norms = seen.gram.diagonal().clamp(min=1e-12).sqrt()
-        inverse = torch.where(seen.ok, 1 / norms, 0) * seen.extras.get("importance", 1.0)
-        return Decision(inverse / inverse.sum().clamp(min=1e-12), state)
+        norms = seen.gram.diagonal().sqrt().clamp(min=1e-12)
+        logits = torch.where(seen.ok, -norms.log(), -torch.inf)
+        weights = logits.softmax(0).nan_to_num(1 / seen.tasks) * seen.extras.get("importance", 1.0)
+        return Decision(weights / weights.sum(), state)
 
 
 def test_such_a_rule_passes_every_check():
