@@ -95,8 +95,8 @@ class MultiTaskLoss(nn.Module):
 
         Args:
             outputs: Task -> what the model returned, as a dict or as an object with tasks as attributes (a Hugging Face
-                output, a dataclass), which may have others too; or a tensor `[batch, tasks, ...]` in the order of
-                tasks.
+                output, a dataclass); what else is in it does not matter. Or a tensor `[batch, tasks, ...]` in the
+                order of tasks.
             targets: The same for the labels. NaN, and `ignore` in class numbers, mark what has no label. A task that is
                 left out, or None, has no label in this batch.
             at: The shared representation, where it is not simply the output of `shared`.
@@ -242,7 +242,8 @@ class MultiTaskLoss(nn.Module):
             count = len(self.tasks)
             return {task: column(argument, values, place, count) for place, task in enumerate(self.tasks)}
         if isinstance(values, Mapping):
-            if not is_dataclass(values):  # a Hugging Face output, which may have other entries
+            # A model may return more than tasks; a label without a task is a mistake, but for a Hugging Face output.
+            if argument != "outputs" and not is_dataclass(values):
                 self._check_known(argument, values)
             of_tasks = {task: values.get(task) for task in self.tasks}
         else:

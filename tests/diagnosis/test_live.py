@@ -60,5 +60,7 @@ def test_a_loss_module_that_estimates_noise_is_heard():
     report = trained("uniform", 2).diagnose(losses={"random": Robust(), "clean": nn.MSELoss()})
     assert report["random"].noise_rate == pytest.approx(0.4)
     assert [task.verdict for task in report.tasks] == ["too little evidence", "suspect"]
+    early = trained("excess", 2).diagnose(losses={"random": Robust()})  # too early for an estimate
+    assert early["random"].verdict == "not learned yet"
     with pytest.raises(ValueError, match="losses names unknown task 'b'"):
         trained("uniform", 0).diagnose(losses={"b": Robust()})

@@ -38,7 +38,7 @@ def live_report(
         left = [loss / first if first > 0 and steps else math.nan for steps, first, loss, _ in rows]
         least = min((share for share in left if math.isfinite(share)), default=math.nan)
         judged = [
-            _by_loss_module(noise.get(task)) or _judged(int(row[0]), share, row, least)
+            (row[0] >= _STEPS and _by_loss_module(noise.get(task))) or _judged(int(row[0]), share, row, least)
             for task, share, row in zip(tasks, left, rows, strict=True)
         ]
     return Report(
