@@ -298,7 +298,7 @@ def check_time():
     assert 0 < torch_private.time_in_graph(node) < torch_private.time_in_graph()
 
 
-@canary("vmap_warnings_disabled", "copy_all")
+@canary("vmap_warnings_disabled", "copy_all", "clone_all")
 def check_functions_of_torch():
     assert engine._warn_of_loops is torch._C._functorch._set_vmap_fallback_warning_enabled
     with torch_private.vmap_warnings_disabled():
@@ -307,6 +307,11 @@ def check_functions_of_torch():
     target = torch.zeros(2)
     torch_private.copy_all([target], [torch.ones(2)])
     assert target.tolist() == [1.0, 1.0]
+    assert engine._multiply_all is torch._foreach_mul
+    strange = torch.tensor([torch.nan, -0.0, 1e-42, torch.inf]), torch.ones(2, 3, dtype=torch.bfloat16).t()
+    for copy, own in zip(torch_private.clone_all(strange), strange, strict=True):
+        torch.testing.assert_close(copy, own, rtol=0, atol=0, equal_nan=True, check_stride=True)
+        assert copy.data_ptr() != own.data_ptr()
 
 
 @canary("buffers_of")
@@ -453,6 +458,7 @@ VANISHED = {
     "engine": without(engine, "_run"),
     "vmap warnings": without(engine, "_warn_of_loops"),
     "foreach copies": without(engine, "_copy_all"),
+    "foreach products": without(engine, "_multiply_all"),
     "node names": without(nodes, "LINEAR_INPUT", {"AddmmBackward7": "_saved_mat1"}),
     "versions": without(engine, "VERSION", "_no_such_name"),
     "views": without(engine, "BASE", "_no_such_name"),

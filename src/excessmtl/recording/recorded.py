@@ -18,6 +18,7 @@ from excessmtl.graph.representation import Representation
 from excessmtl.recording.buffers import copied, fill, signature
 from excessmtl.recording.recording import DRAWS, WARM_UP, GraphCache, Recording, failure, kernel_settings
 from excessmtl.step.result import Outcome, Step
+from excessmtl.torch_private import clone_all
 from excessmtl.warn import warn
 
 _LARGEST = 2**28
@@ -36,7 +37,7 @@ class _RecordedDecision:
         self.decide.replay()
         recorded = self.decide.result
         targets = [z if isinstance(target, Representation) else target for target, _ in recorded.parts]
-        gradients = copied([gradient for _, gradient in recorded.parts], tensors[0].device)
+        gradients = clone_all([gradient for _, gradient in recorded.parts])
         step = Step(recorded.step.tasks, recorded.step.numbers.clone())
         return Outcome(list(zip(targets, gradients, strict=True)), step, self.write.replay)
 

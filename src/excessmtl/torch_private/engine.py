@@ -28,6 +28,9 @@ _warn_of_loops: Callable[[bool], None] | None = getattr(
 # Many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
 # Without it: one copy after the other.
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
+# Copies of many tensors, allocated without a call for each: times one. https://github.com/pytorch/pytorch/issues/58833
+# Without it: one copy after the other.
+_multiply_all: Callable[..., Sequence[Tensor]] | None = getattr(torch, "_foreach_mul", None)
 # Autograd calls a tensor's hooks when its gradient is computed and again when it is delivered.
 # https://github.com/pytorch/pytorch/issues/61519
 # Without it: hooks act twice, and a hook inside a linear head is not called.
@@ -204,6 +207,13 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking:
     else:
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=non_blocking)
+
+
+def clone_all(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies in memory of their own; by one kernel where they have one type."""
+    if _multiply_all is None or not tensors:
+        return [tensor.clone() for tensor in tensors]
+    return list(_multiply_all(tensors, 1))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Any]:
