@@ -248,7 +248,7 @@ def test_pair_flips_are_ranked_above_rare_mistakes():
         ({"a": np.zeros((3, 2))}, {"a": np.zeros(4)}, None, "has 3 samples and targets"),
         ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 5])}, None, "class numbers from 0 to 1, found 5"),
         ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 0.5])}, None, "class numbers from 0 to 1, found 0.5"),
-        ({"a": np.zeros((3, 2))}, {"a": np.zeros(3)}, "binary", "one logit per sample"),
+        ({"a": np.zeros((3, 3))}, {"a": np.zeros(3)}, "binary", "one logit per sample"),
         ({"a": np.zeros(3)}, {"a": np.zeros(3)}, "classification", r"must be \[samples, classes\]"),
         ({"a": np.zeros((3, 2))}, {"a": np.zeros((3, 3))}, "regression", "they must be alike"),
         ({"a": np.zeros((3, 2, 4, 4))}, {"a": np.zeros(3)}, None, "found shape"),

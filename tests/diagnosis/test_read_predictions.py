@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import excessmtl
 from excessmtl.diagnosis import temperature
@@ -85,3 +86,16 @@ def test_bins_of_many_samples_say_what_the_samples_say(monkeypatch):
     exact = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
     np.testing.assert_allclose(binned.likelihood, exact.likelihood, rtol=1e-5)
     assert (binned.sharpness, binned.rate) == (exact.sharpness, exact.rate)
+
+
+def test_outputs_of_a_criterion_are_logits_whatever_their_values():
+    """A network that has hardly learned: logits from 0 to 1, all on one side of the truth."""
+    shared = torch.nn.Linear(2, 2)
+    criterion = excessmtl.MultiTaskLoss({"churn": "binary"}, shared=shared)
+    logits = torch.from_numpy(0.5 + LOGITS / 20).clamp(0.01, 0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own = criterion.diagnose({"churn": logits}, {"churn": torch.from_numpy(LABELS)})
+    both = np.stack([-logits.numpy() / 2, logits.numpy() / 2], 1)
+    assert own["churn"].loss == pytest.approx(excessmtl.diagnose({"a": both}, {"a": LABELS}, "binary")["a"].loss)
+    assert own["churn"].loss == pytest.approx(float(np.logaddexp(0, -(2 * LABELS - 1) * logits.numpy()).mean()))

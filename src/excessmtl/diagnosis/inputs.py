@@ -142,12 +142,13 @@ def _refuse_hard_predictions(task: str, values: Array, known: Array) -> None:
 
 def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, argument: str) -> HeldOut:
     if kind == "binary":
-        if values.ndim == 2 and values.shape[1] != 1:
+        if values.ndim == 2 and values.shape[1] > 2:
             raise ValueError(
-                f"predictions[{task!r}] must be one logit per sample for kind 'binary', found shape {values.shape}; "
-                "take kind 'classification' for one output per class"
+                f"predictions[{task!r}] must be one logit per sample for kind 'binary', or one output for each of its "
+                f"two classes, found shape {values.shape}; take kind 'classification' for more classes"
             )
-        values = _of_two_classes(task, values.reshape(len(values)))
+        both = values.ndim == 2 and values.shape[1] == 2
+        values = _log_probabilities(values) if both else _of_two_classes(task, values.reshape(len(values)))
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError(
             f"predictions[{task!r}] must be [samples, classes] for kind 'classification', found shape {values.shape}"
@@ -177,7 +178,7 @@ def _of_two_classes(task: str, values: Array) -> Array:
     if len(np.unique(finite)) > 1 and finite.min() >= 0 and finite.max() <= 1:
         warn(
             f"predictions[{task!r}] lie from 0 to 1 and are taken for probabilities; if they are logits, pass "
-            "torch.sigmoid(predictions), or [samples, 2] probabilities, which cannot be mistaken"
+            "torch.sigmoid(predictions), or an output for each of the two classes, [samples, 2]"
         )
         shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
         return np.stack([np.log1p(-shares), np.log(shares)], axis=1)

@@ -53,7 +53,18 @@ class HeldOutData:
         """The report, which names rows of the file where the samples are such."""
         rows = None if self.file_rows is None else self.file_rows.tolist()
         ids = None if self.ids is None else self.ids.tolist()
-        return replace(diagnose(self.predictions, self.targets, self.kinds), file_rows=rows, ids=ids)
+        predictions = {
+            name: output if output is None or self.kinds[name] != "binary" else _of_both_classes(output)
+            for name, output in self.predictions.items()
+        }
+        return replace(diagnose(predictions, self.targets, self.kinds), file_rows=rows, ids=ids)
+
+
+def _of_both_classes(logits: Tensor) -> Tensor:
+    """[n, 2]: one logit per sample, were all of them from 0 to 1, would pass for probabilities."""
+    if logits.numel() != len(logits):
+        return logits
+    return torch.stack([-logits.reshape(-1) / 2, logits.reshape(-1) / 2], dim=1)
 
 
 def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
