@@ -42,10 +42,37 @@ def test_both_sides_of_the_diff_run(name):
     (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     for side in "+-":
         source = "\n".join(line[2:] for line in diff.splitlines() if line[:1] in (side, " ", ""))
-        names = {**MODEL, "tasks": ["digit", "colour"]}
+        model = TwoHeads()
+        given = {"tasks": ["digit", "colour"], "model": model, "optimizer": torch.optim.Adam(model.parameters())}
+        names = {**MODEL, **given}
         exec(compile(source, name, "exec"), names)
         assert all(parameter.grad is not None for parameter in names["model"].parameters())
         assert ("balancer" in names) == (side == "+")
+
+
+def test_the_first_lines_of_the_readme_train_and_diagnose(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    torch.manual_seed(0)
+    x = torch.randn(300, 4)
+    y = {"digit": (x[:, 0] > 0).long() + (x[:, 1] > 0), "spam": (x[:, 2] > 0).float(), "price": x[:, 3].clone()}
+    y["price"][::5], y["digit"][::7] = torch.nan, -100
+    parts = [{task: labels[start : start + 50] for task, labels in y.items()} for start in range(0, 200, 50)]
+    loader = [(x[50 * place : 50 * place + 50], part) for place, part in enumerate(parts)]
+    held_out = {task: labels[200:] for task, labels in y.items()}
+    names = {**MODEL, "MultiTaskModel": ThreeHeads, "held_out_x": x[200:], "held_out_y": held_out}
+    exec(compile(code, "README.md", "exec"), {**names, "loader": loader})
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]} == set(y)
+
+
+class ThreeHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 8)
+        self.heads = nn.ModuleDict({"digit": nn.Linear(8, 3), "spam": nn.Linear(8, 1), "price": nn.Linear(8, 1)})
+
+    def forward(self, x):
+        z = self.encoder(x)
+        return {task: head(z) for task, head in self.heads.items()}
 
 
 class TwoHeads(nn.Module):
@@ -53,6 +80,10 @@ class TwoHeads(nn.Module):
         super().__init__()
         self.encoder = nn.Linear(4, 8)
         self.heads = nn.ModuleDict({"digit": nn.Linear(8, 1), "colour": nn.Linear(8, 1)})
+
+    def forward(self, x):
+        z = self.encoder(x)
+        return {task: head(z) for task, head in self.heads.items()}
 
 
 MODEL = {
