@@ -105,7 +105,7 @@ def _change(ours: Sequence[float], plain: Sequence[float]) -> str:
     mean = sum(differences) / len(differences)
     if min(differences) > 0 or max(differences) < 0:
         return f"{abs(mean):.1f} points {'better' if mean > 0 else 'worse'}"
-    return f"about as good ({mean:+.1f} points, seeds disagree)"
+    return f"neither better nor worse for sure ({mean:+.1f} points, seeds disagree)"
 
 
 def _range(values: Sequence[float]) -> str:
