@@ -23,7 +23,7 @@ settings: {device: cpu, exclude_true: true}
     [
         ([91.0, 92.0], [90.0, 90.0], "1.5 points better on the clean digit"),
         ([88.0, 89.0], [90.0, 90.0], "1.5 points worse on the clean digit"),
-        ([89.0, 92.0], [90.0, 90.0], "neither better nor worse for sure (+0.5 points, seeds disagree) on the clean digit"),
+        ([89.0, 92.0], [90.0, 90.0], "neither better nor worse for sure (+0.5 points, seeds disagree)"),
     ],
 )
 def test_the_closing_words_follow_the_numbers(ours, plain, words):
