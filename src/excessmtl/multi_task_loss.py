@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from excessmtl.balancer import At
 from excessmtl.create import create
 from excessmtl.diagnosis import Report, diagnose
+from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.losses.estimate import learns_with_others
 from excessmtl.losses.missing_labels import by_task, column
 from excessmtl.losses.task_loss import Loss, TaskLoss
@@ -161,7 +162,10 @@ class MultiTaskLoss(nn.Module):
         samples = {task: self._parts[task].samples(predictions[task], labels[task]) for task in labels}
         kinds = {task: self._parts[task].kind for task in samples if self._parts[task].kind is not None}
         return diagnose(
-            {task: prediction for task, (prediction, _) in samples.items()},
+            {
+                task: of_both_classes(prediction) if kinds.get(task) == "binary" else prediction
+                for task, (prediction, _) in samples.items()
+            },
             {task: label for task, (_, label) in samples.items()},
             kinds,
             second_labels=second_labels,

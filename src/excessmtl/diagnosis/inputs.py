@@ -172,6 +172,16 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
     return HeldOut(task, kind, logs, numbers[rows], rows, int((~labelled).sum()), int((labelled & ~finite).sum()))
 
 
+def of_both_classes(logits: Tensor) -> Tensor:
+    """[n, 2]: an output per class, from what is known to be one logit per sample; other shapes stay as they are.
+
+    Were all logits from 0 to 1, they would pass for probabilities.
+    """
+    if logits.numel() != len(logits):
+        return logits
+    return torch.stack([-logits.reshape(-1) / 2, logits.reshape(-1) / 2], dim=1)
+
+
 def _of_two_classes(task: str, values: Array) -> Array:
     """[n, 2] logarithms of the probabilities, from logits or, where all values lie from 0 to 1, from probabilities."""
     finite = values[np.isfinite(values)]

@@ -88,10 +88,7 @@ class TaskLoss(nn.Module):
         """Output and target for a diagnosis: every labelled position of a map or a sequence is a sample."""
         if self.kind == "classification" and output.ndim > 2:
             return output.movedim(1, -1).flatten(0, -2), target.flatten()
-        if self.kind == "binary":  # an output per class: one logit from 0 to 1 would pass for a probability
-            logits = output.flatten()
-            return torch.stack([-logits / 2, logits / 2], dim=1), target.flatten()
-        if self.kind == "regression" and output.ndim > 2:
+        if self.kind == "binary" or (self.kind == "regression" and output.ndim > 2):
             return output.flatten(), target.flatten()
         return output, target
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excessmtl.diagnosis import Report, diagnose
+from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.kinds import BY_NAME
@@ -54,17 +55,10 @@ class HeldOutData:
         rows = None if self.file_rows is None else self.file_rows.tolist()
         ids = None if self.ids is None else self.ids.tolist()
         predictions = {
-            name: output if output is None or self.kinds[name] != "binary" else _of_both_classes(output)
+            name: output if output is None or self.kinds[name] != "binary" else of_both_classes(output)
             for name, output in self.predictions.items()
         }
         return replace(diagnose(predictions, self.targets, self.kinds), file_rows=rows, ids=ids)
-
-
-def _of_both_classes(logits: Tensor) -> Tensor:
-    """[n, 2]: one logit per sample, were all of them from 0 to 1, would pass for probabilities."""
-    if logits.numel() != len(logits):
-        return logits
-    return torch.stack([-logits.reshape(-1) / 2, logits.reshape(-1) / 2], dim=1)
 
 
 def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
