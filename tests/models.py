@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from excessmtl.gradients.ways import WAYS, AnyGraph, Fastest
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import WAYS, Fastest
 from excessmtl.graph.places import Probe
 
 DEVICE = torch.device(os.environ.get("EXCESSMTL_TEST_DEVICE", "cpu"))

@@ -85,7 +85,7 @@ def test_gradients_know_no_method_no_step_and_no_recording():
 
 
 def test_one_backward_pass_per_task_knows_no_quicker_way():
-    ways = {"heads", "losses_only", "one_head", "through_trunk", "ways"}
+    ways = {"linear_heads", "losses_only", "one_pass", "through_trunk"}
     known = {
         name.split(".")[2] for name in imported(SOURCE / "excessmtl/gradients/any_graph.py") if name.count(".") > 1
     }
@@ -95,7 +95,7 @@ def test_one_backward_pass_per_task_knows_no_quicker_way():
 
 def test_the_library_imports_nothing_of_the_laboratory():
     files = library_files()
-    assert {"balancer.py", "state.py", "ways.py", "any_graph.py", "robust.py"} <= {path.name for path in files}
+    assert {"balancer.py", "state.py", "one_pass.py", "any_graph.py", "robust.py"} <= {path.name for path in files}
     assert {path: rooms_in(path) & ON_THE_LIBRARY for path in files if rooms_in(path) & ON_THE_LIBRARY} == {}
 
 

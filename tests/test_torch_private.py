@@ -25,7 +25,8 @@ from torch.utils.checkpoint import checkpoint
 import excessmtl
 from excessmtl import torch_private
 from excessmtl.distributed import fsdp
-from excessmtl.gradients.ways import AnyGraph, Fastest, SeparatePlan
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest, OnePassPlan
 from excessmtl.torch_private import engine, modules, nodes
 from models import (
     DEVICE,
@@ -366,7 +367,7 @@ class Looking(Fastest):
         plan = super().plan(call)
         linear_layers = getattr(plan, "linear", None)
         self.way = type(linear_layers).__name__ if linear_layers else "separate heads"
-        if not isinstance(plan, SeparatePlan):
+        if not isinstance(plan, OnePassPlan):
             self.way = "any graph"
         return plan
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from excessmtl.distributed.processes import Reduction, mean_where, no_reduction, over_processes, processes
 from excessmtl.distributed.replicas import ReplicaCheck
 from excessmtl.engine import EngineName, chosen_engine
+from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.gradients.ways import AnyGraph
 from excessmtl.graph.checks import GraphChecks
 from excessmtl.graph.inputs import Losses
 from excessmtl.graph.parts import submodule
@@ -144,7 +144,7 @@ class Balancer(nn.Module):
             inputs = checked_inputs(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
             plan, outcome = run(self, inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
-            forget(plan.recognised)
+            forget(plan.representations)
             return commit(self, inputs, outcome)
 
     def forward(

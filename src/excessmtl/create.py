@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from excessmtl.balancer import Balancer
 from excessmtl.engine import EngineName
 from excessmtl.excess.method import excess
-from excessmtl.gradients.ways import AnyGraph
+from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.names import checked_name

@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from excessmtl.gradients.ways import AnyGraph, Fastest
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest
 from excessmtl.graph.places import Probe
 from excessmtl.recording.recorded import Recorded
 

@@ -8,7 +8,8 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import l1_loss, mse_loss
 
-from excessmtl.gradients.ways import AnyGraph, Fastest
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest
 from models import DEVICE, PAPER, ROBUST, UNIFORM
 
 FEATURES, WIDTH, TASKS = 5, 24, ["a", "b", "c"]

@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 
 import excessmtl
-from excessmtl.gradients.ways import AnyGraph, Fastest
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest
 from excessmtl.recording.recorded import Recorded
 
 

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from excessmtl.gradients.at_representation import Factors, RowsInTheMaking, Stacked
-from excessmtl.gradients.heads import find_linear_layers, find_separate_heads
-from excessmtl.gradients.ways import Fastest
+from excessmtl.gradients.linear_heads import find_linear_heads
+from excessmtl.gradients.one_pass import Fastest
 from excessmtl.graph.representation import Representation
+from excessmtl.graph.search import explore
 from models import DEVICE, ENGINES, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
@@ -401,8 +402,10 @@ def test_a_hook_on_the_representation_acts_once(heads):
 
 def separate(losses, model):
     balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
-    shared = balancer._shared
-    return find_separate_heads(list(losses.values()), set(map(id, shared.parameters)), shared.find_representation)
+    shared, losses = balancer._shared, list(losses.values())
+    graph = explore(losses, set(map(id, shared.parameters)), shared.find_representation)
+    z = graph.only_representation(losses)
+    return None if z is None else (z, graph)
 
 
 def test_graphs_of_another_kind_are_recognised():
@@ -446,7 +449,7 @@ def test_linear_heads_are_recognised(heads, found):
     _watching = UNIFORM.create(model["trunk"], tasks=["a"])
     z = model["trunk"](torch.randn(BATCH, FEATURES))
     separated = separate({task: head(z).square().mean() for task, head in model["heads"].items()}, model)
-    assert (find_linear_layers(separated) is not None) == found
+    assert (find_linear_heads(*separated) is not None) == found
 
 
 class Wide(nn.Module):
@@ -473,7 +476,7 @@ def test_linear_heads_are_recognised_under_autocast(heads, trunk, dtype):
         z = model["trunk"](torch.randn(BATCH, FEATURES))
         losses = {task: head(z).square().mean() for task, head in model["heads"].items()}
     assert z.dtype is (torch.float32 if trunk == "fp32" else dtype)
-    found = find_linear_layers(separate(losses, model))
+    found = find_linear_heads(*separate(losses, model))
     assert (found is not None) == (heads != "tied_weight" and dtype is torch.bfloat16)
 
 

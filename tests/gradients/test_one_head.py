@@ -12,7 +12,8 @@ from torch.nn.functional import (
 )
 
 import excessmtl
-from excessmtl.gradients.ways import WAYS, AnyGraph, Fastest
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import WAYS, Fastest
 from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, finds_selections
 
 FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]

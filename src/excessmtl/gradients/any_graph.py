@@ -1,10 +1,10 @@
-"""One backward pass per task: right for every graph."""
+"""One backward pass per task: right for every graph, and what `engine="reference"` does."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,11 +12,37 @@ from torch import Tensor
 from excessmtl.gradients.at_representation import Rows, RowsInTheMaking
 from excessmtl.gradients.own_leaves import OwnLeaves
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
-from excessmtl.graph.plan import Plan
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.plan import Plan, plan
 from excessmtl.graph.representation import Representation, nothing_below, stopped_at
 from excessmtl.graph.search import Reach, nodes_above, nodes_of
 from excessmtl.tensors import dense
 from excessmtl.torch_private import hooks_disabled, repeatable
+
+T = TypeVar("T")
+Function = Callable[[TaskGradients], T]
+"""From the gradients of a batch to whatever is made of them; changes nothing else."""
+Key = Callable[[], Hashable]
+"""Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
+
+
+class AnyGraph:
+    """One backward pass per task, for every graph. What a balancer asks for in every step."""
+
+    def plan(self, inputs: StepInputs) -> Plan:
+        """How far the backward pass of each task goes."""
+        return plan(inputs)
+
+    def task_gradients(self, plan: Plan) -> TaskGradients:
+        """The gradients of every task."""
+        return task_by_task(plan)
+
+    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
+        """`function(gradients)`."""
+        return function(gradients)
+
+    def forget(self) -> None:
+        """Drop whatever depends on where the balancer's state is in memory: nothing here."""
 
 
 def task_by_task(plan: Plan) -> TaskGradients:

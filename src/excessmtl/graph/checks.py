@@ -50,10 +50,10 @@ class GraphChecks:
         if inputs.probe.at_representation:
             _check_representation(plan, inputs.per_sample)
         # A skip connection may appear at any step. Where backward passes end at the representation it is noticed there.
-        if plan.representations and (plan.at_parameters or self._new_tasks(inputs)):
+        if not plan.complete and (plan.at_parameters or self._new_tasks(inputs)):
             _check_nothing_around(plan)
         if self._new_tasks(inputs):
-            if plan.representations:
+            if not plan.complete:
                 _check_reached(plan)
             if not whole_model:
                 _check_whole_model(plan)

@@ -1,8 +1,7 @@
 """What a step works on: the checked arguments of the caller, and what the rule asks for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +12,6 @@ from excessmtl.graph.representation import FindRepresentation
 from excessmtl.graph.shared import Shared
 
 Losses = Mapping[str, Tensor | None]
-Validation = Callable[[], Losses] | Losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +42,9 @@ class StepInputs:
     """The shared parameters, frozen ones included."""
     shared_ids: frozenset[int]
     """Their ids."""
+    parameters: list[Tensor]
+    """The shared parameters that require a gradient."""
     reduction: Reduction = no_reduction
     """How statistics are summed over the processes that train together."""
     distributed: bool = False
     """Whether `torch.distributed` is in use, so that somebody may wait for every gradient."""
-
-    @cached_property
-    def trainable(self) -> dict[int, Tensor]:
-        """The shared parameters that require a gradient, by their position among all of them."""
-        return {i: parameter for i, parameter in enumerate(self.all_parameters) if parameter.requires_grad}
-
-    @cached_property
-    def parameters(self) -> list[Tensor]:
-        """The shared parameters that require a gradient."""
-        return list(self.trainable.values())

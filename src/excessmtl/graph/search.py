@@ -12,7 +12,7 @@ from excessmtl.graph.representation import FindRepresentation, Representation
 from excessmtl.torch_private import leaf_of
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Reach:
     """What lies below a loss, down to the representations."""
 
@@ -22,69 +22,110 @@ class Reach:
     """By id."""
     shared: bool = False
     """Whether a shared parameter is reached without passing a representation."""
+    takers: dict[Node, list[int]] = field(default_factory=dict)
+    """The nodes that take a representation as an input, and which of their inputs it is."""
+
+    def add(self, other: "Reach") -> None:
+        """Everything that another one reaches too."""
+        self.leaves.update(other.leaves)
+        self.representations.update(other.representations)
+        self.takers.update(other.takers)
+        self.shared |= other.shared
 
 
-_NOTHING = Reach()
+@dataclass(eq=False)
+class Explored:
+    """What all losses reach. Below a representation nothing is visited."""
+
+    reaches: list[Reach] = field(default_factory=list)
+    """Per task; empty where a task is missing."""
+    overlap: bool = False
+    """Whether backward passes of different tasks meet at a node on their way."""
+    common: bool = False
+    """Whether they meet anywhere, be it at a leaf."""
+    repeated: set[Node] = field(default_factory=set)
+    """Nodes to which several edges of one task lead."""
+    users: dict[Node, tuple[Node, int]] = field(default_factory=dict)
+    """The node above each node, and which of its inputs it is; of several, the one visited first."""
+
+    def only_representation(self, losses: Sequence[Tensor | None]) -> Representation | None:
+        """The tensor z, if all these tasks take this one and have nothing else in common; else None."""
+        present = [reach for loss, reach in zip(losses, self.reaches, strict=True) if loss is not None]
+        if self.common or any(reach.shared or len(reach.representations) != 1 for reach in present):
+            return None
+        both = {key: z for reach in present for key, z in reach.representations.items()}
+        return next(iter(both.values())) if len(both) == 1 else None
 
 
-def _merged(parts: list[Reach]) -> Reach:
-    parts = [part for part in parts if part is not _NOTHING]
-    if len(parts) <= 1:
-        return parts[0] if parts else _NOTHING
-    merged = Reach(shared=any(part.shared for part in parts))
-    for part in parts:
-        merged.leaves.update(part.leaves)
-        merged.representations.update(part.representations)
-    return merged
+def explore(losses: Sequence[Tensor | None], shared: Set[int], find: FindRepresentation) -> Explored:
+    """Search the graph of all losses. `shared`: the ids of the shared parameters."""
+    search = _Search(shared, find)
+    for loss in losses:
+        root = None if loss is None else loss.grad_fn
+        search.graph.reaches.append(Reach() if root is None else search.from_loss(root))
+    return search.graph
 
 
-def explore(losses: Sequence[Tensor | None], shared: Set[int], find: FindRepresentation) -> tuple[list[Reach], bool]:
-    """The reach of each loss, and whether two losses share graph nodes above the representations.
+class _Search:
+    """Visits the nodes of one task after the other, each of them once."""
 
-    Every node is visited once for all losses; below a representation nothing is visited. `shared`: the ids of the
-    shared parameters.
-    """
-    below: dict[Node, Reach] = {}
-    visitor: dict[Node, int] = {}
-    overlap = False
+    def __init__(self, shared: Set[int], find: FindRepresentation) -> None:
+        self.graph = Explored()
+        self._shared, self._find = shared, find
+        self._types: Set[str] | None = getattr(find, "types", None)  # of nodes that can be z; None: any
+        self._owners: dict[Node, Reach] = {}
+        self._met: dict[Node, Reach] = {}
+        """What lies below the nodes at which tasks meet."""
 
-    def visit(root: Node, task: int) -> None:
-        nonlocal overlap
+    def from_loss(self, root: Node) -> Reach:
+        """What a loss reaches."""
+        if root not in self._owners:
+            return self._visit(root, self._owners)
+        self.graph.overlap = self.graph.common = True
+        return self._visit(root, {})
+
+    def _visit(self, root: Node, owners: dict[Node, Reach]) -> Reach:
+        reach = owners[root] = Reach()
+        users, find, types = self.graph.users, self._find, self._types
         stack = [root]
         while stack:
-            node = stack[-1]
-            parts, pending = [], []
-            leaf = leaf_of(node)
-            if leaf is not None:
-                own = id(leaf) not in shared
-                parts.append(Reach(leaves={id(leaf): leaf}) if own else Reach(shared=True))
-            for child, output in node.next_functions:
+            node = stack.pop()
+            for position, (child, output) in enumerate(node.next_functions):
                 if child is None:
                     continue
-                if (z := find(child, output)) is not None:
-                    parts.append(Reach(representations={id(z): z}))
-                elif child in below:
-                    parts.append(below[child])
-                    overlap = overlap or (visitor[child] != task and leaf_of(child) is None)
+                may_be_z = types is None or type(child).__name__ in types
+                if may_be_z and (z := find(child, output)) is not None:
+                    reach.representations[id(z)] = z
+                    reach.takers.setdefault(node, []).append(position)
+                elif child in owners:
+                    self._again(child, reach, owners[child])
                 else:
-                    pending.append(child)
-            if pending:
-                stack.extend(pending)
-            else:
-                below[node], visitor[node] = _merged(parts), task
-                stack.pop()
+                    owners[child], users[child] = reach, (node, position)
+                    if (leaf := leaf_of(child)) is None:
+                        stack.append(child)
+                    else:
+                        self._end(leaf, reach)
+        return reach
 
-    reaches = []
-    for task, loss in enumerate(losses):
-        if loss is None or loss.grad_fn is None:
-            reaches.append(_NOTHING)
-            continue
-        if loss.grad_fn in below:
-            overlap = True
+    def _end(self, leaf: Tensor, reach: Reach) -> None:
+        if id(leaf) in self._shared:
+            reach.shared = True
         else:
-            visit(loss.grad_fn, task)
-        reaches.append(below[loss.grad_fn])
-    return reaches, overlap
+            reach.leaves[id(leaf)] = leaf
+
+    def _again(self, node: Node, reach: Reach, owner: Reach) -> None:
+        """A node that has been visited before, for the same task or for another one."""
+        if owner is reach:
+            self.graph.repeated.add(node)
+            return
+        self.graph.common = True
+        if (leaf := leaf_of(node)) is not None:
+            self._end(leaf, reach)
+            return
+        self.graph.overlap = True
+        if node not in self._met:  # searched once more, for all tasks that arrive here
+            self._met[node] = self._visit(node, {})
+        reach.add(self._met[node])
 
 
 def nodes_above(

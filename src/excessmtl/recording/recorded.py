@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from excessmtl.gradients.any_graph import Key
+from excessmtl.gradients.one_pass import WAYS, Fastest
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.gradients.ways import WAYS, Fastest, Key
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
 from excessmtl.recording.buffers import copied, fill, signature

@@ -180,14 +180,15 @@ def observe(
         cross = None if cross is None else reduction(cross) / count
         validation_losses = None if validation_losses is None else reduction(validation_losses) / count
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
-    shared = probe.to_the_end
+    everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
+    positions = tuple(everywhere) if probe.to_the_end else ()
     return Observation(
         losses=losses,
         ok=ok,
         rows=tuple(row.float() for row in rows),
-        matrix=matrix if shared else None,
-        positions=tuple(inputs.trainable) if shared else (),
-        offsets=tuple(offsets[position] for position in inputs.trainable) if shared else (),
+        matrix=matrix if probe.to_the_end else None,
+        positions=positions,
+        offsets=tuple(offsets[position] for position in positions),
         samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
         samples_of_all=_samples_of_all(batches) if local and inputs.per_sample else (),
         heads=not latest.headless,

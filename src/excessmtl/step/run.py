@@ -74,6 +74,7 @@ def checked_inputs(
         shared=balancer._shared,
         all_parameters=parameters,
         shared_ids=frozenset(map(id, parameters)),
+        parameters=[parameter for parameter in parameters if parameter.requires_grad],
         reduction=balancer._reduction if distributed else no_reduction,
         distributed=distributed,
     )

@@ -41,8 +41,7 @@ def _products(
     inputs: StepInputs, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
 ) -> tuple[Tensor, Tensor]:
     unlabelled = replace(inputs, losses=losses, masks=[None] * len(losses), scale=None)
-    plan = at_shared_parameters(unlabelled, inputs.shared_ids)
-    plan = replace(plan, at_parameters=batches[-1].parameters, overlap=True)
+    plan = replace(at_shared_parameters(unlabelled), at_parameters=batches[-1].parameters, overlap=True)
     validation = task_by_task(plan)
     with autocast_disabled(validation.values):
         return total([_cross_products(validation, batch, own) for batch in batches]), validation.values

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import excessmtl
-from excessmtl.gradients.ways import WAYS
+from excessmtl.gradients.one_pass import WAYS
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Problem
 from excessmtl.recording.buffers import copied, fill

@@ -1,9 +1,10 @@
-"""What lies above z: heads that meet each other nowhere, and the linear layers by which they take z.
+"""Heads that take z by linear layers: the backward pass ends at the outputs of these layers.
 
-Most multi-task models have such heads, and one search of the graph recognises them. Where every head takes z by a
-linear layer of few outputs, whose weight and bias serve nothing else, the backward pass ends at the outputs of these
-layers: the gradients at z, and at the layers, are products of what arrived there (`Factors`). Autocast may change the
-types of z, weight and bias on the way.
+The gradients at z, and at the layers, are products of what arrived there (`Factors`). Either every task has a layer of
+few outputs of its own, whose weight and bias serve nothing else. Or one layer serves all tasks, with an output for
+each, `nn.Linear(features, tasks)`: a task takes its column, `outputs[:, task]`, as `losses.by_task` does, or the losses
+are the columns of a matrix that was computed entry by entry. Autocast may change the types of z, weight and bias on the
+way.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -18,16 +19,22 @@ from torch.autograd.graph import GradientEdge, Node
 from excessmtl.gradients.at_representation import Factors, Layer
 from excessmtl.gradients.own_leaves import Pairs, by_task
 from excessmtl.graph.representation import FindRepresentation, Representation, nothing_below
+from excessmtl.graph.search import Explored
 from excessmtl.torch_private import (
+    arriving_shape,
     gradients_from,
     has_hooks,
     hooks_disabled,
     is_cast,
     is_transpose,
+    is_unbind,
     leaf_of,
     linear_layer,
     release_saved,
+    selection,
+    sums_over_samples,
     view_of,
+    works_entry_by_entry,
 )
 
 Losses = Sequence[Tensor | None]
@@ -35,65 +42,8 @@ _DTYPES = {torch.float64, torch.float32, torch.bfloat16}
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
 _ORDINARY = (nn.Parameter, Tensor)
 """Not types of their own, which may do something else with a gradient."""
-
-
-@dataclass
-class SeparateHeads:
-    """What lies above z, per task."""
-
-    representation: Representation
-    entries: list[dict[Node, list[int]]]
-    """The nodes that take z as an input, and which of their inputs it is."""
-    leaves: list[list[Tensor]]
-    repeated: set[Node]
-    """Nodes to which several edges lead."""
-    users: dict[Node, tuple[Node, int]]
-    """The node above each node, and which of its inputs it is; of several, the one found first."""
-
-
-def find_separate_heads(losses: Losses, shared: Set[int], find: FindRepresentation) -> SeparateHeads | None:
-    """The heads, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
-    owner: dict[Node, int] = {}
-    z: Representation | None = None
-    entries: list[dict[Node, list[int]]] = [{} for _ in losses]
-    leaves: list[list[Tensor]] = [[] for _ in losses]
-    repeated: set[Node] = set()
-    users: dict[Node, tuple[Node, int]] = {}
-    types: Set[str] | None = getattr(find, "types", None)  # of nodes that can be a representation; None: any
-    for task, loss in enumerate(losses):
-        if loss is None:
-            continue
-        if loss.grad_fn is None or loss.grad_fn in owner:
-            return None
-        owner[loss.grad_fn] = task
-        stack = [loss.grad_fn]
-        while stack:
-            node = stack.pop()
-            for position, (child, output) in enumerate(node.next_functions):
-                if child is None:
-                    continue
-                may_be_z = types is None or type(child).__name__ in types
-                if may_be_z and (representation := find(child, output)) is not None:
-                    z = z or representation
-                    if representation is not z:
-                        return None
-                    entries[task].setdefault(node, []).append(position)
-                    continue
-                if child in owner:
-                    if owner[child] != task:
-                        return None
-                    repeated.add(child)
-                    continue
-                owner[child], users[child] = task, (node, position)
-                if (leaf := leaf_of(child)) is None:
-                    stack.append(child)
-                elif id(leaf) in shared:
-                    return None
-                else:
-                    leaves[task].append(leaf)
-        if not entries[task]:
-            return None
-    return None if z is None else SeparateHeads(z, entries, leaves, repeated, users)
+_Columns = tuple[Node, list[int | None]]
+"""The node of one layer for all tasks, and the column of each task (None: a missing one)."""
 
 
 class Linear(NamedTuple):
@@ -116,7 +66,8 @@ class Linear(NamedTuple):
 class LinearHeads:
     """The layers by which tasks take z."""
 
-    heads: SeparateHeads
+    representation: Representation
+    graph: Explored
     layers: Sequence[Linear | None]
     """Per task; None where the task is missing."""
 
@@ -130,14 +81,15 @@ class LinearHeads:
         present = [(task, layer) for task, layer in enumerate(self.layers) if layer is not None]
         leaves: list[list[Tensor]] = [[] for _ in losses]
         others: list[Tensor] = []
-        if sum([len(own) for own in self.heads.leaves]) > sum([1 + (layer.bias is not None) for _, layer in present]):
+        reached = [reach.leaves for reach in self.graph.reaches]
+        if sum(map(len, reached)) > sum([1 + (layer.bias is not None) for _, layer in present]):
             known = {id(leaf) for _, layer in present for leaf in (layer.weight, layer.bias)}
-            leaves = [[leaf for leaf in own if id(leaf) not in known] for own in self.heads.leaves]
+            leaves = [[leaf for key, leaf in own.items() if key not in known] for own in reached]
             others = [leaf for own in leaves for leaf in own]
-        with _only_to(others, self.heads.representation) if others else nullcontext():
+        with _only_to(others, self.representation) if others else nullcontext():
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
             gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for _, layer in present], *others])
-        z, dtype = self.heads.representation, present[0][1].dtype
+        z, dtype = self.representation, present[0][1].dtype
         sizes = tuple([0 if layer is None else layer.applied.shape[0] for layer in self.layers])
         rows, columns = [], []
         for (task, layer), gradient in zip(present, gradients, strict=False):
@@ -170,23 +122,23 @@ def release_linear_layers(losses: Sequence[Tensor]) -> None:
                 stack.append(child)
 
 
-def find_linear_layers(heads: SeparateHeads) -> LinearHeads | None:
+def find_linear_heads(z: Representation, graph: Explored) -> LinearHeads | None:
     """The layers by which the tasks take z; None where some task takes it in another way."""
-    z = heads.representation.stored
-    if z.ndim != 2:
+    if z.stored.ndim != 2:
         return None
-    layers = [layer_above(above, heads) for above in heads.entries]
+    takers = [reach.takers for reach in graph.reaches]
+    layers = [_layer_above(above, z, graph) for above in takers]
     present = [layer for layer in layers if layer is not None]
-    if len(present) < sum(map(bool, heads.entries)) or not fits(z, present):
+    if len(present) < sum(map(bool, takers)) or not _fits(z.stored, present):
         return None
     # The factors must have fewer entries than the gradients at z.
-    samples, features = z.shape
+    samples, features = z.stored.shape
     outputs = sum([len(layer.applied) for layer in present])
     worth_it = outputs * (samples + features) <= len(present) * samples * features
-    return LinearHeads(heads, layers) if worth_it else None
+    return LinearHeads(z, graph, layers) if worth_it else None
 
 
-def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
+def _fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     """Whether these factors can be multiplied: matrices of one kind on one device."""
     device, dtypes = z.device, (layers[0].weight.dtype, layers[0].applied.dtype)
     if z.ndim != 2 or not _DTYPES.issuperset((z.dtype, *dtypes)):
@@ -199,14 +151,14 @@ def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     return True
 
 
-def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Linear | None:
+def _layer_above(above: Mapping[Node, Sequence[int]], z: Representation, graph: Explored) -> Linear | None:
     """The linear layer by which nodes take z, given with the places of z among their inputs."""
     if len(above) != 1:
         return None
     ((node, positions),) = above.items()
-    repeated = heads.repeated
-    if node not in repeated and is_cast(node) and node in heads.users:
-        node, position = heads.users[node]
+    repeated = graph.repeated
+    if node not in repeated and is_cast(node) and node in graph.users:
+        node, position = graph.users[node]
         positions = [position]
     if node in repeated or (layer := linear_layer(node)) is None or positions != [layer[0]]:
         return None
@@ -214,7 +166,7 @@ def layer_above(above: Mapping[Node, Sequence[int]], heads: SeparateHeads) -> Li
     if taken is None or applied is None:  # not saved: the other one wants no gradient
         return None
     # This way does not pass the layer, so nobody who waits for a gradient in between would get it. Those at z will.
-    own = heads.representation.edge is not None and taken.grad_fn is heads.representation.edge.node
+    own = z.edge is not None and taken.grad_fn is z.edge.node
     if has_hooks(applied) or has_hooks(view_of(applied)) or (not own and has_hooks(taken)):
         return None
     inputs = [child for child, _ in node.next_functions]
@@ -239,3 +191,108 @@ def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
         node = node.next_functions[0][0]
     leaf = None if node is None or node in repeated else leaf_of(node)
     return leaf if leaf is not None and type(leaf) in _ORDINARY else None
+
+
+@dataclass(frozen=True)
+class OneHead:
+    """The layer. Its outputs are those of the tasks, in their order."""
+
+    representation: Representation
+    layer: Linear
+
+    @property
+    def nodes(self) -> list[Node]:
+        """That of the layer."""
+        return [self.layer.node]
+
+    def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
+        """The gradients at z as factors; there are no leaves that the factors do not know."""
+        (arrived,) = gradients_from(losses, [GradientEdge(self.layer.node, 0)])
+        z, (_, weight, bias, applied) = self.representation, self.layer
+        left = z.stored.new_zeros(len(z.stored), len(applied)) if arrived is None else arrived
+        layers = [Layer(weight, bias, 0, len(applied))]
+        factors = left.to(self.layer.dtype), applied.detach().to(self.layer.dtype)
+        return Factors(z, *factors, (1,) * len(losses), layers), ()
+
+
+def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> OneHead | None:
+    """The layer, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
+    taken = _columns_of_matrix(losses) or _columns_taken(losses, find)
+    if taken is None:
+        return None
+    node, columns = taken
+    if any(column not in (None, task) for task, column in enumerate(columns)):
+        return None
+    for place, (child, output) in enumerate(node.next_functions):
+        taker, position, users = node, place, {}
+        if child is not None and is_cast(child):
+            taker, position, users = child, 0, {child: (node, place)}
+            child, output = child.next_functions[0]
+        z = None if child is None else find(child, output)
+        if z is None:
+            continue
+        layer = _layer_above({taker: [position]}, z, Explored(users=users))
+        if layer is None or len(layer.applied) != len(losses) or not _fits(z.stored, [layer]):
+            return None
+        return None if id(layer.weight) in shared or id(layer.bias) in shared else OneHead(z, layer)
+    return None
+
+
+def _columns_taken(losses: Losses, find: FindRepresentation) -> _Columns | None:
+    """Where every task selects one column of a linear layer's output, and tasks meet nowhere above it."""
+    owner: dict[Node, int] = {}
+    layer: Node | None = None
+    columns: list[int | None] = []
+    for task, loss in enumerate(losses):
+        columns.append(None)
+        if loss is None:
+            continue
+        if loss.grad_fn is None or loss.grad_fn in owner:
+            return None
+        owner[loss.grad_fn], stack = task, [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            where, below = selection(node), node.next_functions[0][0] if node.next_functions else None
+            if where is not None and below is not None and linear_layer(below) is not None:
+                if where[0] != 1 or layer not in (None, below) or columns[task] not in (None, where[1]):
+                    return None
+                layer, columns[task] = below, where[1]
+                continue
+            for child, output in node.next_functions:
+                if child is None or owner.get(child) == task:
+                    continue
+                if child in owner or leaf_of(child) is not None or find(child, output) is not None:
+                    return None
+                owner[child] = task
+                stack.append(child)
+        if columns[task] is None:
+            return None
+    return None if layer is None else (layer, columns)
+
+
+def _columns_of_matrix(losses: Losses) -> _Columns | None:
+    """Where the losses are the means over the columns of a matrix, which a layer's outputs gave entry by entry."""
+    top = losses[0].grad_fn if losses[0] is not None else None
+    if top is None or not is_unbind(top):
+        return None
+    if any(loss is None or loss.grad_fn is not top or loss.output_nr != task for task, loss in enumerate(losses)):
+        return None
+    layer: Node | None = None
+    stack: list[Any] = [top.next_functions[0][0]]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        shape = None if node is None else arriving_shape(node)
+        if shape is None or not 1 <= len(shape) <= 2 or shape[-1] != len(losses):
+            return None
+        if len(shape) == 2 and linear_layer(node) is not None:
+            if layer not in (None, node):
+                return None
+            layer = node
+            continue
+        if not sums_over_samples(node) and not works_entry_by_entry(node):
+            return None
+        below = [child for child, _ in node.next_functions if child is not None and child not in seen]
+        seen.update(below)
+        stack.extend(below)
+    return None if layer is None else (layer, list(range(len(losses))))

@@ -1,26 +1,27 @@
-"""The ways to compute the gradients of every task: the first that applies to a step's graph is taken."""
+"""One backward pass for the heads of all tasks, where they meet at one tensor z and nowhere above it.
+
+`Fastest` takes the quickest way that the graph of a step allows, with the same numbers as one backward pass per task.
+"""
 
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from excessmtl.distributed import fsdp
-from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.any_graph import AnyGraph, Function, Key, T, task_by_task
 from excessmtl.gradients.at_representation import AtRepresentation, RowsInTheMaking
-from excessmtl.gradients.heads import (
+from excessmtl.gradients.linear_heads import (
     LinearHeads,
-    SeparateHeads,
-    find_linear_layers,
-    find_separate_heads,
+    OneHead,
+    find_linear_heads,
+    find_one_head,
     release_linear_layers,
 )
 from excessmtl.gradients.losses_only import NotFinite, WeightsFirst
-from excessmtl.gradients.one_head import OneHead, find_one_head
 from excessmtl.gradients.own_leaves import OwnLeaves, Pairs, by_task
 from excessmtl.gradients.task_gradients import AtParameters, TaskGradients
 from excessmtl.gradients.through_trunk import Trunk, TrunkGraph, graph_below
@@ -28,61 +29,22 @@ from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Plan, plan
 from excessmtl.graph.representation import Representation, nothing_below
-from excessmtl.graph.search import Reach
+from excessmtl.graph.search import Explored, Reach, explore
 from excessmtl.tensors import dense
 from excessmtl.torch_private import gradients_from, has_node_hooks, hooks_disabled
 
-T = TypeVar("T")
-Function = Callable[[TaskGradients], T]
-"""From the gradients of a batch to whatever is made of them; changes nothing else."""
-Key = Callable[[], Hashable]
-"""Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
 WAYS = frozenset({"linear heads", "one head", "separate heads", "losses only"})
 
 
-class AnyGraph:
-    """One backward pass per task, for every graph. What a balancer asks for in every step."""
+@dataclass(kw_only=True)
+class OnePassPlan(Plan):
+    """A plan for heads that meet at z alone; `at_parameters` are all shared parameters, or none."""
 
-    def plan(self, inputs: StepInputs) -> Plan:
-        """How far the backward pass of each task goes."""
-        return plan(inputs)
-
-    def task_gradients(self, plan: Plan) -> TaskGradients:
-        """The gradients of every task."""
-        return task_by_task(plan)
-
-    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
-        """`function(gradients)`."""
-        return function(gradients)
-
-    def forget(self) -> None:
-        """Drop whatever depends on where the balancer's state is in memory: nothing here."""
-
-
-@dataclass
-class SeparatePlan(Plan):
-    """A plan for separate heads; `at_parameters` are all shared parameters, or none."""
-
-    heads: SeparateHeads | None = None
     linear: LinearHeads | OneHead | None = None
     """Where all tasks take z by a linear layer."""
     trunk: TrunkGraph | None = None
     """Where the gradients below z are computed for every task."""
     separate_heads: ClassVar[bool] = True
-
-    @cached_property
-    def reaches(self) -> Sequence[Reach]:
-        """What each loss reaches; without z where the backward passes go on to the shared parameters."""
-        assert self.heads is not None
-        z = {} if self.at_parameters else {id(self.heads.representation): self.heads.representation}
-        pairs = zip(self.heads.leaves, self.heads.entries, strict=True)
-        return [Reach({id(leaf): leaf for leaf in leaves}, z if above else {}) for leaves, above in pairs]
-
-    @property
-    def recognised(self) -> list[Representation]:
-        """The tensor z."""
-        assert self.heads is not None
-        return [self.heads.representation]
 
 
 class Fastest(AnyGraph):
@@ -101,45 +63,56 @@ class Fastest(AnyGraph):
         return {**self.__dict__, "_last_losses": []}
 
     def plan(self, inputs: StepInputs) -> Plan:
-        """Separate heads where the graph has them, else the plan for any graph."""
-        if "separate heads" in self.ways and inputs.scale is None and not inputs.probe.partway:
-            separate = self._separate_plan(inputs)
-            if separate is not None:
-                return separate
-        return super().plan(inputs)
+        """One backward pass for all heads where the graph allows it, else the plan for any graph."""
+        explored: Explored | None = None
+        find, probe = inputs.find_representation, inputs.probe
+        if find is not None and inputs.scale is None and not probe.partway and "separate heads" in self.ways:
+            explored = explore(inputs.losses, inputs.shared_ids, find)
+            one_pass = self._one_pass_plan(inputs, explored)
+            if one_pass is not None:
+                return one_pass
+        return plan(inputs, explored)
 
-    def _separate_plan(self, inputs: StepInputs) -> SeparatePlan | None:
-        """The plan where the graph has separate heads."""
-        find, shared = inputs.find_representation, inputs.shared_ids
-        if find is None:
-            return None
+    def _one_pass_plan(self, inputs: StepInputs, graph: Explored) -> OnePassPlan | None:
+        """The plan where tasks meet at z alone, or at one linear layer above it."""
         sharded = inputs.distributed and fsdp.in_use()
-        heads = find_separate_heads(inputs.losses, shared, find)
+        z, find = graph.only_representation(inputs.losses), inputs.find_representation
         linear: LinearHeads | OneHead | None = None
-        if heads is not None and "linear heads" in self.ways and not sharded:
-            linear = find_linear_layers(heads)
-        elif heads is None and "one head" in self.ways and not sharded:
-            linear = find_one_head(inputs.losses, shared, find)
+        if z is not None and "linear heads" in self.ways and not sharded:
+            linear = find_linear_heads(z, graph)
+        elif z is None and find is not None and "one head" in self.ways and not sharded:
+            linear = find_one_head(inputs.losses, inputs.shared_ids, find)
         if linear is not None and has_node_hooks(linear.nodes):  # autograd would not run these nodes
             linear = None
         elif linear is not None:
-            heads = linear.heads
-        if heads is None:
+            z = linear.representation
+        if z is None:
             return None
         if not inputs.probe.to_the_end:
-            return SeparatePlan(inputs, (), False, (), sharded, heads, linear)
-        trunk = graph_below(heads.representation, shared)
+            return OnePassPlan(
+                inputs=inputs, graph=graph, representations=[z], overlap=False, second_backward=sharded, linear=linear
+            )
+        trunk = graph_below(z, inputs.shared_ids)
         if trunk is None:
             return None
-        return SeparatePlan(inputs, (), True, inputs.parameters, False, heads, linear, trunk)
+        return OnePassPlan(
+            inputs=inputs,
+            graph=graph,
+            representations=[z],
+            overlap=False,
+            at_parameters=inputs.parameters,
+            complete=True,
+            linear=linear,
+            trunk=trunk,
+        )
 
     def task_gradients(self, plan: Plan) -> TaskGradients:
         """The gradients of every task."""
-        if isinstance(plan, SeparatePlan):
-            return self._separate_heads(plan)
+        if isinstance(plan, OnePassPlan):
+            return self._one_pass(plan)
         if plan.inputs.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
             return WeightsFirst.of(plan)
-        return super().task_gradients(plan)
+        return task_by_task(plan)
 
     def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
         """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
@@ -148,10 +121,9 @@ class Fastest(AnyGraph):
         except NotFinite:
             return function(task_by_task(replace(plan, overlap=True)))
 
-    def _separate_heads(self, plan: SeparatePlan) -> TaskGradients:
-        inputs, heads = plan.inputs, plan.heads
-        assert heads is not None
-        at_z, pairs = self._backward_heads(plan, heads)
+    def _one_pass(self, plan: OnePassPlan) -> TaskGradients:
+        inputs = plan.inputs
+        at_z, pairs = self._backward_heads(plan)
         return TaskGradients(
             inputs.losses,
             inputs.masks,
@@ -160,19 +132,19 @@ class Fastest(AnyGraph):
             OwnLeaves.of(pairs) if pairs else None,
             None if plan.trunk is None else self._backward_trunk(plan, plan.trunk, at_z.tensors),
             plan.at_parameters,
-            complete=plan.trunk is not None,
-            headless=not any(heads.leaves),
+            complete=plan.complete,
+            headless=not any(reach.leaves for reach in plan.graph.reaches),
         )
 
-    def _backward_heads(self, plan: SeparatePlan, heads: SeparateHeads) -> tuple[AtRepresentation, Pairs]:
+    def _backward_heads(self, plan: OnePassPlan) -> tuple[AtRepresentation, Pairs]:
         """The gradients at z, and at leaves of the tasks' own."""
-        losses = plan.inputs.losses
+        losses, (z,) = plan.inputs.losses, plan.representations
         self._release_last_losses()
         if plan.linear is not None:
             self._last_losses = [weakref.ref(loss) for loss in losses if loss is not None]
             return plan.linear.backward(losses)
-        rows = RowsInTheMaking(heads.representation, range(len(losses)))
-        pairs = backward_to_representation(losses, heads, rows.add, plan.second_backward)
+        rows = RowsInTheMaking(z, range(len(losses)))
+        pairs = backward_to_representation(losses, z, plan.graph.reaches, rows.add, plan.second_backward)
         return rows.finished(), pairs
 
     def _release_last_losses(self) -> None:
@@ -182,26 +154,31 @@ class Fastest(AnyGraph):
             release_linear_layers(alive)
         self._last_losses = []
 
-    def _backward_trunk(self, plan: SeparatePlan, trunk: TrunkGraph, dz: Tensor) -> Tensor:
+    def _backward_trunk(self, plan: Plan, trunk: TrunkGraph, dz: Tensor) -> Tensor:
         """[m, n]: from z on through the trunk to the shared parameters, for every task."""
         losses = plan.inputs.losses
         tasks = [task for task, loss in enumerate(losses) if loss is not None]
         rows = AtParameters(plan.at_parameters, len(losses))
         if len(tasks) < len(losses):
             rows.matrix.zero_()
-        self.trunk.backward(plan.recognised[0], trunk, dz, tasks, plan.at_parameters, rows.take)
+        self.trunk.backward(plan.representations[0], trunk, dz, tasks, plan.at_parameters, rows.take)
         return rows.matrix
 
 
 def backward_to_representation(
-    losses: Sequence[Tensor | None], heads: SeparateHeads, store: Callable[[int, Tensor], None], retain_graph: bool
+    losses: Sequence[Tensor | None],
+    representation: Representation,
+    reaches: Sequence[Reach],
+    store: Callable[[int, Tensor], None],
+    retain_graph: bool,
 ) -> Pairs:
     """One backward pass for all heads: hands the tasks' gradients at z to `store`, returns those at their own leaves.
 
     A hook on each node just above z takes the task's gradient as it arrives, before autograd adds it to the others'.
     """
-    leaves = [leaf for own in heads.leaves for leaf in own]
-    z = heads.representation.tensor()
+    leaves = [list(reach.leaves.values()) for reach in reaches]
+    every_leaf = [leaf for own in leaves for leaf in own]
+    z = representation.tensor()
     passed_on = False
 
     def taking(task: int, positions: list[int]) -> Callable[..., Any]:
@@ -221,13 +198,13 @@ def backward_to_representation(
 
     hooks = [
         node.register_hook(taking(task, positions))
-        for task, above in enumerate(heads.entries)
-        for node, positions in above.items()
+        for task, reach in enumerate(reaches)
+        for node, positions in reach.takers.items()
     ]
     try:
-        with hooks_disabled([z, *leaves]), nothing_below([heads.representation]):
-            gradients = gradients_from(losses, [heads.representation.edge, *leaves], retain_graph)
+        with hooks_disabled([z, *every_leaf]), nothing_below([representation]):
+            gradients = gradients_from(losses, [representation.edge, *every_leaf], retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
-    return by_task(heads.leaves, gradients[1:])
+    return by_task(leaves, gradients[1:])
