@@ -19,12 +19,13 @@ from excessmtl.graph.parts import submodule
 from excessmtl.graph.representation import forget
 from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Heads, Rule, State
-from excessmtl.step import arguments
+from excessmtl.step import inputs as checked
 from excessmtl.step.host_state import check_keys
+from excessmtl.step.inputs import checked_inputs
 from excessmtl.step.multipliers import Scale, factor
 from excessmtl.step.notices import Watch
 from excessmtl.step.result import Step
-from excessmtl.step.run import checked_inputs, commit, run, second_backward_explained, weighted_losses
+from excessmtl.step.run import commit, run, second_backward_explained, weighted_losses
 from excessmtl.step.state import Memory, state_options
 from excessmtl.step.task_changes import by_name, load_matching, take_tasks
 from excessmtl.torch_private import outside_compiled_code
@@ -86,19 +87,19 @@ class Balancer(nn.Module):
         record: bool = True,
     ) -> None:
         super().__init__()
-        arguments.check_options(rule, heads, every, scale, layer)
-        names = arguments.task_names(tasks)
+        checked.check_options(rule, heads, every, scale, layer)
+        names = checked.task_names(tasks)
         self._given, self.rule, self.tasks = by_name(rule, names), rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool = every, pool
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)  # from what `factor` was computed, and it
-        self.protect, self._floors = arguments.floors(rule, protect, names)
+        self.protect, self._floors = checked.floors(rule, protect, names)
         self.engine = chosen_engine(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
-        arguments.check_real(rule, self._shared)
+        checked.check_real(rule, self._shared)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
@@ -248,7 +249,7 @@ class Balancer(nn.Module):
         """
         if "after_step" not in self.rule.uses:
             raise ValueError(f"after_step is not used by {self.rule.name!r}; leave it out")
-        values, ok = arguments.loss_values(losses, self.tasks)
+        values, ok = checked.loss_values(losses, self.tasks)
         if self._reduction is not no_reduction:
             values, ok = mean_where(values, ok, self._reduction)
         self.memory.write(self.rule.after_step(self.state, values, ok))

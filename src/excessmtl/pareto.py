@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from excessmtl.distributed import fsdp
 from excessmtl.graph.parts import parameters_in
 from excessmtl.solvers.min_norm import min_norm
-from excessmtl.step.arguments import ordered_losses
+from excessmtl.step.inputs import ordered_losses
 
 
 def pareto_stationarity(

@@ -8,8 +8,7 @@ from torch import nn
 from torch.func import functional_call, grad
 
 import excessmtl
-from excessmtl.excess.adapter import Adapter, Moments
-from excessmtl.excess.excess_risk import pair_signal, reducible_share
+from excessmtl.excess.excess_risk import Adapter, Moments, pair_signal, reducible_share
 from excessmtl.gradients.samples import Sample
 from excessmtl.methods.observation import Observation
 
@@ -94,7 +93,7 @@ def test_large_maps_are_multiplied_before_they_are_projected_with_the_same_resul
     monkeypatch.setattr(Adapter, "_multiplied_first", lambda *given: called.append(1) or multiply(*given))
     first = Adapter(width=8).moments(observation(samples))
     assert called
-    monkeypatch.setattr("excessmtl.excess.adapter._FEW", 0)
+    monkeypatch.setattr("excessmtl.excess.excess_risk._FEW", 0)
     projected = Adapter(width=8).moments(observation(samples))
     assert len(called) == 1
     for field in ("first", "second", "count"):

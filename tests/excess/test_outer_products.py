@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from excessmtl.excess import outer_products as module
-from excessmtl.excess.outer_products import in_parts, outer_products
+from excessmtl.excess import excess_risk as module
+from excessmtl.excess.excess_risk import in_parts, outer_products
 from models import DEVICE
 
 

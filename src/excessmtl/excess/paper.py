@@ -24,7 +24,6 @@ from excessmtl.excess.rounding import add_squares_in_bf16
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State
 from excessmtl.methods.observation import Observation
-from excessmtl.solvers.multiplicative import ascend
 
 _EPS = 1e-12
 _CHUNK = {"cpu": 2**18}
@@ -47,8 +46,12 @@ def excess_risks(gradients: Tensor, squares: Tensor) -> Tensor:
 
 
 def reweighed(scores: Tensor, risks: Tensor, step_size: float, ok: Tensor) -> Tensor:
-    """Eq. 9 in logarithms: log alpha [m] up to a constant, after a step with the (relative) excess risks [m]."""
-    return ascend(scores, step_size * risks, ok)
+    """Eq. 9 in logarithms: log alpha [m] up to a constant, after a step with the (relative) excess risks [m].
+
+    A task that takes no part keeps its score. Where all take part the largest is set to 0, so that none grows for ever.
+    """
+    scores = scores + torch.where(ok, step_size * risks, 0)
+    return scores - torch.where(ok.all(), scores.max(), 0)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The paper's estimate on the adapter gradient at the representation: ours, for the price of uniform weighting.
 
 Algorithm 1 (`paper.py`) with another gradient: that of a virtual linear layer at the representation
-(`excessmtl.excess.adapter`), so that one backward pass through the trunk serves all tasks.
+(`excessmtl.excess.excess_risk`), so that one backward pass through the trunk serves all tasks.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from excessmtl.excess.adapter import Adapter
+from excessmtl.excess.excess_risk import Adapter
 from excessmtl.excess.paper import PaperWeights, excess_risks
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, State

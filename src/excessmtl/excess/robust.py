@@ -19,8 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.excess.adapter import Adapter
-from excessmtl.excess.excess_risk import pair_signal, reducible_share
+from excessmtl.excess.excess_risk import Adapter, pair_signal, reducible_share
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
 from excessmtl.methods.observation import Observation

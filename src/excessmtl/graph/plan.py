@@ -93,7 +93,7 @@ def plan(inputs: StepInputs, explored: Explored | None = None) -> Plan:
 
 
 def _representations(graph: Explored) -> list[Representation]:
-    """All of them as they were computed, one after the other: an order that does not depend on which tasks are there."""
+    """All of them in the order they were computed in, which does not depend on which tasks are present."""
     every = {key: z for reach in graph.reaches for key, z in reach.representations.items()}
     return sorted(every.values(), key=lambda z: 0 if z.edge is None else time_in_graph(z.edge.node))
 

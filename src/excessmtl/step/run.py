@@ -3,26 +3,30 @@
 Everything before `commit` changes nothing, so a step that fails leaves no trace.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
+from torch import Generator, Tensor
 
-from excessmtl.distributed.processes import no_reduction
+from excessmtl.distributed.processes import mean_where, no_reduction, over_processes, processes
+from excessmtl.gradients.samples import Samples
+from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.graph.inputs import StepInputs
-from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.problems import SECOND_BACKWARD
-from excessmtl.graph.representation import given
-from excessmtl.methods.base import Heads
-from excessmtl.step import arguments
-from excessmtl.step.decide import Decide
+from excessmtl.graph.representation import Representation
+from excessmtl.methods.base import Decision, Heads
+from excessmtl.methods.observation import Observation
+from excessmtl.step.inputs import by_task, label_masks, ordered_losses, validation_losses
 from excessmtl.step.multipliers import multipliers
 from excessmtl.step.result import Outcome, Step
+from excessmtl.step.state import RandomStream
+from excessmtl.step.validation import validation_products
+from excessmtl.tensors import autocast_disabled, filled, split_by_parameter, total
 
 if TYPE_CHECKING:
     from excessmtl.balancer import Balancer
@@ -39,74 +43,185 @@ def second_backward_explained() -> Iterator[None]:
         raise
 
 
-def checked_inputs(
-    balancer: "Balancer",
-    losses: Any,
-    at: Any,
-    *,
-    mask: Any,
-    scaler: Any,
-    accumulate: bool,
-    extras: Mapping[str, Any],
-) -> StepInputs:
-    """The arguments of a step, checked and in task order, with what the rule asks for."""
-    rule, tasks = balancer.rule, balancer.tasks
-    losses, mask = arguments.by_task(losses, mask, tasks)
-    ordered = arguments.ordered_losses(losses, tasks)
-    device = next(loss.device for loss in ordered if loss is not None)
-    if balancer.weights.device != device:
-        balancer.to(device)
-    scaling = scaler is not None and scaler.is_enabled()
-    z = None if at is None else arguments.representation(at, tasks)
-    parameters = balancer._shared.parameters
-    distributed = dist.is_available() and dist.is_initialized()
-    return StepInputs(
-        tasks=tasks,
-        losses=ordered,
-        masks=arguments.label_masks(mask, tasks),
-        at=z,
-        find_representation=balancer._shared.find_representation if z is None else given(z),
-        scale=scaler.scale(torch.ones((), device=device)) if scaling else None,
-        accumulate=accumulate,
-        extras=arguments.checked_extras(rule, extras, accumulate, tasks, device) if extras else {},
-        probe=rule.probe if balancer._estimating else Probe.LOSSES,
-        per_sample=rule.per_sample,
-        shared=balancer._shared,
-        all_parameters=parameters,
-        shared_ids=frozenset(map(id, parameters)),
-        parameters=[parameter for parameter in parameters if parameter.requires_grad],
-        reduction=balancer._reduction if distributed else no_reduction,
-        distributed=distributed,
-    )
-
-
 def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) -> tuple[Plan, Outcome]:
     """The step up to its outcome: what the graph allows, the gradients of every task, the decision.
 
-    Nothing has changed when it returns, and the gradients of the tasks, which may be large, are gone.
+    Nothing has changed when it returns, and the gradients of the tasks, which may be large, are gone. `scalar`: whether
+    the value of the weighted sum is wanted as well.
     """
     engine, rule, checks = balancer.engine, balancer.rule, balancer._checks
-    unchecked = len(checks.checked) < len(balancer.tasks) or inputs.distributed or inputs.probe.at_parameters
+    unchecked = len(checks.checked) < len(balancer.tasks) or inputs.distributed or inputs.probe.partway
     if unchecked:
         checks.before(inputs, rule.name)
     plan = engine.plan(inputs)
-    if unchecked or not plan.separate_heads:
+    if unchecked or (plan.graph.common and not plan.separate_heads):
         checks.after(plan, rule.whole_model)
-    decide = Decide(
-        inputs=inputs,
-        rule=rule,
-        memory=balancer.memory,
-        offsets=balancer._offsets,
-        pending=balancer._pending,
-        losses_so_far=balancer._losses_so_far,
-        estimating=balancer._estimating,
-        heads=heads,
-        factor=balancer.factor,
-        floors=balancer._floors,
-        scalar=scalar,
-    )
+    outcome = partial(decide, balancer, inputs, heads, scalar)
     key = _not_recorded if scalar else partial(_key, balancer, inputs)
-    return plan, engine.evaluate(decide, engine.task_gradients(plan), plan, key)
+    return plan, engine.evaluate(outcome, engine.task_gradients(plan), plan, key)
+
+
+def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
+    """From the gradients of one (micro-)batch to what to write into `.grad`, and how to write the new state."""
+    memory, factor = balancer.memory, balancer.factor
+    stream = memory.random_stream()
+    with autocast_disabled(gradients.values):
+        decision, weights = _ask_rule(balancer, inputs, gradients, stream)
+        applied = multipliers(weights, factor, balancer._floors)
+        own = applied if heads == "weighted" else None
+        gates = None if decision is None or decision.gates is None else _scaled(decision.gates, factor)
+        batches = _delivered_now(balancer, inputs, gradients)
+        parts = [part for batch in batches for part in batch.weighted_sum(applied, own, gates)]
+        if decision is not None and decision.direction is not None:
+            parts = _along(decision.direction * factor, gradients, parts)
+    zero = filled(0, len(applied), applied.device)
+    in_a_row = torch.where(gradients.ok, zero, memory.in_a_row + gradients.skipped)
+    step = _report(balancer, gradients, applied, None if decision is None else decision.excess_risks, in_a_row)
+    write = partial(memory.write, left_out=gradients.skipped, in_a_row=in_a_row)
+    if decision is not None:
+        write = partial(write, decision.state, decision.weights, finish=decision.finish)
+    value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if scalar else None
+    waiting = _waiting(balancer, inputs, gradients) if inputs.accumulate else None
+    return Outcome(parts, step, write, value, stream.used, waiting)
+
+
+def _ask_rule(
+    balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients, stream: RandomStream
+) -> tuple[Decision | None, Tensor]:
+    """What the rule decides, and the weights to apply to this batch."""
+    rule, state, before = balancer.rule, balancer.state, balancer.weights
+    # With several micro-batches most rules are asked with the last one.
+    if not balancer._estimating or (inputs.accumulate and not rule.gated):
+        return None, before
+    pending = [] if rule.gated else balancer._pending
+    batches = [*pending, gradients]
+    validation = None
+    if "validation_losses" in inputs.extras:
+        ordered = partial(validation_losses, tasks=inputs.tasks)
+        validation = validation_products(inputs, batches, rule.lookahead(state), ordered, rule.validates_heads)
+    seen = observe(batches, inputs, offsets=balancer._offsets, validation=validation, random_stream=stream)
+    decision = rule.update(state, seen)
+    decided = torch.where(seen.ok, decision.weights, before).detach()
+    late = bool(pending) and not _held_back(inputs, gradients)
+    return replace(decision, weights=decided), before if late else decided
+
+
+def _held_back(inputs: StepInputs, gradients: TaskGradients) -> bool:
+    """Whether gradients of micro-batches wait for the last one, to be given the weights of all of them."""
+    return gradients.complete and inputs.probe.to_the_end
+
+
+def _delivered_now(balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients) -> list[TaskGradients]:
+    """The batches whose weighted sum enters `.grad` in this call."""
+    if not _held_back(inputs, gradients):
+        return [gradients]
+    return [] if inputs.accumulate else [*(batch for batch in balancer._pending if batch.complete), gradients]
+
+
+def _waiting(balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients) -> TaskGradients | None:
+    """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
+    if balancer.rule.gated or not balancer._estimating:
+        return None
+    if _held_back(inputs, gradients):
+        return gradients.held_back()
+    return gradients.statistics() if inputs.probe.at_representation else gradients.numbers()
+
+
+def _scaled(gates: Any, factor: float) -> Any:
+    return gates if factor == 1 else tuple(tuple(gate * factor for gate in task) for task in gates)
+
+
+def _report(
+    balancer: "Balancer", gradients: TaskGradients, weights: Tensor, risks: Tensor | None, in_a_row: Tensor
+) -> Step:
+    values, left_out, before = gradients.values, gradients.skipped, balancer._losses_so_far
+    nothing = filled(torch.nan, len(values), values.device)
+    losses = values if gradients.all_labelled else torch.where(gradients.labelled, values, nothing)
+    if before is not None:  # the sum; where one of them is NaN, the other
+        losses = torch.where(before.isnan(), losses, torch.where(losses.isnan(), before, before + losses))
+    risks = nothing if risks is None else torch.where(gradients.ok, risks, nothing)
+    zero = filled(0, len(values), values.device)
+    counts = torch.where(left_out, in_a_row, zero)
+    return Step(balancer.tasks, torch.stack((torch.where(left_out, zero, weights), losses, risks, counts)))
+
+
+def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution]) -> list[Contribution]:
+    """The combined gradient with a direction of the rule's own, at the representation or on the shared parameters."""
+    if gradients.scale is not None:
+        direction = direction * gradients.scale
+    if gradients.overflow is not None:
+        direction = torch.where(gradients.overflow, torch.nan, direction)
+    if not gradients.complete:
+        return [(one, direction.to(part.dtype) if isinstance(one, Representation) else part) for one, part in parts]
+    shared = {id(parameter) for parameter in gradients.parameters}
+    along = split_by_parameter(direction, gradients.parameters)
+    pairs = zip(gradients.parameters, along, strict=True)
+    own = [(target, gradient) for target, gradient in parts if id(target) not in shared]
+    return [*own, *((leaf, part.view(leaf.shape).to(leaf.dtype)) for leaf, part in pairs)]
+
+
+def observe(
+    batches: Sequence[TaskGradients],
+    inputs: StepInputs,
+    *,
+    offsets: tuple[int, ...],
+    validation: tuple[Tensor, Tensor] | None,
+    random_stream: Callable[[], Generator],
+) -> Observation:
+    """All micro-batches of a step, on all processes, as the one observation the rule asked for.
+
+    `offsets`: where each shared parameter starts when all of them stand side by side. `validation`: products with the
+    validation gradients, and the validation losses.
+    """
+    probe, reduction, latest = inputs.probe, inputs.reduction, batches[-1]
+    local = probe.at_representation
+    rows: tuple[Tensor, ...] = ()
+    matrix: Tensor | None = None
+    if local and not inputs.per_sample:
+        rows = tuple(row for batch in batches for row in batch.rows_at_representation())
+    elif probe.at_parameters:
+        wanted = latest.parameters if probe.to_the_end else probe.parameters(inputs.shared)
+        matrix = total([batch.matrix_of(wanted) for batch in batches]).float()
+        matrix = matrix if reduction is no_reduction else over_processes(matrix) / processes()
+        rows = split_by_parameter(matrix, wanted)
+    zero = filled(0, len(latest.values), latest.values.device)
+    losses = total([torch.where(batch.ok, batch.values, zero) for batch in batches])
+    ok = latest.ok if len(batches) == 1 else torch.stack([batch.ok for batch in batches]).any(0)
+    metrics = inputs.extras.get("metrics")
+    cross, validation_losses = (None, None) if validation is None else validation
+    if reduction is not no_reduction:
+        count = processes()
+        losses, ok = mean_where(losses, ok, reduction)
+        rows = tuple(row / count for row in rows) if local else rows
+        cross = None if cross is None else reduction(cross) / count
+        validation_losses = None if validation_losses is None else reduction(validation_losses) / count
+        metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
+    everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
+    positions = tuple(everywhere) if probe.to_the_end else ()
+    return Observation(
+        losses=losses,
+        ok=ok,
+        rows=tuple(row.float() for row in rows),
+        matrix=matrix if probe.to_the_end else None,
+        positions=positions,
+        offsets=tuple(offsets[position] for position in positions),
+        samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
+        samples_of_all=_samples_of_all(batches) if local and inputs.per_sample else (),
+        heads=not latest.headless,
+        extras=inputs.extras,
+        metrics=metrics,
+        cross=cross,
+        validation_losses=validation_losses,
+        random_stream=random_stream,
+        reduction=reduction,
+        local_rows=local,
+    )
+
+
+def _samples_of_all(batches: Sequence[TaskGradients]) -> list[Samples]:
+    samples = [batch.samples_of_all() for batch in batches]
+    complete = [batch for batch in samples if batch is not None]
+    return complete if len(complete) == len(samples) else []
 
 
 def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
@@ -153,9 +268,9 @@ def weighted_losses(balancer: "Balancer", losses: Any, mask: Any, equal: bool = 
 
     `equal`: the plain sum. It is comparable between steps, which the weighted one is not, as weights move.
     """
-    losses, mask = arguments.by_task(losses, mask, balancer.tasks)
-    ordered = arguments.ordered_losses(losses, balancer.tasks, graph=False)
-    masks = arguments.label_masks(mask, balancer.tasks)
+    losses, mask = by_task(losses, mask, balancer.tasks)
+    ordered = ordered_losses(losses, balancer.tasks, graph=False)
+    masks = label_masks(mask, balancer.tasks)
     weights = multipliers(balancer.weights, balancer.factor, balancer._floors)
     terms = []
     for weight, loss, labelled in zip(torch.ones_like(weights) if equal else weights, ordered, masks, strict=True):

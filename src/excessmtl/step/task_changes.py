@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from excessmtl.graph.checks import GraphChecks
 from excessmtl.methods.base import Rule
-from excessmtl.step import arguments
+from excessmtl.step import inputs
 from excessmtl.step.host_state import check_keys
 from excessmtl.step.notices import Watch
 from excessmtl.step.state import Memory
@@ -113,7 +113,7 @@ def _literal(option: str, extra: Mapping[str, Any]) -> Any:
 
 def _change(balancer: "Balancer", tasks: tuple[str, ...], saved: _Saved) -> None:
     """A balancer of these tasks, with what is known of them. Nothing has changed where this raises."""
-    names = arguments.task_names(tasks)
+    names = inputs.task_names(tasks)
     if balancer.accumulating:
         raise ValueError("tasks cannot change between two micro-batches of a step; change them after the last one")
     try:
@@ -124,7 +124,7 @@ def _change(balancer: "Balancer", tasks: tuple[str, ...], saved: _Saved) -> None
             'load the state by load_state_dict(state, tasks="match")'
         ) from error
     kept = {task: share for task, share in balancer.protect.items() if task in names}
-    protect, floors = arguments.floors(rule, kept, names)
+    protect, floors = inputs.floors(rule, kept, names)
     memory = Memory(rule, names, balancer._shared.shapes, {}).to(balancer.weights.device)
     _carry(rule, saved, names, memory, _rows(rule, len(names), balancer._shared.shapes))
     memory.steps = saved.steps

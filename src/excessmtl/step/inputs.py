@@ -2,16 +2,64 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from excessmtl.graph.representation import tensors_in
+from excessmtl.distributed.processes import no_reduction
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.places import Probe
+from excessmtl.graph.representation import given, tensors_in
 from excessmtl.graph.shared import Shared
 from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
 from excessmtl.tensors import flags
+
+if TYPE_CHECKING:
+    from excessmtl.balancer import Balancer
+
+
+def checked_inputs(
+    balancer: "Balancer",
+    losses: Any,
+    at: Any,
+    *,
+    mask: Any,
+    scaler: Any,
+    accumulate: bool,
+    extras: Mapping[str, Any],
+) -> StepInputs:
+    """The arguments of a step, checked and in task order, with what the rule asks for."""
+    rule, tasks = balancer.rule, balancer.tasks
+    losses, mask = by_task(losses, mask, tasks)
+    ordered = ordered_losses(losses, tasks)
+    device = next(loss.device for loss in ordered if loss is not None)
+    if balancer.weights.device != device:
+        balancer.to(device)
+    scaling = scaler is not None and scaler.is_enabled()
+    z = None if at is None else representation(at, tasks)
+    parameters = balancer._shared.parameters
+    distributed = dist.is_available() and dist.is_initialized()
+    return StepInputs(
+        tasks=tasks,
+        losses=ordered,
+        masks=label_masks(mask, tasks),
+        at=z,
+        find_representation=balancer._shared.find_representation if z is None else given(z),
+        scale=scaler.scale(torch.ones((), device=device)) if scaling else None,
+        accumulate=accumulate,
+        extras=checked_extras(rule, extras, accumulate, tasks, device) if extras else {},
+        probe=rule.probe if balancer._estimating else Probe.LOSSES,
+        per_sample=rule.per_sample,
+        shared=balancer._shared,
+        all_parameters=parameters,
+        shared_ids=frozenset(map(id, parameters)),
+        parameters=[parameter for parameter in parameters if parameter.requires_grad],
+        reduction=balancer._reduction if distributed else no_reduction,
+        distributed=distributed,
+    )
 
 
 def task_names(tasks: Any) -> tuple[str, ...]:
