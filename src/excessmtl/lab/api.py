@@ -13,11 +13,10 @@ with needed_by("excessmtl.lab", "lab"):
 
     from excessmtl.diagnosis import Report
     from excessmtl.lab.compare.collect import collect as _collect
-    from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
-    from excessmtl.lab.data.check import check_benchmark
+    from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, split_of
+    from excessmtl.lab.data.find import check_benchmark
     from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
     from excessmtl.lab.data.metrics import average
-    from excessmtl.lab.data.reading import split_of
     from excessmtl.lab.data.tasks import SHARE, Draw, Kind, Metric, Task
     from excessmtl.lab.runs.config import RunConfig
     from excessmtl.lab.runs.recorder import Recorder

@@ -6,7 +6,7 @@ from PIL import Image
 
 from excessmtl.lab.data import celeba, qm9
 from excessmtl.lab.data.base import DataNotFoundError
-from excessmtl.lab.data.networks.molecule import MoleculeNet
+from excessmtl.lab.data.networks import MoleculeNet
 from tiny_data import ATTRIBUTES, write_celeba, write_qm9
 
 

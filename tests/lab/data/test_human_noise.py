@@ -10,7 +10,7 @@ import torch
 from excessmtl.lab.data import lidc, tox21, vader
 from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.data.hashing import hashed_counts, substrings, words
-from excessmtl.lab.data.nodules import SHAPE_FEATURES, shape_of
+from excessmtl.lab.data.lidc import SHAPE_FEATURES, shape_of
 from excessmtl.lab.data.tasks import labelled
 from tiny_data import write_lidc, write_tox21, write_vader
 

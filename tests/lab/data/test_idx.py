@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from excessmtl.lab.data.idx import read_idx, to_idx
+from excessmtl.lab.data.digits import read_idx, to_idx
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 PAGE = b"<!DOCTYPE html>"

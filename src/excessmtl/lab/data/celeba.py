@@ -10,7 +10,7 @@ from torch import nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import binary
-from excessmtl.lab.data.networks.resnet import ResNet18
+from excessmtl.lab.data.networks import ResNet18
 from excessmtl.lab.data.pictures import decode, open_decoded, stamp_of
 from excessmtl.lab.data.scaling import PixelScaling
 from excessmtl.lab.data.sources import cache_folder
@@ -99,7 +99,7 @@ def _images(folder: Path, names: list[str], size: int) -> torch.Tensor:
     stamp = stamp_of([folder / name for name in names], str(folder.resolve()), size)
     stored = cache_folder() / "celeba-pictures" / f"{size}-{stamp}.npy"
     if not stored.is_file():
-        decode(folder, ((name, (folder / name).read_bytes()) for name in names), names, size, stored)
+        decode(folder, names, size, stored, folder)
     return open_decoded(stored)
 
 

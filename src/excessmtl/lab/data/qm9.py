@@ -12,7 +12,7 @@ from torch import nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns
 from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.networks.molecule import ELEMENTS, MoleculeNet
+from excessmtl.lab.data.networks import ELEMENTS, MoleculeNet
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import regression_over
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 

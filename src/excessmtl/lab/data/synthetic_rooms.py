@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.dense import PAPER_RECIPE, dense_benchmark
-from excessmtl.lab.data.losses import IGNORED
+from excessmtl.lab.data.dense import PAPER_RECIPE, TASKS, dense_benchmark
 from excessmtl.lab.data.room_render import View, render
 from excessmtl.lab.data.room_scene import random_scene
+from excessmtl.lab.data.tasks import IGNORED
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def load(data: Path | None, seed: int, *, size: str = "small", augment: bool = F
         "synthetic-rooms",
         f"ray-cast rooms, {chosen.scenes[0]} + {chosen.scenes[2]} scenes, {chosen.height} x {chosen.width}",
         (train, validation, test),
-        recipe=chosen.recipe,
+        TASKS,
+        chosen.recipe,
         levels=chosen.levels,
         width=chosen.channels,
         augment=augment,

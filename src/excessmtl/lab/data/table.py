@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, shuffled
 from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Kind, Task
 from excessmtl.lab.schema import shortened
 from excessmtl.warn import warn

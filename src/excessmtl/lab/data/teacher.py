@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import classification, regression
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Kind, Task
 

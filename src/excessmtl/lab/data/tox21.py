@@ -11,7 +11,7 @@ from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.hashing import dampened, hashed_counts, substrings
 from excessmtl.lab.data.kinds import rare_binary
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
 
 _FILE = "tox21.csv.gz"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data import losses
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.robust_losses import PLAIN
+from excessmtl.lab.data.losses import PLAIN
 from excessmtl.lab.data.tasks import Loss
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.model import MultiTaskModel, Network

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.robust_losses import PLAIN
+from excessmtl.lab.data.losses import PLAIN
 from excessmtl.lab.data.tasks import Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.balancers import make_balancer
