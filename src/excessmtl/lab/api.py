@@ -24,9 +24,8 @@ with needed_by("excessmtl.lab", "lab"):
     from excessmtl.lab.studies.phases import run_study
     from excessmtl.lab.studies.study import expand
     from excessmtl.lab.training.crossval import cross_validate
-    from excessmtl.lab.training.held_out import diagnose_run, trained
+    from excessmtl.lab.training.held_out import NoiseWatcher, diagnose_run, trained
     from excessmtl.lab.training.loop import Run
-    from excessmtl.lab.training.noise_watcher import NoiseWatcher
     from excessmtl.lab.training.progress import Watcher
 
 __all__ = [
