@@ -55,7 +55,7 @@ def splits(bench: Benchmark):
 
 
 def test_every_picture_is_there_once_with_its_label(tree: Path) -> None:
-    bench = load(tree, 0, size=32)
+    bench = load(tree, size=32)
     assert [(task.name, task.outputs) for task in bench.tasks] == [("Art", 3), ("Product", 3), ("Real_World", 3)]
     assert bench.noisy_tasks == ("Product",)
     assert bench.source == "tree: 90 pictures, 3 domains, 3 classes, 32 px"
@@ -74,7 +74,7 @@ def test_every_picture_is_there_once_with_its_label(tree: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tree.zip", "tree.tar.xz"])
 def test_an_archive_gives_what_its_folder_gives(tree: Path, tmp_path: Path, name: str) -> None:
-    folder, archive = load(tree, 0, size=32), load(pack(tree, tmp_path / name), 0, size=32)
+    folder, archive = load(tree, size=32), load(pack(tree, tmp_path / name), size=32)
     assert folder.tasks == archive.tasks
     for one, other in zip(splits(folder), splits(archive), strict=True):
         for task in folder.tasks:
@@ -85,29 +85,29 @@ def test_an_archive_gives_what_its_folder_gives(tree: Path, tmp_path: Path, name
 def test_the_tree_is_decoded_once_and_its_file_does_not_change_with_the_tensors(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = load(tree, 0, size=32).train.inputs["Product"]
+    first = load(tree, size=32).train.inputs["Product"]
     before = first.clone()
     first.zero_()
     monkeypatch.setattr(office_home, "decode", lambda *_: pytest.fail("decoded again"))
-    assert torch.equal(load(tree, 0, size=32).train.inputs["Product"], before)
+    assert torch.equal(load(tree, size=32).train.inputs["Product"], before)
 
 
 def test_a_changed_picture_a_size_and_a_split_are_decoded_anew(tree: Path, cache: Path) -> None:
-    load(tree, 0, size=32)
+    load(tree, size=32)
     Image.new("RGB", (9, 9), (255, 255, 255)).save(tree / "Art" / "bed" / "3.png")
     os.utime(tree / "Art" / "bed" / "3.png", ns=(1, 1))
-    changed = load(tree, 0, size=32)
+    changed = load(tree, size=32)
     assert max(int(split.inputs["Art"].amin((1, 2, 3)).max()) for split in splits(changed)) == 255
-    other = load(tree, 0, size=32, split_seed=1)
+    other = load(tree, size=32, split_seed=1)
     assert not torch.equal(changed.train.inputs["Art"], other.train.inputs["Art"])
-    assert load(tree, 0, size=40).train.inputs["Art"].shape[-1] == 40
+    assert load(tree, size=40).train.inputs["Art"].shape[-1] == 40
     assert len(list(cache.rglob("*.npy"))) == 4
 
 
 def test_a_grey_and_a_transparent_picture_become_rgb(tree: Path) -> None:
     Image.fromarray(np.full((8, 8), 7, np.uint8)).save(tree / "Art" / "cup" / "0.png")
     Image.new("RGBA", (8, 8), (1, 2, 3, 4)).save(tree / "Art" / "cup" / "1.png")
-    assert load(tree, 0, size=32).train.inputs["Art"].shape[1] == 3
+    assert load(tree, size=32).train.inputs["Art"].shape[1] == 3
 
 
 def test_an_unreadable_picture_is_named_and_nothing_is_kept(tree: Path, cache: Path) -> None:
@@ -115,27 +115,27 @@ def test_an_unreadable_picture_is_named_and_nothing_is_kept(tree: Path, cache: P
     Image.new("RGB", (64, 64)).save(buffer, "JPEG")
     (tree / "Product" / "cup" / "4.jpg").write_bytes(buffer.getvalue()[:-300])
     with pytest.raises(ValueError, match=r"picture 'Product/cup/4\.jpg' cannot be read"):
-        load(tree, 0)
+        load(tree)
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
 def test_wrong_trees_are_explained(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"size must be .* got 8"):
-        load(tree, 0, size=8)
+        load(tree, size=8)
     with pytest.raises(ValueError, match=r"'apple/0\.png' is out of place"):
-        load(tree / "Art", 0)
+        load(tree / "Art")
     with pytest.raises(ValueError, match="neither a folder nor"):
-        load(tree / "ImageInfo.csv", 0)
+        load(tree / "ImageInfo.csv")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds 0 domains"):
-        load(tmp_path / "empty", 0)
+        load(tmp_path / "empty")
     for path in (tree / "Product" / "bed").iterdir():
         path.unlink()
     with pytest.raises(ValueError, match="domain 'Product' has 0 pictures of class 'bed'"):
-        load(tree, 0)
+        load(tree)
     make_tree(tree / "more")
     with pytest.raises(ValueError, match="different depths"):
-        load(tree, 0)
+        load(tree)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
@@ -147,7 +147,7 @@ def test_what_is_not_a_plain_file_is_refused_and_not_read(tree: Path, kind: str)
     else:
         odd.symlink_to("/dev/zero" if kind == "device" else tree / "nowhere")
     with pytest.raises(ValueError, match=r"odd\.png is not a plain file"):
-        load(tree, 0)
+        load(tree)
 
 
 @pytest.mark.parametrize("links", [{"Art/back": "."}, {"Art/x": "Product", "Product/y": "Art"}])
@@ -155,16 +155,16 @@ def test_links_that_lead_back_are_refused_at_once(tree: Path, links: dict[str, s
     for name, target in links.items():
         (tree / name).symlink_to(tree / target)
     with pytest.raises(ValueError, match=r"is a link that leads back to .*tree.*, in which it lies; remove it"):
-        load(tree, 0)
+        load(tree)
 
 
 def test_links_to_other_folders_are_followed(tree: Path, tmp_path: Path) -> None:
     (tree / "Art" / "cup").rename(tmp_path / "cups")
     (tree / "Art" / "cup").symlink_to(tmp_path / "cups")
     (tmp_path / "link").symlink_to(tree)
-    assert [task.outputs for task in load(tmp_path / "link", 0).tasks] == [3, 3, 3]
+    assert [task.outputs for task in load(tmp_path / "link").tasks] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("domains", "noisy"), [(("art", "cartoon", "photo"), "cartoon"), (("a", "b", "c"), "b")])
 def test_the_noisy_domain_of_other_trees(tmp_path: Path, domains: tuple[str, ...], noisy: str) -> None:
-    assert load(make_tree(tmp_path / "other", domains, 3), 0).noisy_tasks == (noisy,)
+    assert load(make_tree(tmp_path / "other", domains, 3)).noisy_tasks == (noisy,)

@@ -14,7 +14,7 @@ from excessmtl.lab.training.model import make_network
 @pytest.mark.parametrize("benchmark", ["simulated-arm", "digit-domains"])
 def test_every_architecture_of_a_benchmark(benchmark):
     """Vectors through a sequence of layers; images of each task's own through a trunk that is one stage."""
-    made = registry()[benchmark].load(None, 0)
+    made = registry()[benchmark].load(0)
     shared = made.train.inputs
     inputs = made.prepare((next(iter(shared.values())) if isinstance(shared, dict) else shared)[:3])
     for name in ARCHITECTURES[1:]:

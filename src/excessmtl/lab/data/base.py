@@ -152,7 +152,7 @@ class Benchmark:
 
 
 Loader = Callable[..., Benchmark]
-"""`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
+"""Reads or makes the data. It is given `data` and `seed` where it names them; its other arguments are options."""
 
 
 @dataclass(frozen=True)

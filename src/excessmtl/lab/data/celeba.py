@@ -25,12 +25,11 @@ _NOISY = ("Attractive", "Oval_Face", "Young", "Big_Lips")
 
 
 @benchmark("celeba", "40 attributes of 202,599 faces")
-def load(data: Path | None, seed: int, *, size: int = 64) -> Benchmark:
+def load(data: Path | None, *, size: int = 64) -> Benchmark:
     """A binary task per attribute, on the same pictures, with the official split.
 
     Args:
         data: the folder with `img_align_celeba`, `list_attr_celeba.txt` and `list_eval_partition.txt`.
-        seed: not used here; the data is the same for every seed.
         size: pictures are resized to size x size; 64 is usual. They are decoded once, to a file in the cache folder.
     """
     if not isinstance(size, int) or not 32 <= size <= 256:

@@ -34,12 +34,11 @@ _LAYOUT = "pictures must lie at domain/class/picture"
 
 
 @benchmark("office-home", "any tree domain/class/image (Office-Home, PACS), a task per domain", "digit-domains")
-def load(data: Path | None, seed: int, *, size: int = 64, split_seed: int = 0) -> Benchmark:
+def load(data: Path | None, *, size: int = 64, split_seed: int = 0) -> Benchmark:
     """One task per domain of an image tree.
 
     Args:
         data: the folder, or a .tar, .tar.gz, .tar.xz or .zip archive of it.
-        seed: not used here; the data is the same for every seed.
         size: pictures are resized to size x size; the paper's is 224.
         split_seed: decides which pictures are for training (60 %), validation (20 %) and test (20 %).
     """

@@ -43,12 +43,11 @@ _HELD_OUT = 10_000
 
 
 @benchmark("qm9", "15 properties of 130,831 molecules from the places of their atoms")
-def load(data: Path | None, seed: int, *, split_seed: int = 0, molecules: int | None = None) -> Benchmark:
+def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None) -> Benchmark:
     """Fifteen regression tasks on the same molecules.
 
     Args:
         data: the folder with the files of qm9pack: `qm9_part1.csv`, `qm9_part2.csv` and `qm9_part3.csv`.
-        seed: not used here; the data is the same for every seed.
         split_seed: decides which molecules are for training, validation and test.
         molecules: take so many, drawn at random; None: all.
 

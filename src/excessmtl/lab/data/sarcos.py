@@ -39,12 +39,11 @@ def arm_benchmark(name: str, source: str, inputs: Sequence[Tensor], torques: Seq
 
 
 @benchmark("sarcos", "inverse dynamics of a robot arm, 21 inputs, 7 torques", "simulated-arm")
-def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
+def load(data: Path | None, *, split_seed: int = 0) -> Benchmark:
     """Seven regression tasks on the same inputs.
 
     Args:
         data: a folder with `sarcos_inv.mat` and `sarcos_inv_test.mat`, or one of the two files.
-        seed: not used here; the data is the same for every seed.
         split_seed: decides which tenth of the training rows is for validation and, of a single file, which
             fifth of its rows is for test.
 

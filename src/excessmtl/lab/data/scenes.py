@@ -40,14 +40,11 @@ _IMAGE, _DEPTH, _NORMAL = Maps("image", 3, 0, 1), Maps("depth", 1, 0, math.inf),
 
 
 @benchmark("nyuv2", "795 + 654 indoor scenes: 13-class labels, depth and normals", "synthetic-rooms")
-def load_nyuv2(
-    data: Path | None, seed: int, *, levels: int = 4, augment: bool = True, validation: float = 0.1
-) -> Benchmark:
+def load_nyuv2(data: Path | None, *, levels: int = 4, augment: bool = True, validation: float = 0.1) -> Benchmark:
     """Read the scenes into memory.
 
     Args:
         data: the folder that holds `train` and `val`; `val` becomes the test split, as in the literature.
-        seed: not used here; the data is the same for every seed.
         levels: of the SegNet: 4 as in the paper, 5 as in the peers' comparisons.
         augment: zoom and mirror the training scenes.
         validation: share of the training scenes held out, evenly spread over the set; 0 trains on all.
@@ -60,7 +57,6 @@ def load_nyuv2(
 @benchmark("cityscapes", "2,975 + 500 street scenes: 7-class labels and inverse depth", "synthetic-rooms")
 def load_cityscapes(
     data: Path | None,
-    seed: int,
     *,
     classes: int = 7,
     levels: int = 5,
@@ -71,7 +67,6 @@ def load_cityscapes(
 
     Args:
         data: the folder that holds `train` and `val`; `val` becomes the test split, as in the literature.
-        seed: not used here; the data is the same for every seed.
         classes: 7 reads the folder `label_7`, 19 `label_19`.
         levels: of the SegNet; the peers' has 5.
         augment: zoom and mirror the training scenes. As by the peers, the inverse depth is divided by the zoom.

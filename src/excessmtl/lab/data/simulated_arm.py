@@ -6,7 +6,6 @@ and accelerations from the base to the hand, the inward pass the forces back (Cr
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -153,16 +152,13 @@ def motions(rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
 
 
 @benchmark("simulated-arm", "inverse dynamics of a simulated 7-joint arm: 21 inputs, 7 torques")
-def load(data: Path | None, seed: int, *, size: str = "small") -> Benchmark:
+def load(seed: int, *, size: str = "small") -> Benchmark:
     """Simulate the arm.
 
     Args:
-        data: not used; everything is simulated.
         seed: of the motions. Each split has motions of its own.
         size: "small" (6,000 training rows) or "paper" (44,484, as many as SARCOS has).
     """
-    if data is not None:
-        raise ValueError(f"--data {data}: simulated-arm is simulated, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
     arm, inputs, torques = seven_joint_arm(), [], []

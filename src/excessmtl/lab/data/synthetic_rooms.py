@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,18 +34,15 @@ SIZES = {
 
 
 @benchmark("synthetic-rooms", "ray-cast rooms: 13-class labels, depth and normals at every pixel")
-def load(data: Path | None, seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
+def load(seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
     """Render the rooms.
 
     Args:
-        data: not used; everything is rendered.
         seed: of the rooms. No room is in two splits.
         size: "small" (200 training scenes of 48 x 64 pixels, a small SegNet) or "paper" (795 of 288 x 384, the
             paper's; rendering takes minutes).
         augment: zoom and mirror the training scenes as the paper does with NYUv2.
     """
-    if data is not None:
-        raise ValueError(f"--data {data}: synthetic-rooms is rendered, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
     chosen = SIZES[size]

@@ -39,7 +39,6 @@ def is_table(name: str) -> bool:
 
 def load(
     data: Path,
-    seed: int,
     *,
     targets: list[str],
     kinds: dict[str, str] | None = None,
@@ -54,7 +53,6 @@ def load(
     Args:
         data: a .csv or .csv.gz file, in UTF-8, with a header, or a .parquet file. Empty cells are missing: a missing
             target has no label; a missing input is set to the column's mean and marked in a column of its own.
-        seed: not used here; the data is the same for every seed.
         targets: the columns to predict.
         kinds: target -> regression, classification or binary. A kind that is not named is inferred: two different
             values are binary, texts and up to 20 different whole numbers are classes, anything else is regression.
