@@ -13,13 +13,14 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 from torch.utils.data import DataLoader
 
-from excessmtl.lab.data import registry, table
+from excessmtl.lab.data import registry
 from excessmtl.lab.data.base import Benchmark, Entry, Split, registered
 from excessmtl.lab.data.kinds import binary, classification
 from excessmtl.lab.data.tasks import labelled
 
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
+_TABLES = (".csv", ".csv.gz", ".parquet")
 
 
 def find_benchmark(name: str) -> Entry:
@@ -27,7 +28,10 @@ def find_benchmark(name: str) -> Entry:
     known = registered(name)
     if known is not None:
         return known
-    if table.is_table(name):
+    if is_table(name):
+        # Imported where it is used: it needs pandas.
+        from excessmtl.lab.data import table
+
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
         found = import_path(name, "benchmark")
@@ -42,9 +46,14 @@ def find_benchmark(name: str) -> Entry:
     )
 
 
+def is_table(name: str) -> bool:
+    """Whether the name is that of a file with a table."""
+    return name.lower().endswith(_TABLES)
+
+
 def is_import_path(name: str) -> bool:
     """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
-    return ":" in name and registered(name) is None and not table.is_table(name)
+    return ":" in name and registered(name) is None and not is_table(name)
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:
@@ -83,7 +92,7 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
         raise ValueError(f"{name!r} needs its option {missing}; pass it")
-    if load is table.load and complete["id"] is None:
+    if is_table(name) and complete["id"] is None:
         del complete["id"]  # runs from before there was this option go on
     return complete
 

@@ -29,12 +29,6 @@ _RARE = 0.2
 _SHARES = (0.7, 0.15)
 _SMALLEST = 20
 _PARQUET = ".parquet"
-_SUFFIXES = (".csv", ".csv.gz", _PARQUET)
-
-
-def is_table(name: str) -> bool:
-    """Whether the name is that of a file this module reads."""
-    return name.lower().endswith(_SUFFIXES)
 
 
 def load(
