@@ -23,8 +23,7 @@ from torch.nn import functional as F
 from excessmtl.files import write_whole
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.kinds import classification, normals, regression, segmentation
-from excessmtl.lab.data.losses import IGNORED
-from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.data.tasks import IGNORED, Task
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.batches import Inputs, make_batches
 from excessmtl.lab.training.evaluate import scores

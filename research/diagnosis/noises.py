@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.lab.data.kinds import classification
-from excessmtl.lab.data.noise_kinds import gaussian, wrong_classes
+from excessmtl.lab.data.noise import gaussian, wrong_classes
 from excessmtl.lab.data.tasks import Draw, Task
 
 KINDS = ("symmetric", "pair", "instance")

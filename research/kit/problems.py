@@ -83,7 +83,7 @@ def _diamonds(arrays: Arrays, seed: int, training: int, columns: Sequence[int]) 
 
 def _teacher(_: Arrays, seed: int, name: str) -> Data:
     """A world of `excessmtl.lab.data`, at seeds that no study uses."""
-    made = registry()[name].load(None, 500 + seed)
+    made = registry()[name].load(500 + seed)
     parts = (made.train, made.validation, made.test)
     rows = (slice(None), slice(VALIDATION), slice(None))
     seen = [_tensor(part.inputs) for part in parts]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from excessmtl.lab.data import kinds, registry
+from excessmtl.lab.data.find import load_benchmark
 from excessmtl.lab.data.tasks import Task
 from research.stand_ins import BENCHMARKS, SEEDS, constant_output, trivial_scores
 
@@ -42,17 +43,17 @@ def test_no_constant_depth_has_a_smaller_relative_error():
 
 
 def test_a_trivial_predictor_is_scored_on_every_task():
-    bench = registry()["digit-domains"].load(None, 0, digits_per_domain=50)
+    bench = registry()["digit-domains"].load(0, digits_per_domain=50)
     tasks = ("plain", "outline", "shaded", "turned")
     assert trivial_scores(bench) == pytest.approx({f"{task}/accuracy": 0.1 for task in tasks}, abs=0.05)
-    arm = trivial_scores(registry()["simulated-arm"].load(None, 0))
+    arm = trivial_scores(registry()["simulated-arm"].load(0))
     assert all(0.5 < score < 2 for score in arm.values())
 
 
 @pytest.mark.parametrize("name", ["multimnist", "simulated-arm"])
 def test_the_trivial_scores_in_the_file_are_those_of_the_data(rows, name, monkeypatch):
     monkeypatch.setenv("EXCESSMTL_DATA", "no/such/folder")  # the bundled digits, also where MNIST is in the cache
-    found = trivial_scores(registry()[name].load(None, 0))
+    found = trivial_scores(load_benchmark(name, None, 0, {}))
     published = {
         f"{r['task']}/{r['metric']}": float(r["trivial"]) for r in rows if (r["benchmark"], r["seed"]) == (name, "0")
     }
@@ -63,7 +64,7 @@ def test_every_task_of_every_stand_in_is_in_the_file(rows):
     found = {(row["benchmark"], row["task"], int(row["seed"])) for row in rows}
     assert {row["benchmark"] for row in rows} == set(BENCHMARKS)
     for name in ("digit-domains", "simulated-arm"):
-        tasks = [task.name for task in registry()[name].load(None, 0).tasks]
+        tasks = [task.name for task in registry()[name].load(0).tasks]
         assert {(name, task, seed) for task in tasks for seed in SEEDS} <= found
 
 

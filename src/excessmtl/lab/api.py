@@ -13,11 +13,10 @@ with needed_by("excessmtl.lab", "lab"):
 
     from excessmtl.diagnosis import Report
     from excessmtl.lab.compare.collect import collect as _collect
-    from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split
-    from excessmtl.lab.data.check import check_benchmark
+    from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, split_of
+    from excessmtl.lab.data.find import check_benchmark
     from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
     from excessmtl.lab.data.metrics import average
-    from excessmtl.lab.data.reading import split_of
     from excessmtl.lab.data.tasks import SHARE, Draw, Kind, Metric, Task
     from excessmtl.lab.runs.config import RunConfig
     from excessmtl.lab.runs.recorder import Recorder
@@ -25,9 +24,8 @@ with needed_by("excessmtl.lab", "lab"):
     from excessmtl.lab.studies.phases import run_study
     from excessmtl.lab.studies.study import expand
     from excessmtl.lab.training.crossval import cross_validate
-    from excessmtl.lab.training.held_out import diagnose_run, trained
+    from excessmtl.lab.training.held_out import NoiseWatcher, diagnose_run, trained
     from excessmtl.lab.training.loop import Run
-    from excessmtl.lab.training.noise_watcher import NoiseWatcher
     from excessmtl.lab.training.progress import Watcher
 
 __all__ = [

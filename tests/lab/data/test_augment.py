@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from excessmtl.lab.data.augment import SCALES, dense_augment, zoom_and_mirror
 from excessmtl.lab.data.base import Targets
-from excessmtl.lab.data.dense import TASKS
+from excessmtl.lab.data.dense import SCALES, TASKS, dense_augment, zoom_and_mirror
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.tasks import Kind, Task
 

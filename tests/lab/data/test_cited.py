@@ -6,13 +6,13 @@ from PIL import Image
 
 from excessmtl.lab.data import celeba, qm9
 from excessmtl.lab.data.base import DataNotFoundError
-from excessmtl.lab.data.networks.molecule import MoleculeNet
+from excessmtl.lab.data.networks import MoleculeNet
 from tiny_data import ATTRIBUTES, write_celeba, write_qm9
 
 
 def test_faces_have_the_official_split_and_their_own_attributes(tmp_path):
     folder = write_celeba(tmp_path)
-    bench = celeba.load(folder, 0, size=32)
+    bench = celeba.load(folder, size=32)
     assert [task.name for task in bench.tasks] == list(ATTRIBUTES)
     assert bench.noisy_tasks == ("Young",)
     assert [len(split.inputs) for split in (bench.train, bench.validation, bench.test)] == [18, 6, 6]
@@ -24,19 +24,19 @@ def test_faces_have_the_official_split_and_their_own_attributes(tmp_path):
 
 def test_faces_are_decoded_once(tmp_path, cache):
     folder = write_celeba(tmp_path)
-    first = celeba.load(folder, 0, size=32)
+    first = celeba.load(folder, size=32)
     (stored,) = (cache / "celeba-pictures").iterdir()
-    assert torch.equal(first.train.inputs, celeba.load(folder, 0, size=32).train.inputs)
+    assert torch.equal(first.train.inputs, celeba.load(folder, size=32).train.inputs)
     assert [*(cache / "celeba-pictures").iterdir()] == [stored]
     Image.new("RGB", (40, 40)).save(folder / "img_align_celeba" / "000001.jpg")
-    assert not torch.equal(first.train.inputs[0], celeba.load(folder, 0, size=32).train.inputs[0])
+    assert not torch.equal(first.train.inputs[0], celeba.load(folder, size=32).train.inputs[0])
 
 
 def test_a_shuffled_partition_is_followed(tmp_path):
     folder = write_celeba(tmp_path)
     lines = [f"{number + 1:06d}.jpg {number % 3}" for number in range(30)]
     (folder / "list_eval_partition.txt").write_text("\n".join(lines))
-    bench = celeba.load(folder, 0, size=32)
+    bench = celeba.load(folder, size=32)
     assert [len(split.inputs) for split in (bench.train, bench.validation, bench.test)] == [10, 10, 10]
     assert torch.equal(bench.test.targets["Bald"], (bench.test.inputs[:, 0].float().mean((1, 2)) > 120).float())
 
@@ -58,11 +58,11 @@ def test_wrong_files_of_faces_are_named(tmp_path, name, content, error, message)
     if content is not None:
         (folder / name).write_text(content)
     with pytest.raises(error, match=message):
-        celeba.load(folder, 0, size=32)
+        celeba.load(folder, size=32)
 
 
 def test_molecules_are_tables_of_atoms(tmp_path):
-    bench = qm9.load(write_qm9(tmp_path), 0)
+    bench = qm9.load(write_qm9(tmp_path))
     assert len(bench.tasks) == 15
     assert [len(split.inputs) for split in (bench.train, bench.validation, bench.test)] == [48, 6, 6]
     atoms, energy = bench.train.inputs, bench.train.targets["energy"]
@@ -72,7 +72,7 @@ def test_molecules_are_tables_of_atoms(tmp_path):
     torch.testing.assert_close(atoms[:, 1, 1], torch.full((48,), 1.1))
     assert torch.corrcoef(torch.stack((counts.float(), energy[:, 0])))[0, 1] > 0.99
     assert energy.mean().item() == pytest.approx(0, abs=1e-5)
-    assert len(qm9.load(tmp_path / "qm9", 0, molecules=30).train.inputs) == 24
+    assert len(qm9.load(tmp_path / "qm9", molecules=30).train.inputs) == 24
 
 
 def test_turning_moving_and_renumbering_a_molecule_changes_nothing():
@@ -92,10 +92,10 @@ def test_turning_moving_and_renumbering_a_molecule_changes_nothing():
 def test_wrong_tables_of_molecules_are_named(tmp_path):
     folder = write_qm9(tmp_path)
     with pytest.raises(ValueError, match="molecules must be from 20 to 60, found 90"):
-        qm9.load(folder, 0, molecules=90)
+        qm9.load(folder, molecules=90)
     (folder / "qm9_part2.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="does not hold the tables of qm9pack"):
-        qm9.load(folder, 0)
+        qm9.load(folder)
     (folder / "qm9_part2.csv").unlink()
     with pytest.raises(DataNotFoundError, match=r"qm9_part2\.csv does not exist"):
-        qm9.load(folder, 0)
+        qm9.load(folder)

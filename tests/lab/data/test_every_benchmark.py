@@ -79,16 +79,16 @@ def test_splits_have_a_seed_of_their_own(load, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "multimnist"])
 def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path: Path, name: str) -> None:
-    entry = registry()[name]
     if name not in WRITERS:
-        with pytest.raises(ValueError, match=f"--data .*: {name} is .*, not read; leave --data out"):
-            entry.load(tmp_path, 0)
+        with pytest.raises(ValueError, match=f"'{name}' takes no data; leave it out"):
+            load_benchmark(name, str(tmp_path), 0, {})
         return
     with pytest.raises(DataNotFoundError, match=f"The data of {name} is not available: .* pass --data PATH") as error:
-        entry.load(None, 0)
-    assert entry.stand_in is None or f"use the stand-in `{entry.stand_in}`" in str(error.value)
+        load_benchmark(name, None, 0, {})
+    stand_in = registry()[name].stand_in
+    assert stand_in is None or f"use the stand-in `{stand_in}`" in str(error.value)
     with pytest.raises(DataNotFoundError, match=r"--data .*nowhere does not exist"):
-        entry.load(tmp_path / "nowhere", 0)
+        load_benchmark(name, str(tmp_path / "nowhere"), 0, {})
     if name != "office-home":  # any folder may be a tree of pictures
         with pytest.raises(DataNotFoundError, match=r"does not exist|is missing"):
-            entry.load(tmp_path, 0)
+            load_benchmark(name, str(tmp_path), 0, {})

@@ -79,7 +79,7 @@ def test_nmse_normalises_every_output_and_leaves_missing_and_constant_targets_as
 
 @pytest.mark.parametrize("name", ["teacher-mixed", "teacher-offset"])
 def test_the_mean_of_the_training_target_has_an_nmse_of_about_one(name: str) -> None:
-    made = registry()[name].load(None, 0)
+    made = registry()[name].load(0)
     for task in made.tasks:
         if task.kind == regression:
             train, test = made.train.targets[task.name], made.test.targets[task.name]

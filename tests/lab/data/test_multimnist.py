@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, registry
-from excessmtl.lab.data.digits import load_digits
-from excessmtl.lab.data.idx import to_idx
+from excessmtl.lab.data.digits import load_digits, to_idx
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.multimnist import _draw, load
 from excessmtl.lab.data.tasks import Task

@@ -2,10 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from excessmtl.lab.data.networks.lenet import LeNet
-from excessmtl.lab.data.networks.mlp import MLP
-from excessmtl.lab.data.networks.resnet import ResNet18
-from excessmtl.lab.data.networks.segnet import SegNet, dense_head
+from excessmtl.lab.data.networks import MLP, LeNet, ResNet18, SegNet, dense_head
 
 
 def count(module: nn.Module) -> int:

@@ -19,7 +19,7 @@ def total(bench: Benchmark) -> list[int]:
 
 def test_a_single_file_is_split(tmp_path: Path) -> None:
     savemat(tmp_path / "any.mat", {"sarcos_inv_test": rows(200), "note": np.zeros((3, 3))})
-    bench = registry()["sarcos"].load(tmp_path / "any.mat", 0)
+    bench = registry()["sarcos"].load(tmp_path / "any.mat")
     assert total(bench) == [144, 16, 40]
     assert [task.name for task in bench.tasks] == [f"joint_{i}" for i in range(1, 8)]
     assert bench.noisy_tasks == ("joint_1", "joint_2")
@@ -32,7 +32,7 @@ def test_training_rows_are_standardised_and_targets_stay_with_their_inputs(tmp_p
     table = rows(300)
     table[:, 21:] = 5 * table[:, :7] - 1
     savemat(tmp_path / "any.mat", {"x": table})
-    bench = load(tmp_path / "any.mat", 0)
+    bench = load(tmp_path / "any.mat")
     for split in (bench.train, bench.validation, bench.test):
         assert isinstance(split.inputs, torch.Tensor)
         for joint in range(7):
@@ -46,14 +46,14 @@ def test_official_files_keep_their_test_rows_out_of_training(tmp_path: Path) -> 
     train, test = rows(100), rows(50, seed=1)
     savemat(tmp_path / "sarcos_inv.mat", {"sarcos_inv": np.concatenate([train, test[:30]])})
     savemat(tmp_path / "sarcos_inv_test.mat", {"sarcos_inv_test": test})
-    bench = load(tmp_path, 0)
+    bench = load(tmp_path)
     assert total(bench) == [90, 10, 50]
     assert "30 training rows that are test rows left out" in bench.source
 
 
 def test_the_training_table_is_preferred(tmp_path: Path) -> None:
     savemat(tmp_path / "both.mat", {"sarcos_inv_test": rows(50), "sarcos_inv": rows(100)})
-    assert sum(total(load(tmp_path / "both.mat", 0))) == 100
+    assert sum(total(load(tmp_path / "both.mat"))) == 100
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_the_training_table_is_preferred(tmp_path: Path) -> None:
 def test_a_wrong_table_is_explained(tmp_path: Path, content: dict[str, np.ndarray], message: str) -> None:
     savemat(tmp_path / "wrong.mat", content)
     with pytest.raises(ValueError, match=message):
-        load(tmp_path / "wrong.mat", 0)
+        load(tmp_path / "wrong.mat")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"x" * 500, b"benchmarks: [sarcos]\nmethods: [uniform]\n"])
 def test_what_is_no_mat_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "wrong.mat").write_bytes(content)
     with pytest.raises(ValueError, match=r"wrong\.mat cannot be read as a \.mat file"):
-        load(tmp_path / "wrong.mat", 0)
+        load(tmp_path / "wrong.mat")

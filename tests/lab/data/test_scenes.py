@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from excessmtl.lab.data import cityscapes, nyuv2
 from excessmtl.lab.data.base import DataNotFoundError
+from excessmtl.lab.data.scenes import load_cityscapes, load_nyuv2
 from tiny_data import SCENE, write_cityscapes, write_nyuv2
 
 HEIGHT, WIDTH = SCENE
@@ -30,25 +30,25 @@ def numbers(split) -> list[int]:
 
 
 def test_scenes_are_read_in_order_and_a_tenth_is_held_out(folder: Path) -> None:
-    bench = nyuv2.load(folder, 0)
+    bench = load_nyuv2(folder)
     assert numbers(bench.train) + numbers(bench.validation) == [*range(9), 10, 11, 9]
     assert numbers(bench.test) == [0, 1, 2]
     assert bench.source == "NYUv2, 12 + 3 scenes"
-    assert numbers(nyuv2.load(folder, 0, validation=0.0).train) == list(range(12))
-    assert len(nyuv2.load(folder, 0, validation=0.5).validation.targets["depth"]) == 6
+    assert numbers(load_nyuv2(folder, validation=0.0).train) == list(range(12))
+    assert len(load_nyuv2(folder, validation=0.5).validation.targets["depth"]) == 6
 
 
 @pytest.mark.parametrize(
     ("write", "load", "options", "label"),
     [
-        (write_nyuv2, nyuv2.load, {}, "label"),
-        (write_cityscapes, cityscapes.load, {}, "label_7"),
-        (write_cityscapes, cityscapes.load, {"classes": 19}, "label_19"),
+        (write_nyuv2, load_nyuv2, {}, "label"),
+        (write_cityscapes, load_cityscapes, {}, "label_7"),
+        (write_cityscapes, load_cityscapes, {"classes": 19}, "label_19"),
     ],
 )
 def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path, write, load, options: dict, label: str) -> None:
     root = write(tmp_path)
-    bench = load(root, 0, **options)
+    bench = load(root, **options)
     for name, target in bench.test.targets.items():
         stored = np.load(root / "val" / (label if name == "segmentation" else STORED[name]) / "1.npy")
         np.testing.assert_allclose(target[1], stored if stored.ndim == 2 else stored.transpose(2, 0, 1), rtol=1e-6)
@@ -57,12 +57,12 @@ def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path, write, load,
     images, targets = bench.augment(bench.prepare(bench.train.inputs), bench.train.targets, torch.Generator())
     assert images.shape == bench.train.inputs.shape
     assert {name: t.shape for name, t in targets.items()} == {n: t.shape for n, t in bench.train.targets.items()}
-    assert load(root, 0, augment=False).augment is None
+    assert load(root, augment=False).augment is None
 
 
 def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
     folder = write_nyuv2(tmp_path)
-    bench = nyuv2.load(folder, 0)
+    bench = load_nyuv2(folder)
     recipe = bench.recipe
     assert (recipe.learning_rate, recipe.weight_decay, recipe.batch_size, recipe.epochs) == (1e-4, 1e-3, 2, 200)
     with torch.device("meta"):
@@ -74,15 +74,15 @@ def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
 def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
     streets, rooms = write_cityscapes(tmp_path), write_nyuv2(tmp_path)
     with pytest.raises(ValueError, match=r"classes must be one of \[7, 19\].*found 8"):
-        cityscapes.load(streets, 0, classes=8)
+        load_cityscapes(streets, classes=8)
     with pytest.raises(ValueError, match="levels is 5, but scenes of 24 x 32 pixels cannot be halved that often"):
-        nyuv2.load(rooms, 0, levels=5)
+        load_nyuv2(rooms, levels=5)
     for share in (-0.1, 1.0):
         with pytest.raises(ValueError, match=f"validation is {share}"):
-            nyuv2.load(rooms, 0, validation=share)
+            load_nyuv2(rooms, validation=share)
     (streets / "train" / "label_7" / "3.npy").unlink()
     with pytest.raises(DataNotFoundError, match=r"label_7.3\.npy is missing: .* image, label_7, depth"):
-        cityscapes.load(streets, 0)
+        load_cityscapes(streets)
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
 def test_a_wrong_file_is_named(folder: Path, kind: str, array: np.ndarray, message: str) -> None:
     np.save(folder / "train" / kind / "3.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=message) as error:
-        nyuv2.load(folder, 0)
+        load_nyuv2(folder)
     assert str(folder / "train" / kind / "3.npy") in str(error.value)

@@ -1,12 +1,80 @@
+"""The recursion against a Lagrangian written down from the arm's geometry alone."""
+
 import numpy as np
 import pytest
 import torch
 
-from excessmtl.lab.data.simulated_arm import load, motions
+from excessmtl.lab.data.simulated_arm import (
+    JOINTS,
+    Arm,
+    Array,
+    inverse_dynamics,
+    load,
+    motions,
+    seven_joint_arm,
+)
+
+ARM = seven_joint_arm()
+FRICTIONLESS = Arm(**{**vars(ARM), "viscous": np.zeros(JOINTS), "dry": np.zeros(JOINTS)})
+
+
+def states(n: int, seed: int = 0) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-3, 3, (n, JOINTS)), rng.normal(size=(n, JOINTS)), rng.normal(size=(n, JOINTS))
+
+
+def forward(q: Array) -> list[tuple[Array, Array, Array]]:
+    """Orientation, joint position and centre of mass of every link in the world, for one posture."""
+    links = []
+    orientation, position = np.eye(3), np.zeros(3)
+    for i in range(JOINTS):
+        ca, sa, c, s = np.cos(ARM.twist[i]), np.sin(ARM.twist[i]), np.cos(q[i]), np.sin(q[i])
+        about_x = np.array([[1, 0, 0], [0, ca, -sa], [0, sa, ca]])
+        about_z = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+        position = position + orientation @ about_x @ [ARM.length[i], 0, ARM.offset[i]]
+        orientation = orientation @ about_x @ about_z
+        links.append((orientation, position, position + orientation @ ARM.centre[i]))
+    return links
+
+
+def potential(q: Array) -> float:
+    heights = [centre[2] for _, _, centre in forward(q)]
+    return float(ARM.gravity * ARM.mass @ heights)
+
+
+def mass_matrix(q: Array) -> Array:
+    """From the Jacobians of the centres of mass."""
+    links = forward(q)
+    total = np.zeros((JOINTS, JOINTS))
+    for i, (orientation, _, centre) in enumerate(links):
+        axes = np.array([r[:, 2] if j <= i else np.zeros(3) for j, (r, _, _) in enumerate(links)])
+        arms = np.array([np.cross(axes[j], centre - links[j][1]) for j in range(JOINTS)])
+        inertia = orientation @ ARM.inertia[i] @ orientation.T
+        total += ARM.mass[i] * arms @ arms.T + axes @ inertia @ axes.T
+    return total
+
+
+def test_friction_always_takes_energy() -> None:
+    _, qd, _ = states(50)
+    assert (qd * ARM.friction(qd) > 0).all()
+    np.testing.assert_array_equal(ARM.friction(np.zeros((1, JOINTS))), 0)
+
+
+def test_torques_are_those_of_the_lagrangian() -> None:
+    q, qd, qdd = states(5)
+    step = 1e-5
+
+    def slopes(function, posture: Array) -> Array:
+        return np.array([(function(posture + e) - function(posture - e)) / (2 * step) for e in step * np.eye(JOINTS)])
+
+    for posture, v, a, torque in zip(q, qd, qdd, inverse_dynamics(FRICTIONLESS, q, qd, qdd), strict=True):
+        change = slopes(mass_matrix, posture)
+        coriolis = np.einsum("kij,k,j->i", change, v, v) - 0.5 * np.einsum("kij,i,j->k", change, v, v)
+        np.testing.assert_allclose(torque, mass_matrix(posture) @ a + coriolis + slopes(potential, posture), atol=1e-6)
 
 
 def test_training_data_is_standardised_and_the_test_data_with_it() -> None:
-    bench = load(None, 0)
+    bench = load(0)
     for x in (bench.train.inputs, *bench.train.targets.values()):
         assert isinstance(x, torch.Tensor)
         torch.testing.assert_close(x.mean(0), torch.zeros(x.shape[1]), atol=1e-5, rtol=0)
@@ -18,7 +86,7 @@ def test_training_data_is_standardised_and_the_test_data_with_it() -> None:
 
 def test_an_unknown_size_is_refused() -> None:
     with pytest.raises(ValueError, match="size is 'large': choose one of small, paper"):
-        load(None, 0, size="large")
+        load(0, size="large")
 
 
 def test_velocities_and_accelerations_belong_to_the_positions() -> None:

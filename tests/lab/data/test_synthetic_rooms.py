@@ -35,7 +35,7 @@ def inside(box: Box, points: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def rooms() -> Benchmark:
-    return load(None, 3)
+    return load(3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -118,4 +118,4 @@ def test_pictures_are_neither_dark_nor_flat(rooms: Benchmark) -> None:
 
 def test_an_unknown_size_is_refused() -> None:
     with pytest.raises(ValueError, match="size is 'huge': choose one of small, paper"):
-        load(None, 0, size="huge")
+        load(0, size="huge")

@@ -8,7 +8,7 @@ from excessmtl.lab.data.teacher import REGIMES
 
 @pytest.mark.parametrize("name", REGIMES)
 def test_a_regime_is_what_it_says(name):
-    regime, made = REGIMES[name], registry()[name].load(None, 3)
+    regime, made = REGIMES[name], registry()[name].load(3)
     assert [task.kind for task in made.tasks] == list(regime.kinds)
     assert made.noisy_tasks == tuple(f"task_{i + 1}" for i in regime.noisy)
     assert isinstance(made.train.inputs, dict) == regime.separate

@@ -8,21 +8,17 @@ from excessmtl import lab
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
 from excessmtl.lab.runs.config import ARCHITECTURES, RunConfig
-from excessmtl.lab.training import architectures
-
-
-def test_the_choices_are_those_that_can_be_built():
-    assert architectures.names() == ARCHITECTURES
+from excessmtl.lab.training.model import make_network
 
 
 @pytest.mark.parametrize("benchmark", ["simulated-arm", "digit-domains"])
 def test_every_architecture_of_a_benchmark(benchmark):
     """Vectors through a sequence of layers; images of each task's own through a trunk that is one stage."""
-    made = registry()[benchmark].load(None, 0)
+    made = registry()[benchmark].load(0)
     shared = made.train.inputs
     inputs = made.prepare((next(iter(shared.values())) if isinstance(shared, dict) else shared)[:3])
-    for name in architectures.names()[1:]:
-        network = architectures.build(made, name)
+    for name in ARCHITECTURES[1:]:
+        network = make_network(RunConfig(benchmark, "excess", architecture=name), made)
         outputs = network(inputs)
         assert set(outputs) == {task.name for task in made.tasks}
         assert all(len(output) == 3 for output in outputs.values())

@@ -8,7 +8,7 @@ from excessmtl.lab.data.base import Split
 from excessmtl.lab.data.kinds import binary, classification, depth, regression, segmentation
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs.summary import chosen_epoch
-from excessmtl.lab.training.choice import constant_losses, validation_error
+from excessmtl.lab.training.evaluate import constant_losses, validation_error
 
 
 def test_the_unit_of_a_loss_is_that_of_the_best_constant():

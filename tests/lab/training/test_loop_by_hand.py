@@ -16,7 +16,6 @@ import yaml
 from excessmtl.lab.data import base
 from excessmtl.lab.data.noise import Noise, apply
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training import loop
 from excessmtl.lab.training.loop import Run
 
 BASE = {"seed": 3, "noise": 0.5, "device": "cpu"}
@@ -224,6 +223,6 @@ def test_steps_are_replayed_on_cuda_where_all_are_alike(tmp_path, monkeypatch, o
     made = RunConfig("small-world", **{"method": "excess", **BASE, **config}, benchmark_options=options)
     one = Run(made, tmp_path / "run")
     assert one._replay() is None, "the CPU has nothing to replay"
-    monkeypatch.setattr(loop, "ReplayedEpochs", lambda *parts: "replayed")
+    monkeypatch.setattr("excessmtl.lab.training.replay.ReplayedEpochs", lambda *parts: "replayed")
     one.learner.fabric = SimpleNamespace(device=torch.device("cuda"), strategy=one.fabric.strategy)
     assert (one._replay() == "replayed") == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.lab.compare.rows import told_apart
-from excessmtl.lab.data.noise_kinds import UNIFORM
+from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.config import SINGLE
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from excessmtl.lab.data.tasks import Task
 
 Targets = dict[str, Tensor]
+_FORM = "(inputs, {task: target})"
 Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
@@ -57,6 +58,45 @@ class Split:
             file_rows=None if self.file_rows is None else self.file_rows[first],
             ids=None if self.ids is None else self.ids[first.numpy()],
         )
+
+
+def split_of(source: Dataset[Any] | DataLoader[Any]) -> Split:
+    """A split whose items, or batches, are pairs (inputs, {task: target}).
+
+    All targets are read once, here: label noise, normalised errors and missing labels need them. A `Dataset` that
+    has them in memory may offer them as a mapping `targets`, task -> tensor; its items are then read for their
+    inputs alone. Items must have the same target each time they are read: random augmentation belongs to the inputs.
+
+    A `DataLoader` is used as it is, with its own order, batch size and targets; label noise and methods that hold
+    out training data need the `Dataset` itself.
+    """
+    if isinstance(source, DataLoader):
+        return Split(source, _joined(source, torch.cat))
+    given = getattr(source, "targets", None)
+    if isinstance(given, Mapping) and given and all(isinstance(target, Tensor) for target in given.values()):
+        return Split(source, dict(given))
+    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+        raise ValueError(
+            f"{type(source).__name__} has no length or no items by number; wrap a dataset that only iterates in a "
+            "DataLoader"
+        )
+    return Split(source, _joined((source[index] for index in range(len(source))), torch.stack))
+
+
+def _joined(items: Iterable[Any], join: Any) -> Targets:
+    """The targets of all items, task by task."""
+    found: dict[str, list[Tensor]] = {}
+    for item in items:
+        if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)):
+            raise ValueError(f"items of a dataset must be pairs {_FORM}, found {type(item).__name__}")
+        for task, target in item[1].items():
+            found.setdefault(task, []).append(torch.as_tensor(target))
+    if not found:
+        raise ValueError(f"the dataset has no items; it must have at least one pair {_FORM}")
+    lengths = {task: len(own) for task, own in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"every item must have a target for every task (NaN where it is missing), found {lengths}")
+    return {task: join(own) for task, own in found.items()}
 
 
 def shuffled(count: int, shares: Sequence[float], *key: int) -> list[Tensor]:
@@ -112,7 +152,7 @@ class Benchmark:
 
 
 Loader = Callable[..., Benchmark]
-"""`load(data, seed, **options)`: reads or makes the data; every loader names its own options."""
+"""Reads or makes the data. It is given `data` and `seed` where it names them; its other arguments are options."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +169,11 @@ class Entry:
 
 _REGISTRY: dict[str, Entry] = {}
 _MODULES = (
-    *("celeba", "cityscapes", "digit_domains", "lidc", "multimnist", "nyuv2", "office_home", "qm9", "sarcos", "school"),
+    *("celeba", "digit_domains", "lidc", "multimnist", "office_home", "qm9", "sarcos", "scenes", "school"),
     *("simulated_arm", "synthetic_rooms", "teacher", "tox21", "vader"),
 )
-"""Importing one registers its benchmarks."""
+"""Importing one registers its benchmarks: those of its name, of a name that begins with it, and of `_ELSEWHERE`."""
+_ELSEWHERE = {"nyuv2": "scenes", "cityscapes": "scenes"}
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
@@ -154,7 +195,7 @@ def registry() -> Mapping[str, Entry]:
 
 def registered(name: str) -> Entry | None:
     """The benchmark of this name, if there is one; the others are not imported."""
-    words = name.replace("-", "_")
+    words = _ELSEWHERE.get(name, name.replace("-", "_"))
     for module in _MODULES:
         if words == module or words.startswith(f"{module}_"):
             import_module(f"{__package__}.{module}")

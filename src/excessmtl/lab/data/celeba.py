@@ -10,7 +10,7 @@ from torch import nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import binary
-from excessmtl.lab.data.networks.resnet import ResNet18
+from excessmtl.lab.data.networks import ResNet18
 from excessmtl.lab.data.pictures import decode, open_decoded, stamp_of
 from excessmtl.lab.data.scaling import PixelScaling
 from excessmtl.lab.data.sources import cache_folder
@@ -25,12 +25,11 @@ _NOISY = ("Attractive", "Oval_Face", "Young", "Big_Lips")
 
 
 @benchmark("celeba", "40 attributes of 202,599 faces")
-def load(data: Path | None, seed: int, *, size: int = 64) -> Benchmark:
+def load(data: Path | None, *, size: int = 64) -> Benchmark:
     """A binary task per attribute, on the same pictures, with the official split.
 
     Args:
         data: the folder with `img_align_celeba`, `list_attr_celeba.txt` and `list_eval_partition.txt`.
-        seed: not used here; the data is the same for every seed.
         size: pictures are resized to size x size; 64 is usual. They are decoded once, to a file in the cache folder.
     """
     if not isinstance(size, int) or not 32 <= size <= 256:
@@ -99,7 +98,7 @@ def _images(folder: Path, names: list[str], size: int) -> torch.Tensor:
     stamp = stamp_of([folder / name for name in names], str(folder.resolve()), size)
     stored = cache_folder() / "celeba-pictures" / f"{size}-{stamp}.npy"
     if not stored.is_file():
-        decode(folder, ((name, (folder / name).read_bytes()) for name in names), names, size, stored)
+        decode(folder, names, size, stored, folder)
     return open_decoded(stored)
 
 

@@ -1,15 +1,17 @@
-"""What NYUv2, its stand-in and Cityscapes share: tasks with a target at every pixel, one network, one recipe."""
+"""What NYUv2, its stand-in and Cityscapes share: tasks with a target at every pixel, one network, one augmentation."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
 
-from excessmtl.lab.data.augment import dense_augment
-from excessmtl.lab.data.base import Benchmark, Recipe, Split
+from excessmtl.lab.data.base import Augment, Benchmark, Recipe, Split, Targets
 from excessmtl.lab.data.kinds import depth, normals, segmentation
-from excessmtl.lab.data.networks.segnet import SegNet, dense_head
+from excessmtl.lab.data.networks import SegNet, dense_head
 from excessmtl.lab.data.scaling import pixel_scaling
-from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.data.tasks import Kind, Task
 
 TASKS = (
     Task("segmentation", 13, segmentation),
@@ -17,18 +19,20 @@ TASKS = (
     Task("normals", 3, normals),
 )
 PAPER_RECIPE = Recipe(learning_rate=1e-4, weight_decay=1e-3, batch_size=2, epochs=200)
+SCALES = (1.0, 1.2, 1.5)
+"""Of the zoom."""
 
 
 def dense_benchmark(
     name: str,
     source: str,
     splits: tuple[Split, Split, Split],
+    tasks: tuple[Task, ...],
+    recipe: Recipe,
     *,
-    tasks: tuple[Task, ...] = TASKS,
-    recipe: Recipe = PAPER_RECIPE,
-    levels: int = 4,
+    levels: int,
     width: int = 64,
-    augment: bool = True,
+    augment: bool,
 ) -> Benchmark:
     """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
     images = splits[0].inputs
@@ -48,3 +52,65 @@ def dense_benchmark(
         prepare=pixel_scaling(images),
         augment=dense_augment(tasks) if augment else None,
     )
+
+
+def dense_augment(tasks: Sequence[Task]) -> Augment:
+    """Zoom by 1, 1.2 or 1.5 into a random place, then mirror left and right with probability one half."""
+    kinds = {task.name: task.kind for task in tasks}
+    wrong = [task.name for task in tasks if task.kind not in (segmentation, depth, normals)]
+    if wrong:
+        raise ValueError(f"task {wrong[0]!r} has no map as its target: only maps can be zoomed and mirrored")
+
+    def augment(images: Tensor, targets: Targets, generator: Generator) -> tuple[Tensor, Targets]:
+        n = len(images)
+        scale = torch.tensor(SCALES)[torch.randint(len(SCALES), (n,), generator=generator)]
+        left, top = torch.rand(2, n, generator=generator) * (1 - 1 / scale)
+        mirror = torch.rand(n, generator=generator) < 0.5
+        return zoom_and_mirror(images, targets, kinds, scale, left, top, mirror)
+
+    return augment
+
+
+def zoom_and_mirror(
+    images: Tensor,
+    targets: Targets,
+    kinds: Mapping[str, Kind],
+    scale: Tensor,
+    left: Tensor,
+    top: Tensor,
+    mirror: Tensor,
+) -> tuple[Tensor, Targets]:
+    """Show, for each image of a batch, the part of one `scale`-th in width and height that starts at `left`, `top`.
+
+    Args:
+        images: (n, channels, height, width), between whose pixels is interpolated; maps take the nearest pixel.
+        targets: task -> map, with or without channels.
+        kinds: task -> what its map is. Depth is divided by the scale (what looks larger is nearer), and the
+            first component of the normals changes its sign in a mirror. Zooming leaves the normals as they are,
+            as the peers do; that is exact only for surfaces that face the camera.
+        scale: (n,), on the CPU, as are the following.
+        left: (n,), in image widths.
+        top: (n,), in image heights.
+        mirror: (n,), whether to swap left and right afterwards.
+    """
+    sign = 1 - 2 * mirror.float()
+    corners = torch.zeros(len(images), 2, 3)
+    corners[:, 0, 0], corners[:, 1, 1] = sign / scale, 1 / scale
+    corners[:, 0, 2], corners[:, 1, 2] = 2 * left + 1 / scale - 1, 2 * top + 1 / scale - 1
+    device = images.device
+    corners, scale, sign = (x.to(device, non_blocking=True) for x in (corners, scale, sign))
+    grid = F.affine_grid(corners, [len(images), 1, *images.shape[-2:]], align_corners=False)
+
+    def sample(maps: Tensor, mode: str) -> Tensor:
+        return F.grid_sample(maps, grid, mode=mode, padding_mode="border", align_corners=False)
+
+    shown: Targets = {}
+    for name, target in targets.items():
+        maps = target if target.ndim == 4 else target[:, None]
+        maps = sample(maps.float(), "nearest")
+        if kinds[name] == depth:
+            maps = maps / scale.view(-1, 1, 1, 1)
+        elif kinds[name] == normals:
+            maps = torch.cat([maps[:, :1] * sign.view(-1, 1, 1, 1), maps[:, 1:]], dim=1)
+        shown[name] = maps.reshape(target.shape).to(target.dtype)
+    return sample(images, "bilinear"), shown

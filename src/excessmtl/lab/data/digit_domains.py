@@ -5,7 +5,6 @@ strokes, shading) is of little use to another, so the tasks compete for a small 
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.digits import Digits, load_digits
 from excessmtl.lab.data.kinds import classification
-from excessmtl.lab.data.networks.lenet import LeNet
+from excessmtl.lab.data.networks import LeNet
 from excessmtl.lab.data.scaling import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 
@@ -29,17 +28,14 @@ _DIGITS_PER_DOMAIN = 1000
     "digit-domains",
     "the bundled digits in four drawn styles, each task with inputs of its own; no file needed",
 )
-def load(data: Path | None, seed: int, *, digits_per_domain: int = _DIGITS_PER_DOMAIN) -> Benchmark:
+def load(seed: int, *, digits_per_domain: int = _DIGITS_PER_DOMAIN) -> Benchmark:
     """Four domains of digits.
 
     Args:
-        data: not used; there is nothing to read.
         seed: decides backgrounds, angles and shading of the training pictures; test pictures never change.
         digits_per_domain: how many different digits a domain has, a tenth of them for validation; no digit is
             used by two domains. All are tested on the same 1,000 digits, which none of them trains on.
     """
-    if data is not None:
-        raise ValueError(f"--data {data}: digit-domains is drawn, not read; leave --data out.")
     if digits_per_domain not in range(20, _DIGITS_PER_DOMAIN + 1):
         raise ValueError(f"digits_per_domain must be from 20 to {_DIGITS_PER_DOMAIN}, got {digits_per_domain!r}.")
     train_digits, test_digits = load_digits()

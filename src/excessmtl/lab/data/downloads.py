@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from excessmtl.lab.data.archives import unpacked
-from excessmtl.lab.data.idx import to_idx
+from excessmtl.lab.data.digits import to_idx
 
 Source = Callable[[str], bytes]
 _CONNECT_SECONDS = 5.0

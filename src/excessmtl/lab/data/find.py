@@ -1,21 +1,26 @@
-"""Benchmarks by name: registered ones, functions of your own by import path, and tables in files."""
+"""Benchmarks by name: registered ones, functions of your own by import path, and tables in files; all are checked."""
 
 import importlib
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from torch import nn
+from torch.utils.data import DataLoader
 
-from excessmtl.lab.data import registry, table
-from excessmtl.lab.data.base import Benchmark, Entry, registered
-from excessmtl.lab.data.check import check_benchmark
+from excessmtl.lab.data import registry
+from excessmtl.lab.data.base import Benchmark, Entry, Split, registered
+from excessmtl.lab.data.kinds import binary, classification
+from excessmtl.lab.data.tasks import labelled
 
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
+_TABLES = (".csv", ".csv.gz", ".parquet")
 
 
 def find_benchmark(name: str) -> Entry:
@@ -23,7 +28,10 @@ def find_benchmark(name: str) -> Entry:
     known = registered(name)
     if known is not None:
         return known
-    if table.is_table(name):
+    if is_table(name):
+        # Imported where it is used: it needs pandas.
+        from excessmtl.lab.data import table
+
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
         found = import_path(name, "benchmark")
@@ -38,9 +46,14 @@ def find_benchmark(name: str) -> Entry:
     )
 
 
+def is_table(name: str) -> bool:
+    """Whether the name is that of a file with a table."""
+    return name.lower().endswith(_TABLES)
+
+
 def is_import_path(name: str) -> bool:
     """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
-    return ":" in name and registered(name) is None and not table.is_table(name)
+    return ":" in name and registered(name) is None and not is_table(name)
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:
@@ -79,7 +92,7 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
         raise ValueError(f"{name!r} needs its option {missing}; pass it")
-    if load is table.load and complete["id"] is None:
+    if is_table(name) and complete["id"] is None:
         del complete["id"]  # runs from before there was this option go on
     return complete
 
@@ -121,3 +134,49 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _in_words(hint: Any) -> str:
     return hint.__name__ if type(hint) is type else str(hint).removesuffix(" | None").replace(" | ", " or ")
+
+
+def check_benchmark(benchmark: Benchmark) -> None:
+    """Refuses, in one sentence, what would fail later or train on nonsense."""
+    names = [task.name for task in benchmark.tasks]
+    if not names:
+        raise ValueError(f"benchmark {benchmark.name!r} has no tasks; give it at least one")
+    often, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"benchmark {benchmark.name!r} has {count} tasks named {often!r}; names must differ")
+    # Heads are kept in a ModuleDict, which does not take these.
+    heads = nn.ModuleDict()
+    bad = next((name for name in names if not name or "." in name or "/" in name or hasattr(heads, name)), None)
+    if bad is not None:
+        raise ValueError(
+            f"task {bad!r} of {benchmark.name!r} has a name with a dot or a slash, or one that torch needs itself "
+            "(such as 'type' or 'keys'); rename it"
+        )
+    unknown = next((name for name in benchmark.noisy_tasks if name not in names), None)
+    if unknown is not None:
+        raise ValueError(f"noisy_tasks of {benchmark.name!r} names {unknown!r}; its tasks are {names}")
+    if benchmark.augment is not None and isinstance(benchmark.train.inputs, Mapping):
+        raise ValueError(f"{benchmark.name!r} has inputs of their own for its tasks, which augment cannot take")
+    for part in ("train", "validation", "test"):
+        _check_split(benchmark, getattr(benchmark, part), part)
+
+
+def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
+    where = f"the {part} split of {benchmark.name!r}"
+    for task in benchmark.tasks:
+        if task.name not in split.targets:
+            raise ValueError(f"{where} has no targets for task {task.name!r}; it has {sorted(split.targets)}")
+        target = split.targets[task.name]
+        inputs = split.inputs[task.name] if isinstance(split.inputs, Mapping) else split.inputs
+        if not isinstance(inputs, DataLoader) and len(target) != len(inputs):  # type: ignore[arg-type]
+            raise ValueError(f"{where} has {len(inputs)} inputs and {len(target)} targets for task {task.name!r}")  # type: ignore[arg-type]
+        present = labelled(target)
+        known = target if present is None else target[present]
+        if not len(known) and (part != "validation" or len(target)):
+            raise ValueError(f"{where} has no label for task {task.name!r}; every task needs some")
+        classes = {classification.loss: task.outputs, binary.loss: 2}.get(task.kind.loss)
+        if classes is not None and len(known) and not 0 <= known.min() <= known.max() <= classes - 1:
+            raise ValueError(
+                f"task {task.name!r} in {where} has classes from {known.min().item():g} to {known.max().item():g}; "
+                f"with {classes} they are 0 to {classes - 1}"
+            )

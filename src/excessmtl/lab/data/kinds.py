@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from excessmtl.lab.data import losses, metrics, noise_kinds, robust_losses
+from excessmtl.lab.data import losses, metrics, noise
 from excessmtl.lab.data.tasks import SHARE, Kind, Metric
 
 classification = Kind(
     losses.cross_entropy,
     (Metric("accuracy", metrics.accuracy, SHARE, True),),
     "accuracy",
-    noise_kinds.wrong_classes,
-    robust_losses.CLASSES,
+    noise.wrong_classes,
+    losses.CLASSES,
 )
 binary = Kind(
     losses.binary_cross_entropy,
@@ -19,8 +19,8 @@ binary = Kind(
         Metric("roc_auc", metrics.roc_auc, SHARE, True),
     ),
     "accuracy",
-    noise_kinds.wrong_bits,
-    robust_losses.BITS,
+    noise.wrong_bits,
+    losses.BITS,
 )
 rare_binary = replace(binary, score="roc_auc")
 """For labels that are nearly all the same: always giving the frequent one has a high accuracy and ranks nothing."""
@@ -28,8 +28,8 @@ regression = Kind(
     losses.squared_error,
     (Metric("nmse", metrics.nmse, "ratio", False),),
     "nmse",
-    noise_kinds.gaussian,
-    robust_losses.NUMBERS,
+    noise.gaussian,
+    losses.NUMBERS,
 )
 
 
@@ -45,8 +45,8 @@ segmentation = Kind(
         Metric("pixel_accuracy", metrics.confusion, SHARE, True, 1),
     ),
     "pixel_accuracy",
-    noise_kinds.wrong_pixels,
-    robust_losses.CLASSES,
+    noise.wrong_pixels,
+    losses.CLASSES,
 )
 depth = Kind(
     losses.depth_error,
@@ -55,7 +55,7 @@ depth = Kind(
         Metric("rel_error", metrics.depth_error, "ratio", False, 1),
     ),
     "rel_error",
-    noise_kinds.wrong_depths,
+    noise.wrong_depths,
 )
 normals = Kind(
     losses.cosine_distance,
@@ -67,7 +67,7 @@ normals = Kind(
         Metric("within_30", metrics.angle, SHARE, True, 4),
     ),
     "within_11.25",
-    noise_kinds.wrong_normals,
+    noise.wrong_normals,
 )
 
 BY_NAME = {

@@ -3,7 +3,10 @@
 Not in the paper.
 """
 
+import itertools
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,8 +18,7 @@ from torch import nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.kinds import regression_over
-from excessmtl.lab.data.networks.mlp import MLP
-from excessmtl.lab.data.nodules import SHAPE_FEATURES, Reading, nodules, shape_of
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
@@ -31,7 +33,28 @@ _QUERY = f"""
     SELECT a.id, a.scan_id, s.slice_thickness, s.pixel_spacing, s.contrast_used, {", ".join(RATINGS)}
     FROM annotations AS a JOIN scans AS s ON s.id = a.scan_id ORDER BY a.id
 """
+_WAVES = 8
+"""How many waves of the outline's radius are features."""
+_READERS = 4
+_TINY = 1e-6
+SHAPE_FEATURES = (
+    *("volume", "diameter", "slices", "largest_area", "perimeter", "height", "width", "depth", "elongation"),
+    *("flatness", "compactness", "mean_compactness", "radius_spread", "points", "exclusions", "drift", "area_spread"),
+    *("slice_thickness", "pixel_spacing", "contrast"),
+    *(f"wave_{number}" for number in range(1, _WAVES + 1)),
+)
 _Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A nodule as one radiologist has outlined and rated it; lengths in millimetres."""
+
+    scan: int
+    centre: _Array
+    radius: float
+    features: _Array
+    ratings: _Array
 
 
 @benchmark("lidc", "nine ratings of lung nodules; one radiologist to train on, the mean of the others to be tested on")
@@ -111,3 +134,95 @@ def _read(path: Path, changed: int) -> list[list[Reading]]:
             centre, radius, features = shape_of(outlines[annotation], spacing, thickness, bool(contrast))
             readings.append(Reading(scan, centre, radius, features, np.array(ratings, np.float64)))
     return nodules(readings)
+
+
+def shape_of(
+    outline: Sequence[tuple[float, bool, str]], spacing: float, thickness: float, contrast: bool
+) -> tuple[_Array, float, _Array]:
+    """(centre, radius, features) of an outline.
+
+    `outline`: for each closed curve its height, whether it bounds the nodule (or a hole), points as lines `row,column`.
+    """
+    slices = [(z, _points(text) * spacing) for z, inside, text in outline if inside]
+    holes = len(outline) - len(slices)
+    slices = slices or [(z, _points(text) * spacing) for z, _, text in outline]
+    heights = np.unique([z for z, _ in slices])
+    step = float(np.diff(heights).min()) if len(heights) > 1 else float(thickness)
+    areas, lengths = np.array([_area_and_length(points) for _, points in slices]).T
+    compactness = 4 * np.pi * areas / np.maximum(lengths, _TINY) ** 2
+    centres = np.array([points.mean(0) for _, points in slices])
+    points = np.concatenate([points for _, points in slices])
+    size = np.array([*np.ptp(points, axis=0), np.ptp(heights) + step])
+    volume = float(areas.sum() * step)
+    diameter = float(np.cbrt(6 * max(volume, _TINY) / np.pi))
+    largest = int(areas.argmax())
+    radii = _radii(slices[largest][1])
+    features = [
+        *_log(volume, diameter, len(heights), areas[largest], lengths[largest], *size),
+        np.log(max(size[0], _TINY) / max(size[1], _TINY)),
+        np.log(max(size[2], _TINY) / max(size[:2].mean(), _TINY)),
+        compactness[largest],
+        np.average(compactness, weights=np.maximum(areas, _TINY)),
+        radii.std() / max(radii.mean(), _TINY),
+        np.log(len(points)),
+        np.log1p(holes),
+        centres.std(0).sum() / diameter,
+        areas.std() / max(areas.mean(), _TINY),
+        thickness,
+        spacing,
+        float(contrast),
+        *np.abs(np.fft.rfft(radii))[1 : _WAVES + 1] / max(radii.sum(), _TINY),
+    ]
+    centre = np.array([*points.mean(0), heights.mean()])
+    return centre, float(size.max() / 2), np.array(features, np.float64)
+
+
+def _log(*values: float) -> _Array:
+    logarithms: _Array = np.log(np.maximum(values, _TINY))
+    return logarithms
+
+
+def nodules(readings: Sequence[Reading]) -> list[list[Reading]]:
+    """Readings of the same nodule together: in one scan, each centre within the radius of another.
+
+    Groups of more than four readings, which no nodule has, are two nodules side by side and left out.
+    """
+    by_scan: dict[int, list[Reading]] = {}
+    for reading in readings:
+        by_scan.setdefault(reading.scan, []).append(reading)
+    found = []
+    for own in by_scan.values():
+        groups: list[list[Reading]] = []
+        for reading in own:
+            near = [group for group in groups if any(_same(reading, other) for other in group)]
+            apart = [group for group in groups if all(group is not one for one in near)]
+            groups = [*apart, [*itertools.chain.from_iterable(near), reading]]
+        found += [group for group in groups if len(group) <= _READERS]
+    return found
+
+
+def _same(one: Reading, other: Reading) -> bool:
+    return bool(np.linalg.norm(one.centre - other.centre) < max(one.radius, other.radius))
+
+
+def _points(text: str) -> _Array:
+    return np.fromstring(text.replace("\n", ","), sep=",").reshape(-1, 2)
+
+
+def _area_and_length(points: _Array) -> tuple[float, float]:
+    """Of a closed curve."""
+    steps = np.empty_like(points)  # np.roll and np.diff take several times as long
+    steps[:-1] = points[1:] - points[:-1]
+    steps[-1] = points[0] - points[-1]
+    area = abs(points[:, 0] @ steps[:, 1] - points[:, 1] @ steps[:, 0]) / 2
+    return float(area), float(np.sqrt((steps * steps).sum(1)).sum())
+
+
+def _radii(points: _Array) -> _Array:
+    """The distance of the outline from its centre in 32 directions."""
+    arms = points - points.mean(0)
+    angles, lengths = np.arctan2(arms[:, 1], arms[:, 0]), np.linalg.norm(arms, axis=1)
+    order = angles.argsort()
+    directions = np.linspace(-np.pi, np.pi, 32, endpoint=False)
+    radii: _Array = np.interp(directions, angles[order], lengths[order], period=2 * np.pi)
+    return radii

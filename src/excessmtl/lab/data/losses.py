@@ -1,10 +1,21 @@
-"""The losses of the ready kinds: means over the mini-batch, so that they do not grow with its size."""
+"""The losses of the ready kinds, and the robust ones that `--loss` names.
 
-from torch import Tensor
+All are means over the mini-batch, so that they do not grow with its size.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-IGNORED = -1
-"""The label of pixels whose class is unknown."""
+from excessmtl import losses
+from excessmtl.lab.data.tasks import IGNORED
+
+PLAIN = "plain"
+LOSSES = (PLAIN, "robust", "gce", "symmetric", "bootstrapped", "huber", "general")
+"""Their names on the command line."""
+Variants = Mapping[str, Callable[[], nn.Module]]
 
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
@@ -44,3 +55,43 @@ def depth_error(output: Tensor, target: Tensor) -> Tensor:
 def cosine_distance(output: Tensor, target: Tensor) -> Tensor:
     """One minus the mean cosine over the pixels whose normal is known (not zero)."""
     return 1 - masked_mean(F.cosine_similarity(output, target, dim=1), (target != 0).any(dim=1))
+
+
+class OfClasses(nn.Module):
+    """A loss of class scores and class numbers, which may be stored in any type. Zero where nothing is labelled."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
+        value: Tensor = self.loss(output, target.long())
+        return torch.where((target != IGNORED).any(), value, 0 * output.sum())
+
+
+class OfNumbers(nn.Module):
+    """A loss of numbers that may come as (n,) or (n, 1)."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
+        value: Tensor = self.loss(output, target.reshape_as(output).float())
+        return value
+
+
+CLASSES: Variants = {
+    "robust": lambda: OfClasses(losses.RobustCrossEntropy(ignore_index=IGNORED)),
+    "gce": lambda: OfClasses(losses.GeneralizedCrossEntropy(ignore_index=IGNORED)),
+    "symmetric": lambda: OfClasses(losses.SymmetricCrossEntropy(ignore_index=IGNORED)),
+    "bootstrapped": lambda: OfClasses(losses.BootstrappedCrossEntropy(ignore_index=IGNORED)),
+}
+BITS: Variants = {"robust": lambda: OfNumbers(losses.RobustBCEWithLogits())}
+NUMBERS: Variants = {
+    "robust": lambda: OfNumbers(losses.RobustMSELoss()),
+    "huber": lambda: OfNumbers(nn.HuberLoss()),
+    "general": lambda: OfNumbers(losses.GeneralRobustLoss()),
+}

@@ -10,8 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from excessmtl.lab.data.losses import IGNORED
-from excessmtl.lab.data.tasks import Accumulator, Measure, Task, labelled
+from excessmtl.lab.data.tasks import IGNORED, Accumulator, Measure, Task, labelled
 
 _BINS_PER_DEGREE = 100
 _NONE = torch.zeros((), dtype=torch.long)

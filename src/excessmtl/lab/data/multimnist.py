@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, Targets, benchmark
-from excessmtl.lab.data.digits import Digits, load_digits
-from excessmtl.lab.data.idx import read_idx
+from excessmtl.lab.data.digits import Digits, load_digits, read_idx
 from excessmtl.lab.data.kinds import classification
-from excessmtl.lab.data.networks.lenet import LeNet
+from excessmtl.lab.data.networks import LeNet
 from excessmtl.lab.data.scaling import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 

@@ -1,11 +1,9 @@
 """Many pictures decoded once into one file, uint8 [n, 3, size, size], which is then read through the memory map."""
 
 import hashlib
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,34 +13,31 @@ from torch import Tensor
 from excessmtl.files import atomic_write
 
 
-def decode(root: Path, contents: Iterator[tuple[str, bytes]], order: list[str], size: int, stored: Path) -> None:
-    """Write the pictures, resized to size x size, one after the other in this order, as one uint8 array."""
-    place = {name: position for position, name in enumerate(order)}
-    row = 3 * size * size
+def decode(folder: Path, names: Sequence[str], size: int, stored: Path, source: Path) -> None:
+    """Write the pictures, resized to size x size, one after the other as one uint8 array.
+
+    `source`: what messages call the folder.
+    """
     with atomic_write(stored) as file, ThreadPoolExecutor() as pool:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(order), 3, size, size)}
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), 3, size, size)}
         np.lib.format.write_array_header_1_0(file, header)
-        start = file.tell()
-        file.truncate(start + len(order) * row)
         # By blocks: all pictures of a large tree would not fit into memory at once.
-        while block := list(islice(contents, 256)):
-            for name, pixels in pool.map(partial(_pixels, root, size), block):
-                file.seek(start + place[name] * row)
+        for start in range(0, len(names), 256):
+            for pixels in pool.map(partial(_pixels, folder, size, source), names[start : start + 256]):
                 file.write(pixels)
 
 
-def _pixels(root: Path, size: int, named: tuple[str, bytes]) -> tuple[str, bytes]:
+def _pixels(folder: Path, size: int, source: Path, name: str) -> bytes:
     # Imported where it is used: the other benchmarks need no Pillow.
     from PIL import Image
 
-    name, content = named
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(folder / name) as image:
             picture = image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{root}: the picture '{name}' cannot be read ({error}); repair or remove it.") from error
+        raise ValueError(f"{source}: the picture '{name}' cannot be read ({error}); repair or remove it.") from error
     resized = picture.resize((size, size), Image.Resampling.BILINEAR)
-    return name, np.asarray(resized).transpose(2, 0, 1).tobytes()
+    return np.asarray(resized).transpose(2, 0, 1).tobytes()
 
 
 def stamp_of(paths: Iterable[Path], *key: object) -> str:

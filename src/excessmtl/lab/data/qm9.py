@@ -12,7 +12,7 @@ from torch import nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns
 from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.networks.molecule import ELEMENTS, MoleculeNet
+from excessmtl.lab.data.networks import ELEMENTS, MoleculeNet
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
@@ -43,12 +43,11 @@ _HELD_OUT = 10_000
 
 
 @benchmark("qm9", "15 properties of 130,831 molecules from the places of their atoms")
-def load(data: Path | None, seed: int, *, split_seed: int = 0, molecules: int | None = None) -> Benchmark:
+def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None) -> Benchmark:
     """Fifteen regression tasks on the same molecules.
 
     Args:
         data: the folder with the files of qm9pack: `qm9_part1.csv`, `qm9_part2.csv` and `qm9_part3.csv`.
-        seed: not used here; the data is the same for every seed.
         split_seed: decides which molecules are for training, validation and test.
         molecules: take so many, drawn at random; None: all.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import regression_over
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
@@ -24,12 +24,11 @@ _exam = regression_over(1.0)
 
 
 @benchmark("school", "exam scores of pupils of 139 schools, a regression task per school with its own inputs")
-def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
+def load(data: Path | None, *, split_seed: int = 0) -> Benchmark:
     """One task per school.
 
     Args:
         data: `school.csv` without a header, or its folder: 28 features, the score, the number of the school.
-        seed: not used here; the data is the same for every seed.
         split_seed: decides which pupils of each school are for training (75 %), validation (10 %) and test
             (15 %), and which fifth of the schools is noisy.
 

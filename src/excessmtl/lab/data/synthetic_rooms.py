@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.dense import PAPER_RECIPE, dense_benchmark
-from excessmtl.lab.data.losses import IGNORED
+from excessmtl.lab.data.dense import PAPER_RECIPE, TASKS, dense_benchmark
 from excessmtl.lab.data.room_render import View, render
 from excessmtl.lab.data.room_scene import random_scene
+from excessmtl.lab.data.tasks import IGNORED
 
 
 @dataclass(frozen=True)
@@ -35,18 +34,15 @@ SIZES = {
 
 
 @benchmark("synthetic-rooms", "ray-cast rooms: 13-class labels, depth and normals at every pixel")
-def load(data: Path | None, seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
+def load(seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
     """Render the rooms.
 
     Args:
-        data: not used; everything is rendered.
         seed: of the rooms. No room is in two splits.
         size: "small" (200 training scenes of 48 x 64 pixels, a small SegNet) or "paper" (795 of 288 x 384, the
             paper's; rendering takes minutes).
         augment: zoom and mirror the training scenes as the paper does with NYUv2.
     """
-    if data is not None:
-        raise ValueError(f"--data {data}: synthetic-rooms is rendered, not read; leave --data out.")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}: choose one of {', '.join(SIZES)}")
     chosen = SIZES[size]
@@ -58,7 +54,8 @@ def load(data: Path | None, seed: int, *, size: str = "small", augment: bool = F
         "synthetic-rooms",
         f"ray-cast rooms, {chosen.scenes[0]} + {chosen.scenes[2]} scenes, {chosen.height} x {chosen.width}",
         (train, validation, test),
-        recipe=chosen.recipe,
+        TASKS,
+        chosen.recipe,
         levels=chosen.levels,
         width=chosen.channels,
         augment=augment,

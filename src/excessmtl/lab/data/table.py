@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, shuffled
 from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Kind, Task
 from excessmtl.lab.schema import shortened
 from excessmtl.warn import warn
@@ -29,17 +29,10 @@ _RARE = 0.2
 _SHARES = (0.7, 0.15)
 _SMALLEST = 20
 _PARQUET = ".parquet"
-_SUFFIXES = (".csv", ".csv.gz", _PARQUET)
-
-
-def is_table(name: str) -> bool:
-    """Whether the name is that of a file this module reads."""
-    return name.lower().endswith(_SUFFIXES)
 
 
 def load(
     data: Path,
-    seed: int,
     *,
     targets: list[str],
     kinds: dict[str, str] | None = None,
@@ -54,7 +47,6 @@ def load(
     Args:
         data: a .csv or .csv.gz file, in UTF-8, with a header, or a .parquet file. Empty cells are missing: a missing
             target has no label; a missing input is set to the column's mean and marked in a column of its own.
-        seed: not used here; the data is the same for every seed.
         targets: the columns to predict.
         kinds: target -> regression, classification or binary. A kind that is not named is inferred: two different
             values are binary, texts and up to 20 different whole numbers are classes, anything else is regression.

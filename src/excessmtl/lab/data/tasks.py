@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Generator, Tensor, nn
 
+IGNORED = -1
+"""The label of pixels whose class is unknown."""
 SHARE = "share"
 """The unit of a metric between 0 and 1; tables show it in percent."""
 

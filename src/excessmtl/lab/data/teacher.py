@@ -4,17 +4,16 @@ A random two-layer teacher maps inputs to features that all tasks share; each ta
 takes seconds on one core, so an idea about weighting can be tried over many seeds before the real data is touched.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Generator, Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.kinds import classification, regression
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Kind, Task
 
@@ -91,65 +90,58 @@ def _teacher(generator: Generator) -> Callable[[Tensor], Tensor]:
     return lambda inputs: torch.tanh((inputs @ first).relu() @ second)
 
 
-def _make(regime: Regime, generator: Generator) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Inputs and clean targets of every task, training, validation and test samples in a row."""
+def _load(name: str, regime: Regime, seed: int) -> Benchmark:
+    tasks = tuple(
+        Task(f"task_{number}", _CLASSES if kind == classification else 1, kind)
+        for number, kind in enumerate(regime.kinds, start=1)
+    )
+    inputs, targets = _make(regime, tasks, Generator().manual_seed(seed * 7_919 + 17))
+    first, second = regime.samples, regime.samples + _TEST
+    splits = [
+        Split(
+            {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[tasks[0].name][part],
+            {task: own[part] for task, own in targets.items()},
+        )
+        for part in (slice(0, first), slice(first, second), slice(second, None))
+    ]
+    return Benchmark(
+        name,
+        f"random teacher network, {regime.samples:,} samples per task",
+        tasks,
+        *splits,
+        recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
+        noisy_tasks=tuple(tasks[position].name for position in regime.noisy),
+        build_trunk=lambda: MLP(_INPUTS, regime.hidden, layers=2),
+        build_head=lambda task: nn.Linear(regime.hidden, task.outputs),
+    )
+
+
+def _make(regime: Regime, tasks: Sequence[Task], generator: Generator) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Inputs and clean targets of every task: training, validation and test samples one after the other."""
     features = _teacher(generator)
     rows = regime.samples + 2 * _TEST
     common = {size: torch.randn(_FEATURES, size, generator=generator) for size in (1, _CLASSES)}
     inputs: dict[str, Tensor] = {}
     targets: dict[str, Tensor] = {}
     shared_inputs = torch.randn(rows, _INPUTS, generator=generator)
-    for position, kind in enumerate(regime.kinds):
-        name, outputs = _name(position), _outputs(kind)
+    for position, task in enumerate(tasks):
         own = shared_inputs
         if regime.separate:
             turn = torch.linalg.qr(torch.randn(_INPUTS, _INPUTS, generator=generator))[0]
             stretch = torch.rand(_INPUTS, generator=generator) + 0.5
             own = torch.randn(rows, _INPUTS, generator=generator) * stretch @ turn
-        reading = torch.randn(_FEATURES, outputs, generator=generator)
-        values = features(own) @ (_OWN * reading + (1 - _OWN) * common[outputs])
+        reading = torch.randn(_FEATURES, task.outputs, generator=generator)
+        values = features(own) @ (_OWN * reading + (1 - _OWN) * common[task.outputs])
         if regime.waves is not None:
             values = torch.sin(regime.waves[position] * values)
-        inputs[name] = own
-        targets[name] = values.argmax(1) if kind == classification else values
+        inputs[task.name] = own
+        if task.kind == classification:
+            targets[task.name] = values.argmax(1)
+        else:
+            unit = 1.0 if regime.units is None else regime.units[position]
+            _, scaled = standardise(values[: regime.samples], values)
+            targets[task.name] = unit * (scaled + regime.offset)
     return inputs, targets
-
-
-def _outputs(kind: Kind) -> int:
-    return _CLASSES if kind == classification else 1
-
-
-def _name(position: int) -> str:
-    return f"task_{position + 1}"
-
-
-def _load(name: str, regime: Regime, data: Path | None, seed: int) -> Benchmark:
-    if data is not None:
-        raise ValueError(f"--data {data}: {name} is made, not read; leave --data out.")
-    inputs, targets = _make(regime, Generator().manual_seed(seed * 7_919 + 17))
-    first, second = regime.samples, regime.samples + _TEST
-    parts = slice(0, first), slice(first, second), slice(second, None)
-    units = regime.units or (1.0,) * len(regime.kinds)
-    for (task, values), kind, unit in zip(targets.items(), regime.kinds, units, strict=True):
-        if kind == regression:
-            targets[task] = unit * (torch.cat(standardise(*(values[part] for part in parts))) + regime.offset)
-    splits = [
-        Split(
-            {task: own[part] for task, own in inputs.items()} if regime.separate else inputs[_name(0)][part],
-            {task: own[part] for task, own in targets.items()},
-        )
-        for part in parts
-    ]
-    return Benchmark(
-        name,
-        f"random teacher network, {regime.samples:,} samples per task",
-        tuple(Task(_name(position), _outputs(kind), kind) for position, kind in enumerate(regime.kinds)),
-        *splits,
-        recipe=Recipe(learning_rate=2e-3, weight_decay=0.0, batch_size=regime.batch_size, epochs=regime.epochs),
-        noisy_tasks=tuple(_name(position) for position in regime.noisy),
-        build_trunk=lambda: MLP(_INPUTS, regime.hidden, layers=2),
-        build_head=lambda task: nn.Linear(regime.hidden, task.outputs),
-    )
 
 
 for _world, _regime in REGIMES.items():

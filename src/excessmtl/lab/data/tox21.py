@@ -11,7 +11,7 @@ from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.hashing import dampened, hashed_counts, substrings
 from excessmtl.lab.data.kinds import rare_binary
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
 
 _FILE = "tox21.csv.gz"
@@ -22,12 +22,11 @@ _NOISY = ("NR-AR", "NR-ER", "SR-ARE")
 
 
 @benchmark("tox21", "12 toxicity assays of 8,014 molecules, 17 % of the labels missing")
-def load(data: Path | None, seed: int, *, split_seed: int = 0, features: str = "substrings") -> Benchmark:
+def load(data: Path | None, *, split_seed: int = 0, features: str = "substrings") -> Benchmark:
     """A binary task per assay; missing labels are NaN.
 
     Args:
         data: `tox21.csv.gz`, or its folder: a column per assay, `mol_id`, `smiles`.
-        seed: not used here; the data is the same for every seed.
         split_seed: decides which molecules are for training (70 %), validation (15 %) and test (15 %).
         features: "substrings": hashed substrings of the SMILES, of up to five characters; "rdkit": Morgan fingerprints
             of radius 2, which need the package rdkit.

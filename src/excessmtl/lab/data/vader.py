@@ -16,7 +16,7 @@ from excessmtl.lab.data.archives import unpacked
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
 from excessmtl.lab.data.hashing import dampened, hashed_counts, words
 from excessmtl.lab.data.kinds import regression_over
-from excessmtl.lab.data.networks.mlp import MLP
+from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
 
 FILES = {

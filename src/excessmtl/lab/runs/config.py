@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from excessmtl.lab.data.noise_kinds import NOISE_KINDS, UNIFORM
-from excessmtl.lab.data.robust_losses import LOSSES, PLAIN
+from excessmtl.lab.data.losses import LOSSES, PLAIN
+from excessmtl.lab.data.noise import NOISE_KINDS, UNIFORM
 from excessmtl.lab.schema import STRICT, Names, Number, Options, Word, in_sentences
 from excessmtl.methods import registry
 from excessmtl.methods.names import our_name

@@ -10,10 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from excessmtl.lab.data.networks.lenet import LeNet
-from excessmtl.lab.data.networks.mlp import MLP
-from excessmtl.lab.data.networks.resnet import ResNet18
-from excessmtl.lab.data.networks.segnet import SegNet, dense_head
+from excessmtl.lab.data.networks import MLP, LeNet, ResNet18, SegNet, dense_head
 
 _WORDS = 30_522
 

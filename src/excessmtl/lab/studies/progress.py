@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from excessmtl.lab.data.noise_kinds import UNIFORM
+from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure, SweepWatcher
 from excessmtl.lab.studies.pace import Pace, in_words

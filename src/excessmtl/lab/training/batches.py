@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import Generator, Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, default_collate
 
 from excessmtl.lab.data.base import Benchmark, Split, Targets
 from excessmtl.lab.data.tasks import labelled
@@ -111,14 +111,9 @@ class TensorBatches(_Ordered):
         return Batch(ByTask(own), targets)
 
 
-class _InputsOf(Dataset[Any]):
-    """The inputs of a dataset whose items are (inputs, targets)."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index][0]
+def _inputs(items: list[Any]) -> Any:
+    """The inputs of items (inputs, targets), as one batch."""
+    return default_collate([item[0] for item in items])
 
 
 class DatasetBatches(_Ordered):
@@ -126,7 +121,7 @@ class DatasetBatches(_Ordered):
 
     def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
         super().__init__(split, size, device, share)
-        self.dataset, self.workers = _InputsOf(split.inputs), workers
+        self.dataset, self.workers = split.inputs, workers
 
     def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
         """The batches of these rows, which are the same for all tasks."""
@@ -134,6 +129,7 @@ class DatasetBatches(_Ordered):
         loader = DataLoader(
             self.dataset,
             batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
+            collate_fn=_inputs,
             num_workers=self.workers,
             generator=Generator().manual_seed(0),
         )

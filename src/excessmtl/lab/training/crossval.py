@@ -12,14 +12,13 @@ from torch.utils.data import DataLoader
 from excessmtl.diagnosis import Report
 from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
-from excessmtl.lab.data.noise import Noise
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.data import random_orders
+from excessmtl.lab.training.data import noise_of, random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
-from excessmtl.lab.training.resolve import load_benchmark
+from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 FILE = "predictions.npz"
 Rows = dict[str, Tensor]
@@ -47,7 +46,8 @@ def cross_validate(
     smallest = min(made.train.length(task.name) for task in made.tasks)
     if smallest < 2 * folds:
         raise ValueError(f"folds is {folds}, but a task has only {smallest} training samples; take fewer folds")
-    noise = _noise(config, made)
+    resolved = resolve(config, made, torch.device("cpu"), by_name=benchmark is None)
+    noise = replace(noise_of(resolved), redraw_each_epoch=False)
     noisy = with_noise(made.train, made.tasks, noise)
     # The noise is in the data already.
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
@@ -77,14 +77,6 @@ def divided(split: Split, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
             {task: order[~inside[task]] for task, order in orders.items()},
             {task: order[inside[task]] for task, order in orders.items()},
         )
-
-
-def _noise(config: RunConfig, benchmark: Benchmark) -> Noise:
-    tasks = benchmark.noisy_tasks if config.noisy_tasks is None else config.noisy_tasks
-    if config.noise and not tasks:
-        raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it")
-    seed = config.seed if config.noise_seed is None else config.noise_seed
-    return Noise(config.noise, tasks, seed, config.exclude_true, kind=config.noise_kind)
 
 
 def _in_order(parts: list[tuple[Rows, HeldOutData]]) -> HeldOutData:

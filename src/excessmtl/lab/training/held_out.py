@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from excessmtl.diagnosis import Report, diagnose
+from excessmtl.diagnosis import Report, WarnOnce, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark, Split
-from excessmtl.lab.data.kinds import BY_NAME
+from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
@@ -21,20 +21,17 @@ from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.training.batches import make_batches, prepared
 from excessmtl.lab.training.data import noise_of
 from excessmtl.lab.training.model import Network, make_network
+from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark
 
 _AT_ONCE = 256
 _PIXELS = 20
 """Of a map, so many places stand for the picture: those of one picture are no independent samples."""
-_DIAGNOSED = {
-    "classification": "classification",
-    "binary": "binary",
-    "regression": "regression",
-    "segmentation": "classification",
-    "depth": "regression",
-    "normals": "regression",
+_KINDS = {
+    **dict.fromkeys((classification.loss, segmentation.loss), "classification"),
+    **dict.fromkeys((regression.loss, depth.loss, normals.loss), "regression"),
+    binary.loss: "binary",
 }
-_KINDS = {BY_NAME[name].loss: as_what for name, as_what in _DIAGNOSED.items()}
 """By the loss: benchmarks have metrics of their own for the ready kinds."""
 
 
@@ -142,3 +139,28 @@ def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Genera
     labels = target.reshape(len(target), output.shape[1], -1)
     labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)
     return values, labels.where((labels != 0).any(1, keepdim=True), torch.nan)  # zero: unknown depth, unknown normal
+
+
+class NoiseWatcher(Watcher):
+    """Diagnoses a run after every epoch, and warns once when a task turns noisy.
+
+    `lab.train(..., out=RUN, watcher=NoiseWatcher(RUN))`; costs a pass over the validation split per epoch.
+
+    Args:
+        run: the folder that is given as `out`.
+        benchmark: the object that is trained on, where it is not loaded by a name.
+    """
+
+    def __init__(self, run: Path | str, benchmark: Benchmark | None = None) -> None:
+        self.run, self.benchmark = Path(run), benchmark
+        self.warn = WarnOnce()
+        self.report: Report | None = None
+        """Of the last epoch."""
+
+    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
+        """From the checkpoint, which was written before; the run's random numbers stay as they are."""
+        with torch.random.fork_rng(devices=[]):
+            if self.benchmark is None:
+                _, self.benchmark, _ = trained(self.run)
+            self.report = diagnose_run(self.run, self.benchmark)
+        self.warn(self.report)

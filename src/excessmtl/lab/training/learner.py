@@ -1,29 +1,36 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
 from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.robust_losses import PLAIN
+from excessmtl.lab.data.losses import PLAIN
 from excessmtl.lab.data.tasks import Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.training.balancers import make_balancer
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
-from excessmtl.lab.training.last_layers import labels, last_layers
-from excessmtl.lab.training.model import SingleTaskModels, make_network
-from excessmtl.lab.training.optimisation import learning_rate, make_optimiser
+from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
 from excessmtl.lab.training.processes import load_state, parallel, state_of
 from excessmtl.losses.estimate import learns_with_others
 from excessmtl.step.result import Step
 
+LOGGED = ("weights", "losses", "excess_risks")
+"""Of `Step.numbers`, the first rows."""
 Losses = dict[str, Tensor]
 Masks = dict[str, Tensor]
+_OPTIMISERS: dict[str, type[Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
 
 
 def task_losses(tasks: Sequence[Task], name: str) -> dict[str, Loss]:
@@ -183,3 +190,32 @@ class Learner:
         nan = torch.full((len(self.tasks),), torch.nan, device=self.fabric.device)
         values = [losses[task].detach().float() if task in losses else nan[0] for task in self.tasks]
         return Step.of(self.tasks, nan, torch.stack(values), nan, torch.zeros_like(nan))
+
+
+def make_optimiser(config: Resolved, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+    """The optimiser of a run. On CUDA it works in one kernel, and Adam counts its steps on the device."""
+    given: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    if device.type == "cuda":
+        given |= {"fused": True, **({} if config.optimiser == "sgd" else {"capturable": True})}
+    own = dict(config.optimiser_options)
+    taken = next((name for name in own if name in given), None)
+    if taken is not None:
+        raise ValueError(f"optimiser_options must not have {taken!r}; the run sets it (learning_rate, weight_decay)")
+    try:
+        return _OPTIMISERS[config.optimiser](parameters, **given, **own)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optimiser_options {own} do not fit {config.optimiser!r}: {error}") from error
+
+
+def learning_rate(config: Resolved, step: int, steps: int) -> float:
+    """The learning rate of the step with this number, of `steps` in all.
+
+    It rises linearly over the warm-up, so that the last step of it has the full rate; the cosine then falls from
+    there to zero just after the last step.
+    """
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * done))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,16 +22,16 @@ from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
 from excessmtl.lab.training.batches import Batch, Batches, Share, TensorBatches
-from excessmtl.lab.training.choice import constant_losses, validation_error
 from excessmtl.lab.training.data import RunData
-from excessmtl.lab.training.evaluate import scores
-from excessmtl.lab.training.learner import Learner, Losses
+from excessmtl.lab.training.evaluate import constant_losses, scores, validation_error
+from excessmtl.lab.training.learner import LOGGED, Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
-from excessmtl.lab.training.progress import Watcher
-from excessmtl.lab.training.replay import LOGGED, ReplayedEpochs
+from excessmtl.lab.training.progress import Watcher, event_log
 from excessmtl.lab.training.resolve import load_benchmark, resolve
-from excessmtl.lab.training.tensorboard import event_log
 from excessmtl.step.result import Step
+
+if TYPE_CHECKING:
+    from excessmtl.lab.training.replay import ReplayedEpochs
 
 
 class Run:
@@ -158,18 +158,21 @@ class Run:
             self.watcher.on_step(epoch, index, steps, result)
         return torch.stack(lines)
 
-    def _replayed(self, replay: ReplayedEpochs, epoch: int, steps: int) -> Tensor:
+    def _replayed(self, replay: "ReplayedEpochs", epoch: int, steps: int) -> Tensor:
         """The same from a recorded step."""
         orders = replay.batches.orders(self.config.seed, epoch, steps)
         for index, result in enumerate(replay.epoch(orders)):
             self.watcher.on_step(epoch, index, steps, result)
         return replay.log.clone()
 
-    def _replay(self) -> ReplayedEpochs | None:
+    def _replay(self) -> "ReplayedEpochs | None":
         """What records a step once and replays it, where every step is alike."""
         wanted = self.config.replay and not self.config.redraw_each_epoch and self.share.processes == 1
         if not wanted or not self.learner.replayable or not isinstance(self.data.train, TensorBatches):
             return None
+        # Imported where it is used: on a CUDA device.
+        from excessmtl.lab.training.replay import ReplayedEpochs
+
         return ReplayedEpochs(self.plain_step, self.data.train, self.learner.balancer)
 
     def plain_step(self, batch: Batch) -> Step:

@@ -1,11 +1,16 @@
-"""What a person sees of a run: a bar with each task's loss and weight, and a line per epoch."""
+"""What a person sees of a run: a bar with each task's loss and weight, a line per epoch, and TensorBoard events."""
 
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
 
+from excessmtl.lab.runs.summary import Row
 from excessmtl.step.result import Step
 
 
@@ -61,3 +66,28 @@ class ProgressBar(Watcher):
         shown = [f"{task} {row[f'test/{task}/{metric}']:.4f}" for task, metric in self.primary.items()]
         line = "  ".join(shown[:8]) + ("  ..." if len(shown) > 8 else "")
         self.progress.console.print(f"epoch {epoch + 1:>3}  {line}", markup=False)
+
+
+@contextmanager
+def event_log(folder: Path, rows: Sequence[Row]) -> Iterator[Callable[[Row], None]]:
+    """A function that logs the row of an epoch; `rows` are those of a resumed run.
+
+    Events are written anew from the rows: a killed process leaves a file that may lack its last epochs, or have
+    epochs that are trained again.
+    """
+    for old in folder.glob("events.out.tfevents.*"):
+        old.unlink()
+    writer = SummaryWriter(str(folder))
+
+    def log(row: Row) -> None:
+        for name, value in row.items():
+            if name != "epoch":
+                writer.add_scalar(name, value, int(row["epoch"]))
+        writer.flush()
+
+    try:
+        for row in rows:
+            log(row)
+        yield log
+    finally:
+        writer.close()

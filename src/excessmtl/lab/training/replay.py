@@ -11,13 +11,12 @@ import torch
 
 from excessmtl.balancer import Balancer
 from excessmtl.lab.training.batches import Batch, Rows, TensorBatches
+from excessmtl.lab.training.learner import LOGGED
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step.result import Step
 from excessmtl.warn import warn
 
 TrainStep = Callable[[Batch], Step]
-LOGGED = ("weights", "losses", "excess_risks")
-"""Of `Step.numbers`, the first rows."""
 
 
 class ReplayedEpochs:

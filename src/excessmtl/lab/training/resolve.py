@@ -12,7 +12,7 @@ from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.noise import check_kind
 from excessmtl.lab.runs.config import Resolved, RunConfig
 from excessmtl.lab.training.data import noise_of
-from excessmtl.lab.training.optimisation import make_optimiser
+from excessmtl.lab.training.learner import make_optimiser
 
 _WARMUP_EPOCHS = 3
 

@@ -1,13 +1,40 @@
+"""The bundled digits, and the format of MNIST's files."""
+
 import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from excessmtl.lab.data.idx import read_idx, to_idx
+from excessmtl.lab.data.digits import load_digits, read_idx, to_idx
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 PAGE = b"<!DOCTYPE html>"
+
+
+def test_sizes_types_and_balance() -> None:
+    train, test = load_digits()
+    assert (len(train), len(test)) == (4000, 1000)
+    for digits in (train, test):
+        assert digits.images.dtype == torch.uint8
+        assert digits.images.shape == (len(digits), 28, 28)
+        assert digits.labels.dtype == torch.int64
+        assert digits.labels.bincount().tolist() == [len(digits) // 10] * 10
+
+
+def test_no_digit_occurs_twice() -> None:
+    images = torch.cat([part.images for part in load_digits()])
+    assert len(images.flatten(1).unique(dim=0)) == 5000
+
+
+def test_labels_belong_to_the_images() -> None:
+    """The mean picture of each class, learnt on one part, recognises the other: a shifted order would not."""
+    train, test = load_digits()
+    flat, other = (part.images.flatten(1).float() for part in (train, test))
+    means = torch.stack([flat[train.labels == digit].mean(0) for digit in range(10)])
+    nearest = torch.cdist(other, means).argmin(1)
+    assert (nearest == test.labels).float().mean() > 0.75
 
 
 def test_the_format_to_the_byte() -> None:

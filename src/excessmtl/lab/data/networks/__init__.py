@@ -1,1 +1,0 @@
-"""The networks of the paper's experiments, written here so that no vision package is needed."""
