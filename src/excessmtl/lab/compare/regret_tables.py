@@ -7,10 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.files import atomic_write
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
+from excessmtl.lab.compare.comparison import BETTER, CONFIDENCE, EQUIVALENT, SEEDS, UNDECIDED, WORSE
 from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.compare.regret import GROUPS
-from excessmtl.lab.compare.statistics import CONFIDENCE
 from excessmtl.lab.compare.table import Cell, Row, Table
 
 MARKS = {WORSE: "✗", BETTER: "✓", EQUIVALENT: "=", UNDECIDED: "?"}

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from excessmtl.lab.compare import table
+from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.statistics import Spread
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.runs.config import SINGLE
 

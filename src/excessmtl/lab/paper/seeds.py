@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.compare.statistics import Spread
+from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.paper.subjects import Subject
 
 
