@@ -24,9 +24,8 @@ from excessmtl.lab.paper.claims.measures import (
     spread,
     weight_shift,
 )
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, MGDA, PAPER, PAPER_EXCESS, SINGLE_TASK, UNIFORM
-from excessmtl.lab.paper.subjects import Subject
+from excessmtl.lab.paper.subjects import Runs, Subject
 
 HIGH = 0.8
 """The noise level of Figures 3 and 4."""

@@ -32,9 +32,8 @@ from excessmtl.lab.paper.claims.judging import (
 )
 from excessmtl.lab.paper.claims.measures import OVERALL, clean_loss, noisy_loss
 from excessmtl.lab.paper.claims.questions import DEPTH, HIGH, NORMALS, SEGMENTATION
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, IMTL, MGDA, MOML, SINGLE_TASK, UNIFORM
-from excessmtl.lab.paper.subjects import TITLES
+from excessmtl.lab.paper.subjects import TITLES, Runs
 
 Judgement = Literal["holds", "does not hold", "undecided", "not tried"]
 _WORDS: dict[Answer | None, Judgement] = {
