@@ -20,10 +20,9 @@ import pandas as pd
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.comparison import difference
+from excessmtl.lab.compare.comparison import Spread, difference
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.compare.statistics import Spread
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows

@@ -1,17 +1,16 @@
-"""How long the runs of the paper's figures take: `python -m research.figure_times` writes lab/paper/times.csv.
+"""How long the runs of the paper's figures take: `python -m research.figure_times` completes lab/paper/times.csv.
 
-A short run of each method on each benchmark, on one thread; both scales share what has the same batches. What counts
-is the processor's time, not that of the clock, so that other programs on the machine disturb it little. A step has its
-share of the evaluation. Of a benchmark whose data is not found the stand-in is measured.
+Rows that are in the file stay: to measure one anew, delete it first. A row is measured by runs of one and of two short
+epochs, on one thread. What counts is the processor's time, not that of the clock, so that other programs on the machine
+disturb it little. A step has its share of the evaluation. Of a benchmark whose data is not found the stand-in is
+measured.
 """
 
-import argparse
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,79 +19,60 @@ from joblib import parallel_config
 from excessmtl.files import write_whole
 from excessmtl.lab.paper import times
 from excessmtl.lab.paper.plans import SCALES
-from excessmtl.lab.paper.registry import Figure, RunsFigure, registry
+from excessmtl.lab.paper.registry import Figure, registry
+from excessmtl.lab.paper.reproduction import needed_runs
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.batches import make_batches
 from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
-
-class Row(NamedTuple):
-    """What `times.time_of` reads."""
-
-    scale: str
-    name: str
-    method: str
-    steps: int
-    seconds_per_step: float
-    start: float
-
-
 _MOST_STEPS = 40
+_KEY = ["scale", "name", "method"]
 
 
-def cpu_seconds(config: RunConfig, epochs: int = 1) -> float:
-    """Of a run of so many epochs, each with a few dozen steps at most."""
-    limit = min(config.limit_batches or _MOST_STEPS, _MOST_STEPS)
-    before = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        train(replace(config, epochs=epochs, limit_batches=limit, device="cpu"), Path(folder) / "run")
-    return time.process_time() - before
-
-
-def length_of(config: RunConfig) -> tuple[int, int]:
-    """Of the whole run: epochs, and steps in each."""
+def run_row(config: RunConfig) -> dict[str, Any]:
+    """The steps of the whole run, and the seconds that its start and each step take."""
     benchmark, device = load_benchmark(config), torch.device("cpu")
     resolved = resolve(config, benchmark, device)
     batches = make_batches(benchmark.train, resolved.batch_size, device).steps
-    return resolved.epochs, min(batches, resolved.limit_batches or batches)
+    steps = min(batches, resolved.limit_batches or batches)
+    measured = min(steps, _MOST_STEPS)
+    seconds = []
+    for epochs in (1, 1, 2):
+        before = time.process_time()
+        with tempfile.TemporaryDirectory() as folder:
+            train(replace(config, epochs=epochs, limit_batches=measured, device="cpu"), Path(folder) / "run")
+        seconds.append(time.process_time() - before)
+    _, one, two = seconds  # the first run waits for what is imported once
+    start = max(2 * one - two, 0.0)
+    return {"steps": resolved.epochs * steps, "seconds_per_step": (one - start) / measured, "start": start}
 
 
-def measured() -> Iterator[Row]:
-    """A row per scale, benchmark and method, and one per figure that is computed without runs (at the quick scale)."""
-    start: dict[str, float] = {}
-    per_step: dict[tuple[str, str, int | None], float] = {}
-    for scale in SCALES:
-        figures = list(registry().values())
-        runs = [run for entry in figures if isinstance(entry, RunsFigure) for run in entry.runs(scale, {})]
-        for run in {(run.benchmark, run.name): run for run in runs}.values():
-            if run.benchmark not in start:
-                # The first one is thrown away: it waits for what is imported once.
-                _, one, two = (cpu_seconds(run, epochs) for epochs in (1, 1, 2))
-                start[run.benchmark] = max(2 * one - two, 0.0)
-            epochs, steps = length_of(run)
-            key = (run.benchmark, run.name, run.batch_size)
-            if key not in per_step:
-                per_step[key] = (cpu_seconds(run) - start[run.benchmark]) / min(steps, _MOST_STEPS)
-            yield Row(scale, run.benchmark, run.name, epochs * steps, per_step[key], start[run.benchmark])
-    for entry in figures:
-        if isinstance(entry, Figure):
-            before = time.process_time()
-            with parallel_config(backend="sequential"):  # the time of other processes would not be counted
-                entry.compute("quick")
-            yield Row("quick", entry.name, "", 1, time.process_time() - before, 0.0)
+def figure_row(figure: Figure) -> dict[str, Any]:
+    """The same for a figure that is computed without runs, at the quick scale."""
+    assert figure.compute is not None, f"{figure.name} is drawn from runs"
+    before = time.process_time()
+    with parallel_config(backend="sequential"):  # the time of other processes would not be counted
+        figure.compute("quick")
+    return {"steps": 1, "seconds_per_step": time.process_time() - before, "start": 0.0}
 
 
 def main() -> None:
-    """Measure everything; one row after the other on the screen."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    """Measure what is missing; the file is written after every row."""
     torch.set_num_threads(1)
-    rows = []
-    for row in measured():
-        rows.append(row)
-        print(row, flush=True)
-    table = pd.DataFrame(rows).to_csv(index=False, float_format="%.3g", lineterminator="\n")
-    write_whole(times.FILE, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{table}".encode())
+    figures = list(registry().values())
+    work: dict[tuple[str, ...], RunConfig | Figure] = {
+        (scale, run.benchmark, run.name): run for scale in SCALES for run in needed_runs(figures, scale, {})
+    }
+    work |= {("quick", figure.name, ""): figure for figure in figures if figure.compute is not None}
+    table = pd.read_csv(times.FILE, comment="#", keep_default_na=False)
+    for key in work.keys() - set(table[_KEY].itertuples(index=False, name=None)):
+        subject = work[key]
+        row = run_row(subject) if isinstance(subject, RunConfig) else figure_row(subject)
+        table = pd.concat([table, pd.DataFrame([dict(zip(_KEY, key, strict=True)) | row])], ignore_index=True)
+        text = table.to_csv(index=False, float_format="%.3g", lineterminator="\n")
+        write_whole(times.FILE, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{text}".encode())
+        print(key, row, flush=True)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,10 @@ from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.summary import Row, rows_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.paper.claims.verdicts import judge_all
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.figures import dynamics, excess_risk
 from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
-from excessmtl.lab.paper.registry import RunsFigure, registry
-from excessmtl.lab.paper.subjects import TITLES
+from excessmtl.lab.paper.registry import registry
+from excessmtl.lab.paper.subjects import TITLES, Runs
 
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY = DOCS / "data" / "study"
@@ -87,7 +86,7 @@ def scores_table(settings: Sequence[Setting], group: str) -> Table:
             if measure.key == f"{group}_score" or (group == "clean" and measure.key[6:] in setting.clean_tasks):
                 task = "" if measure.key == f"{group}_score" else f", {measure.key[6:]}"
                 name = f"{_NAMES.get(setting.benchmark, setting.benchmark)}{task}"
-                columns[f"{name}{measure.caption.removeprefix(measure.title)}"] = _ends(rows, measure)
+                columns[f"{name}{measure.suffix}"] = _ends(rows, measure)
     return _by_method(columns)
 
 
@@ -170,12 +169,10 @@ def publish(runs: Runs, out: Path) -> None:
 
 def write_numbers(runs: Runs, study: Path, figures: Path) -> None:
     """Figures with their numbers, regrets and claims."""
-    for entry in (entry for entry in registry().values() if isinstance(entry, RunsFigure)):
-        for subject in runs.subjects(entry.about):
-            drawing = entry.draw_one(subject)
-            if drawing is not None:
-                replace(drawing, pictures={}).save(study, entry.stem(subject))
-                replace(drawing, tables={}).save(figures, entry.stem(subject), kinds=("png",))
+    for entry in registry().values():
+        for name, drawing in entry.drawings(runs):
+            replace(drawing, pictures={}).save(study, name)
+            replace(drawing, tables={}).save(figures, name, kinds=("png",))
     regrets = regrets_of(runs.frame)
     if regrets is not None:
         write_regrets(regrets.table, study / "regret.csv")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.compare.collect import collect, read_table, write_table
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, VERDICTS, WORSE
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.ranks import Ranks, mean_ranks
 from excessmtl.lab.compare.regret_tables import write_regrets
@@ -49,7 +49,7 @@ def against_all(regrets: pd.DataFrame) -> str:
     for epoch, words in _WORDS.items():
         own = regrets[regrets["epoch"] == epoch]
         places, both = standings(own), dominating(own)
-        count = places["verdict"].value_counts().reindex(list(VERDICTS), fill_value=0)
+        count = places["verdict"].value_counts().reindex(WORST_FIRST, fill_value=0)
         levels = len(places.drop_duplicates(["setting", "noise"]))
         parts.append(
             f"- *{words}* it is equivalent to or better than every rival in {count[EQUIVALENT] + count[BETTER]} of "

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from excessmtl.lab.compare.comparison import Comparison
-from excessmtl.lab.paper.claims.measures import Difference
 from excessmtl.lab.paper.claims.verdicts import JUDGES, verdicts
 from excessmtl.lab.paper.methods import (
     GRADNORM,
@@ -192,7 +191,7 @@ def test_runs_on_less_data_or_shorter_ones_are_no_verdict(other):
     ],
 )
 def test_a_difference_counts_above_the_margin_and_not_by_luck(by_seed, clear, ahead):
-    difference = Difference(Comparison.of(by_seed, 1.0), "points")
+    difference = Comparison.of(by_seed, 1.0, "points")
     assert (difference.clear, difference.ahead) == (clear, ahead)
 
 

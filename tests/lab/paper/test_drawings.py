@@ -5,17 +5,17 @@ import pytest
 
 from excessmtl.lab.compare.collect import read_table, write_table
 from excessmtl.lab.paper import registry
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
 from excessmtl.lab.paper.reproduction import draw_from
 from excessmtl.lab.paper.style import heading
-from excessmtl.lab.paper.subjects import subjects
+from excessmtl.lab.paper.subjects import Runs, subjects
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 
 
 def drawn(name, frame, out, root=None):
-    return {path.name for path in registry.registry()[name].draw(Runs.of(frame, root), out)}
+    drawings = registry.registry()[name].drawings(Runs.of(frame, root))
+    return {path.name for stem, drawing in drawings for path in drawing.save(out, stem)}
 
 
 def svg_text(path):

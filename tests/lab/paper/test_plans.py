@@ -9,12 +9,12 @@ import torch
 from excessmtl.lab.paper import registry, times
 from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid
-from excessmtl.lab.paper.registry import RunsFigure
+from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.reproduction import needed_runs
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
-RUNS_FIGURES = [entry for entry in registry.registry().values() if isinstance(entry, RunsFigure)]
+RUNS_FIGURES = [entry for entry in registry.registry().values() if entry.compute is None]
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_quick_runs_are_bounded_whatever_lies_in_the_cache():
     ("seconds", "words"), [(4, "4 s"), (89, "89 s"), (90, "1.5 min"), (600, "10 min"), (5400, "1.5 h"), (86400, "24 h")]
 )
 def test_a_figure_takes_as_long_as_its_runs_on_two_cores(monkeypatch, tmp_path, seconds, words):
-    figure = RunsFigure("one", "", "sarcos", partial(grid, "sarcos", methods=(PAPER, ROBUST), noise=(0.0,)), None)
+    figure = Figure("one", "", about="sarcos", runs=partial(grid, "sarcos", methods=(PAPER, ROBUST), noise=(0.0,)))
     # Two methods, two seeds, two cores: each run has half of the time.
     half = seconds / 2 - 0.5
     rows = [f'quick,simulated-arm,"{name}",10,{half / 10},0.5' for name in (PAPER, ROBUST)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.files import atomic_write, read_bytes
+from excessmtl.files import read_bytes, write_whole
 from excessmtl.lab.compare.csv_text import csv_text, restored
 from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_json
 
@@ -47,7 +47,10 @@ def collect(folder: Path) -> pd.DataFrame:
     tables = sorted(path for name in _TABLES for path in folder.rglob(name))
     if not tables:
         raise ValueError(f"{folder} holds no finished run; pass the folder of a sweep, or of one run")
-    return pd.concat([_moved(read_table(path), path.parent.relative_to(folder)) for path in tables], ignore_index=True)
+    frames = [read_table(path) for path in tables]
+    for path, frame in zip(tables, frames, strict=True):
+        frame["folder"] = [(path.parent.relative_to(folder) / own).as_posix() for own in frame["folder"]]
+    return pd.concat(frames, ignore_index=True)
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -56,8 +59,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     for column in NESTED:
         plain[column] = [json.dumps(_rounded(value)) for value in frame[column]]
     content = csv_text(plain, "%.7g").encode()
-    with atomic_write(path) as file:
-        file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -100,10 +102,6 @@ def _inside(folder: str) -> str:
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[:1]:
         raise ValueError(f"folder must be a path below the table's own folder, found {folder!r}")
     return str(path)
-
-
-def _moved(frame: pd.DataFrame, below: Path) -> pd.DataFrame:
-    return frame.assign(folder=[(below / folder).as_posix() for folder in frame["folder"]])
 
 
 def _rounded(value: Any) -> Any:

@@ -15,12 +15,50 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from excessmtl.lab.compare.statistics import Spread
+import numpy as np
+from scipy.stats import t as student
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
-BETTER, WORSE, EQUIVALENT, UNDECIDED = VERDICTS = ("better", "worse", "equivalent", "undecided")
+BETTER: Literal["better"] = "better"
+WORSE: Literal["worse"] = "worse"
+EQUIVALENT: Literal["equivalent"] = "equivalent"
+UNDECIDED: Literal["undecided"] = "undecided"
+WORST_FIRST: tuple[Verdict, ...] = (WORSE, UNDECIDED, EQUIVALENT, BETTER)
+Answer = bool | Literal["undecided"]
+CONFIDENCE = 0.9
 SEEDS = 3
 """As many a verdict needs: with two, the 90 % interval is nine standard deviations wide."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Numbers that are finite, usually one per seed, summarised."""
+
+    mean: float
+    """NaN where there is no number."""
+    deviation: float
+    """Of the sample (n - 1); NaN where there are fewer than two numbers."""
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Leaves out what is not finite."""
+        finite = np.array([value for value in values if math.isfinite(value)], float)
+        mean = float(finite.mean()) if len(finite) else math.nan
+        return cls(mean, float(finite.std(ddof=1)) if len(finite) > 1 else math.nan, len(finite))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 90 % t-interval of the mean; NaN where there are fewer than two numbers."""
+        if self.count < 2:
+            return math.nan, math.nan
+        half = float(student.ppf((1 + CONFIDENCE) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
+        return self.mean - half, self.mean + half
+
+    def text(self, digits: int) -> str:
+        """`mean ± deviation`, the latter from two numbers on."""
+        spread = f" ± {self.deviation:.{digits}f}" if self.count > 1 else ""
+        return f"{self.mean:z.{digits}f}{spread}"
 
 
 @dataclass(frozen=True)
@@ -33,9 +71,10 @@ class Comparison:
     upper: float
     seeds: int
     tolerance: float
+    unit: str = ""
 
     @classmethod
-    def of(cls, differences: Iterable[float], tolerance: float) -> "Comparison":
+    def of(cls, differences: Iterable[float], tolerance: float, unit: str = "") -> "Comparison":
         """One difference per seed. An infinite one, of a run that has diverged, makes the mean infinite.
 
         Where runs of both have diverged, in different seeds, there is no mean, and the interval has no ends.
@@ -50,16 +89,33 @@ class Comparison:
             mean, lower, upper = math.nan, -math.inf, math.inf
         if len(values) < SEEDS:
             lower = upper = math.nan
-        return cls(mean, lower, upper, len(values), tolerance)
+        return cls(mean, lower, upper, len(values), tolerance, unit)
 
     @property
     def verdict(self) -> Verdict:
         """Of the first method, by the rule at the top of this file."""
         if -self.tolerance <= self.lower and self.upper <= self.tolerance:
-            return "equivalent"
+            return EQUIVALENT
         if self.lower > 0:
-            return "better"
-        return "worse" if self.upper < 0 else "undecided"
+            return BETTER
+        return WORSE if self.upper < 0 else UNDECIDED
+
+    @property
+    def clear(self) -> Answer:
+        """Whether the first is better, with a mean above the tolerance. No: it is worse, or they are equivalent."""
+        if self.verdict == BETTER and self.mean > self.tolerance:
+            return True
+        return False if self.verdict in (EQUIVALENT, WORSE) else UNDECIDED
+
+    @property
+    def ahead(self) -> Answer:
+        """Whether the first is better, however little. No: it is worse, or they are equivalent."""
+        return True if self.lower > 0 else False if self.clear is False else UNDECIDED
+
+    def __str__(self) -> str:
+        digits = 1 if self.unit else 2
+        text = f"{self.mean:+.{digits}f} {self.unit}".rstrip()
+        return f"{text} (90 % interval {self.lower:+.{digits}f} to {self.upper:+.{digits}f})"
 
 
 def mean_change(mine: Mapping[str, float], other: Mapping[str, float], higher_is_better: Mapping[str, bool]) -> float:

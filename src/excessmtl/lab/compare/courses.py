@@ -4,11 +4,11 @@ Folders of runs are passed around; a damaged or made-up file is one sentence, an
 """
 
 import math
-import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 import pandas as pd
@@ -16,19 +16,8 @@ import pandas as pd
 QUANTITIES = ("weights", "losses", "excess_risks")
 _LARGEST = 2**31
 """Bytes of one array; a run of a million steps with 500 tasks has as many."""
-_DAMAGED = (
-    ValueError,
-    KeyError,
-    EOFError,
-    NotImplementedError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_DAMAGED = (ValueError, KeyError, EOFError, SyntaxError, MemoryError, OverflowError, RuntimeError, TokenError)
+"""What numpy and zipfile raise where an archive is damaged or made up, besides their own errors."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,7 @@ def read_steps(path: Path) -> Steps:
         shapes = {table.shape for table in tables.values()}
         if len(shapes) != 1 or shapes.pop()[1] != len(tasks):
             raise ValueError(f"its arrays must be [steps, {len(tasks)} tasks]")
-    except (*_DAMAGED, OSError) as error:
+    except (*_DAMAGED, zipfile.BadZipFile, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # the file itself, not what its entries say
             raise
         reason = " ".join(str(error).split()) or type(error).__name__

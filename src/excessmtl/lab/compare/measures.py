@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from excessmtl.lab.compare.comparison import mean_change
-from excessmtl.lab.compare.settings import PLAIN_UNITS, Metric, Setting
+from excessmtl.lab.compare.settings import Metric, Setting
 from excessmtl.lab.runs.config import SINGLE
 
 Direction = Literal["higher", "lower", ""]
@@ -42,15 +42,11 @@ class Measure:
     @property
     def heading(self) -> str:
         """For a column."""
-        return f"{self.short}{self._suffix}"
+        return f"{self.short}{self.suffix}"
 
     @property
-    def caption(self) -> str:
-        """For a figure."""
-        return f"{self.title}{self._suffix}"
-
-    @property
-    def _suffix(self) -> str:
+    def suffix(self) -> str:
+        """Unit and direction, behind a name."""
         arrow = {"higher": " ↑", "lower": " ↓", "": ""}[self.better]
         return f"{f', {self.unit}' if self.unit else ''}{arrow}"
 
@@ -114,10 +110,8 @@ def scores_of(setting: Setting) -> list[dict[str, float]]:
 
 def _score(key: str, short: str, title: str, metric: Metric, values: Values) -> Measure:
     better: Direction = "higher" if metric.higher_is_better else "lower"
-    if metric.is_share:
-        return Measure(key, short, title, values, better, factor=100, digits=1, unit="%")
-    unit = "" if metric.unit in PLAIN_UNITS else metric.unit
-    return Measure(key, short, title, values, better, digits=4 if not unit else 2, unit=unit)
+    factor, digits = (100.0, 1) if metric.is_share else (1.0, 2 if metric.shown_unit else 4)
+    return Measure(key, short, title, values, better, factor, digits, metric.shown_unit)
 
 
 def _column(name: str) -> Values:
@@ -166,44 +160,27 @@ def _rivals(setting: Setting) -> pd.DataFrame:
     return setting.runs[setting.runs["method"] != SINGLE]
 
 
-DELTA_M = Measure(
-    "delta_m",
-    "Δm",
-    "Δm against single-task networks",
-    _changes,
-    "lower",
-    digits=1,
-    unit="%",
-    applies=lambda setting: bool((setting.runs["method"] == SINGLE).any()),
-)
-MEAN_RANK = Measure(
-    "mean_rank",
-    "rank",
-    "mean rank",
-    _ranks,
-    "lower",
-    digits=2,
-    applies=lambda setting: _rivals(setting)["label"].nunique() > 1,
-)
+def _has_single(setting: Setting) -> bool:
+    return bool((setting.runs["method"] == SINGLE).any())
+
+
+def _has_rivals(setting: Setting) -> bool:
+    return _rivals(setting)["label"].nunique() > 1
+
+
+def _has_noise(setting: Setting) -> bool:
+    return bool(setting.noisy_tasks)
+
+
+_AGAINST_SINGLE, _SHARE = "Δm against single-task networks", "share of the weight on clean tasks"
+_WEIGHTS, _TIMES = _column("clean_weight"), _column("seconds_per_step")
+DELTA_M = Measure("delta_m", "Δm", _AGAINST_SINGLE, _changes, "lower", digits=1, unit="%", applies=_has_single)
+MEAN_RANK = Measure("mean_rank", "rank", "mean rank", _ranks, "lower", digits=2, applies=_has_rivals)
 CLEAN_WEIGHT = Measure(
-    "clean_weight",
-    "clean\nweight",
-    "share of the weight on clean tasks",
-    _column("clean_weight"),
-    "",
-    digits=2,
-    applies=lambda setting: bool(setting.noisy_tasks),
-    needs_scores=False,
+    "clean_weight", "clean\nweight", _SHARE, _WEIGHTS, "", digits=2, applies=_has_noise, needs_scores=False
 )
 SECONDS = Measure(
-    "seconds_per_step",
-    "ms/step",
-    "milliseconds per step",
-    _column("seconds_per_step"),
-    "lower",
-    factor=1000,
-    digits=1,
-    needs_scores=False,
+    "seconds_per_step", "ms/step", "milliseconds per step", _TIMES, "lower", factor=1000, digits=1, needs_scores=False
 )
 OTHERS: tuple[Measure, ...] = (DELTA_M, MEAN_RANK, CLEAN_WEIGHT, SECONDS)
 """Besides the scores, in the order of the columns."""

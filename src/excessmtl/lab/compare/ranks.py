@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 from scipy.stats import friedmanchisquare, studentized_range
 
-from excessmtl.lab.compare.statistics import CONFIDENCE
+from excessmtl.lab.compare.comparison import CONFIDENCE
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from excessmtl.files import atomic_write
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, SEEDS, UNDECIDED, WORSE
+from excessmtl.files import write_whole
+from excessmtl.lab.compare.comparison import BETTER, CONFIDENCE, EQUIVALENT, SEEDS, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.compare.regret import GROUPS
-from excessmtl.lab.compare.statistics import CONFIDENCE
 from excessmtl.lab.compare.table import Cell, Row, Table
 
 MARKS = {WORSE: "✗", BETTER: "✓", EQUIVALENT: "=", UNDECIDED: "?"}
 """Of the verdicts, in a small table."""
-_ORDER = (WORSE, UNDECIDED, EQUIVALENT, BETTER)
-"""The worst first."""
 _BADGES = {WORSE: "bad", BETTER: "good", EQUIVALENT: "good", UNDECIDED: ""}
 _TASKS = {"clean": "tasks without added noise", "overall": "all tasks"}
 
 
 def write_regrets(regrets: pd.DataFrame, path: Path) -> None:
     """The whole table as CSV."""
-    with atomic_write(path) as file:
-        file.write(csv_text(regrets).encode())
+    write_whole(path, csv_text(regrets).encode())
 
 
 def verdict(regrets: pd.DataFrame, method: str) -> str:
@@ -38,7 +34,7 @@ def verdict(regrets: pd.DataFrame, method: str) -> str:
 def counted(verdicts: Iterable[str]) -> str:
     """How many there are of each: "better in 3, equivalent in 1, undecided in 5, worse in 2"."""
     found = list(verdicts)
-    return ", ".join(f"{word} in {found.count(word)}" for word in reversed(_ORDER))
+    return ", ".join(f"{word} in {found.count(word)}" for word in reversed(WORST_FIRST))
 
 
 def worst_regrets(regrets: pd.DataFrame, method: str) -> list[Table]:
@@ -76,7 +72,7 @@ def _worst(regrets: pd.DataFrame) -> str:
 
 def _worst_first(regrets: pd.DataFrame) -> pd.DataFrame:
     """By verdict, then by the regret in tolerances, so that points and percent can be ordered together."""
-    verdicts = [_ORDER.index(word) for word in regrets["verdict"]]
+    verdicts = [WORST_FIRST.index(word) for word in regrets["verdict"]]
     sizes = regrets["regret"] / regrets["tolerance"]
     keys = pd.DataFrame({"verdict": verdicts, "size": sizes}, index=regrets.index)
     return regrets.loc[keys.sort_values(["verdict", "size"], ascending=[True, False], kind="stable").index]
@@ -91,7 +87,7 @@ def _row(row: pd.Series) -> Row:
         Cell(_TASKS[row["measure"]]),
         *(_number(row[column], unit) for column in ("regret", "lower", "upper")),
         Cell(f"{row['tolerance']:g}{unit}", f"{row['tolerance']:g}"),
-        Cell(word, str(_ORDER.index(word)), badge=_BADGES[word]),
+        Cell(word, str(WORST_FIRST.index(word)), badge=_BADGES[word]),
         Cell(str(row["seeds"])),
     ]
     return Row(cells, flagged=word == WORSE)

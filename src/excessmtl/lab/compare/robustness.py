@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from excessmtl.lab.compare.comparison import WORSE, WORST_FIRST
 from excessmtl.lab.compare.measures import number
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of
 from excessmtl.lab.compare.settings import settings
@@ -92,8 +92,7 @@ def standings(judged: pd.DataFrame) -> pd.DataFrame:
     every one, else "better" than every one.
     """
     place = [*_BLOCK, "measure"]
-    worst_first = (WORSE, UNDECIDED, EQUIVALENT, BETTER)
-    verdicts = judged.groupby(place, sort=False)["verdict"].agg(lambda own: min(own, key=worst_first.index))
+    verdicts = judged.groupby(place, sort=False)["verdict"].agg(lambda own: min(own, key=WORST_FIRST.index))
     found: pd.DataFrame = verdicts.reset_index()
     return found
 

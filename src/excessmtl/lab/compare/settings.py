@@ -1,4 +1,7 @@
-"""Which runs of a table may be compared: the same tasks, data, kind of noise, optimiser and number of epochs."""
+"""Which runs of a table may be compared, and which are one row: those that differ in nothing but their seed.
+
+Runs of one setting have the same tasks, data, kind of noise, optimiser and number of epochs.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,15 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.compare.rows import told_apart
 from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.config import SINGLE
-
-PLAIN_UNITS = ("", "ratio")
-"""Units that are not worth a word."""
-Run = Mapping[str, Any]
-"""A row of `collect`'s table."""
+from excessmtl.lab.runs.record import NOT_RECORDED, differing, kind_of, refuse_equal_seeds
 
 
 @dataclass(frozen=True, order=True)
@@ -32,10 +30,15 @@ class Metric:
         return self.unit == SHARE
 
     @property
+    def shown_unit(self) -> str:
+        """Of the numbers in a table; empty where it is not worth a word."""
+        return "%" if self.is_share else "" if self.unit == "ratio" else self.unit
+
+    @property
     def heading(self) -> str:
         """With its unit and direction."""
-        unit = "%" if self.is_share else "" if self.unit in PLAIN_UNITS else self.unit
-        return f"{self.name}{f', {unit}' if unit else ''} {'↑' if self.higher_is_better else '↓'}"
+        unit = f", {self.shown_unit}" if self.shown_unit else ""
+        return f"{self.name}{unit} {'↑' if self.higher_is_better else '↓'}"
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
     """The settings of collected runs, in the order of the benchmarks' names.
 
     In each, runs of one label (and one name of the paper, `shown`, where there is that column) at one noise level
-    differ in their seed alone: `told_apart` completes the labels of others, and refuses the same run twice.
+    differ in their seed alone: the labels of others are completed, and the same run twice is refused.
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, run in enumerate(frame.to_dict("records")):
         names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
         how = str(run["noise_kind"]), str(run["optimiser"])
-        groups.setdefault((*names, tuple(metrics_of(run).items()), *how), []).append(place)
+        groups.setdefault((*names, tuple(_metrics_of(run).items()), *how), []).append(place)
     return _named(
         [
             Setting(benchmark, source, epochs, noisy, dict(metrics), _rows(frame.iloc[places]), *how)
@@ -103,8 +106,26 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["shown"] if "shown" in runs else []  # before the labels, which it does not follow
     for column in (*columns, "label"):
-        runs = told_apart(runs, column)
+        runs = _told_apart(runs, column)
     return runs.reset_index(drop=True)
+
+
+def _told_apart(runs: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The runs of one setting, each label completed by what differs between runs of that label at one noise level.
+
+    Between noise levels anything may differ, as where a learning rate was chosen for each. Two runs with the same seed
+    that differ in nothing are refused.
+    """
+    named = runs[column].copy()
+    for label, own in runs.groupby(column, sort=False):
+        how = {place: kind_of(run) for place, run in zip(own.index, own.to_dict("records"), strict=True)}
+        keys = {key for _, level in own.groupby("noise") for key in differing(how[place] for place in level.index)}
+        for place in own.index if keys else ():
+            words = ", ".join(f"{key}={how[place].get(key, NOT_RECORDED)}" for key in sorted(keys))
+            named[place] = f"{label} ({words})"
+    named_apart = runs.assign(**{column: named})
+    refuse_equal_seeds(named_apart.to_dict("records"), column)
+    return named_apart
 
 
 def all_runs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -119,7 +140,7 @@ def method_order(runs: pd.DataFrame) -> list[str]:
     return sorted(methods, key=lambda label: (methods[label] == SINGLE, methods[label] != "excess", label))
 
 
-def metrics_of(run: Run) -> dict[str, Metric]:
+def _metrics_of(run: Mapping[str, Any]) -> dict[str, Metric]:
     """Task -> how it is scored."""
     return {
         task: Metric(name, bool(run["higher_is_better"][task]), run["units"][task])

@@ -1,16 +1,16 @@
 """The summary of a setting: every measure by method and noise level, over the seeds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from excessmtl.lab.compare import table
+from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.statistics import Spread
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.runs.config import SINGLE
 
@@ -61,22 +61,20 @@ class Row:
 
 def rows_of(setting: Setting) -> list[Row]:
     """By noise and then in the order of the methods."""
-    measures = measures_of(setting)
+    measures, runs = measures_of(setting), setting.runs
     columns = {measure.key: measure.column(setting) for measure in measures}
-    diverged = pd.Series([any(map(math.isnan, own.values())) for own in scores_of(setting)], setting.runs.index)
+    diverged = pd.Series([any(map(math.isnan, own.values())) for own in scores_of(setting)], runs.index)
     rows = []
     for noise in setting.noise_levels:
-        level = setting.runs[setting.runs["noise"] == noise]
-        groups = {label: level[level["label"] == label] for label in setting.labels}
-        groups = {label: group for label, group in groups.items() if len(group)}
-        cells = {
-            label: {m.key: _cell(columns[m.key][group.index], diverged[group.index], m) for m in measures}
-            for label, group in groups.items()
-        }
-        rivals = [label for label, group in groups.items() if group["method"].iloc[0] != SINGLE]
+        level, rivals = runs[runs["noise"] == noise], []
+        for label in setting.labels:
+            own = level[level["label"] == label]
+            if len(own):
+                cells = {m.key: _cell(columns[m.key][own.index], diverged[own.index], m) for m in measures}
+                rows.append(Row(label, noise, len(own), cells))
+                rivals += [rows[-1]] if own["method"].iloc[0] != SINGLE else []
         for measure in measures:
-            _mark_best({label: cells[label] for label in rivals}, measure)
-        rows += [Row(label, noise, len(group), cells[label]) for label, group in groups.items()]
+            _mark_best(rivals, measure)
     return rows
 
 
@@ -120,14 +118,17 @@ def _cell(values: pd.Series, diverged: pd.Series, measure: Measure) -> Cell:
     return Cell(spread, lost, measure)
 
 
-def _mark_best(cells: Mapping[str, dict[str, Cell]], measure: Measure) -> None:
+def _mark_best(rows: Sequence[Row], measure: Measure) -> None:
     """The best mean among methods none of whose runs diverged, where it tells one method from another."""
-    own = {label: cells[label][measure.key] for label in cells}
-    sound = {label: cell for label, cell in own.items() if cell.spread.count and not cell.diverged}
-    shown = {label: round(cell.spread.mean, measure.digits) for label, cell in sound.items()}
+    cells = {row.label: row.cells[measure.key] for row in rows}
+    shown = {
+        label: round(cell.spread.mean, measure.digits)
+        for label, cell in cells.items()
+        if cell.spread.count and not cell.diverged
+    }
     if not measure.better or len(set(shown.values())) < 2:
         return
     best = max(shown.values()) if measure.better == "higher" else min(shown.values())
-    for label, mean in shown.items():
-        if mean == best:
-            cells[label][measure.key] = replace(sound[label], best=True)
+    for row in rows:
+        if shown.get(row.label) == best:
+            row.cells[measure.key] = replace(cells[row.label], best=True)

@@ -8,7 +8,7 @@ function into `paper/figures/`: the command finds it by name.
 import importlib
 import io
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
-from excessmtl.files import atomic_write
+from excessmtl.files import write_whole
 from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.paper import figures
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.plans import SCALES, Data, Scale
-from excessmtl.lab.paper.subjects import TITLES, Subject
+from excessmtl.lab.paper.subjects import TITLES, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
 
 
@@ -35,18 +34,17 @@ class Drawing:
 
     def save(self, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
         """Tables as CSV with six significant digits, pictures as these kinds of file; each whole or not there."""
-        files = {}
-        for suffix, table in self.tables.items():
-            text = csv_text(pd.DataFrame(table))
-            files[folder / f"{name}{suffix}.csv"] = text.encode()
+        files = {
+            folder / f"{name}{suffix}.csv": csv_text(pd.DataFrame(table)).encode()
+            for suffix, table in self.tables.items()
+        }
         for suffix, picture in self.pictures.items():
             for kind in kinds:
                 buffer = io.BytesIO()
                 picture.savefig(buffer, format=kind, dpi=95, metadata={"Date": None} if kind == "svg" else None)
                 files[folder / f"{name}{suffix}.{kind}"] = buffer.getvalue()
         for path, content in files.items():
-            with atomic_write(path) as file:
-                file.write(content)
+            write_whole(path, content)
         return list(files)
 
 
@@ -56,40 +54,31 @@ DrawSubject = Callable[[Subject], Drawing | None]
 """From runs on the same data; None where these runs do not show it."""
 
 
+def _no_runs(scale: Scale, data: Data) -> list[RunConfig]:
+    return []
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name: what it shows, and how it is made."""
+    """A figure by name: computed, or drawn from training runs about some data of the paper."""
 
     name: str
     summary: str
-    compute: Compute
+    compute: Compute | None = None
+    about: str = ""
+    runs: Needs = _no_runs
+    """The runs that it needs."""
+    draw: DrawSubject = lambda subject: None
 
-    def draw(self, scale: Scale, out: Path) -> list[Path]:
-        """The files it wrote."""
-        return self.compute(scale).save(out, self.name)
-
-
-@dataclass(frozen=True)
-class RunsFigure:
-    """A figure that is drawn from training runs: about which data of the paper, which runs it needs, and how."""
-
-    name: str
-    summary: str
-    about: str
-    runs: Needs
-    draw_one: DrawSubject
-
-    def stem(self, subject: Subject) -> str:
-        """The name of the picture of these data."""
-        return f"{self.name}{subject.suffix}"
-
-    def draw(self, runs: Runs, out: Path) -> list[Path]:
-        """A picture and its numbers for each data set that the runs have: the paper's, stand-ins, or both."""
-        drawn = [(subject, self.draw_one(subject)) for subject in runs.subjects(self.about)]
-        return [path for subject, drawing in drawn if drawing for path in drawing.save(out, self.stem(subject))]
+    def drawings(self, runs: Runs) -> Iterator[tuple[str, Drawing]]:
+        """Name and drawing for each data set that the runs have: the paper's, stand-ins, or both."""
+        for subject in runs.subjects(self.about):
+            drawing = self.draw(subject)
+            if drawing is not None:
+                yield f"{self.name}{subject.suffix}", drawing
 
 
-_FIGURES: dict[str, Figure | RunsFigure] = {}
+_FIGURES: dict[str, Figure] = {}
 
 
 def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
@@ -103,23 +92,23 @@ def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
 
 
 def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
-    """Register a function from runs to files as the figure `name` about a benchmark; `runs`: which ones it needs."""
+    """Register a function from runs to drawings as the figure `name` about a benchmark; `runs`: which ones it needs."""
 
     def register(draw: DrawSubject) -> DrawSubject:
-        _FIGURES[name] = RunsFigure(name, summary, about, runs, draw)
+        _FIGURES[name] = Figure(name, summary, None, about, runs, draw)
         return draw
 
     return register
 
 
-def registry() -> Mapping[str, Figure | RunsFigure]:
+def registry() -> Mapping[str, Figure]:
     """The figures by name."""
     for module in pkgutil.iter_modules(figures.__path__):  # imported when asked for: they bring scipy and joblib
         importlib.import_module(f"{figures.__name__}.{module.name}")
     return dict(sorted(_FIGURES.items()))
 
 
-def chosen(name: str, scale: str) -> tuple[list[Figure | RunsFigure], Scale]:
+def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
     """The figures that `name` stands for ("all": every one), both arguments checked."""
     known = registry()
     if name != "all" and name not in known:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.paper.collected import Runs
 from excessmtl.lab.paper.plans import Data, Scale
-from excessmtl.lab.paper.registry import Figure, RunsFigure
+from excessmtl.lab.paper.registry import Figure
+from excessmtl.lab.paper.subjects import Runs
 from excessmtl.lab.reports.sections import record
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.folders import folder_of
@@ -16,19 +16,16 @@ from excessmtl.lab.studies.sweep import is_finished, sweep
 
 POOL = "runs"
 """The folder in `out` whose runs all figures share."""
-Made = Iterator[tuple[Figure | RunsFigure, list[Path]]]
+Made = Iterator[tuple[Figure, list[Path]]]
 
 
-def needed_runs(figures: Sequence[Figure | RunsFigure], scale: Scale, data: Data) -> list[RunConfig]:
+def needed_runs(figures: Sequence[Figure], scale: Scale, data: Data) -> list[RunConfig]:
     """What the figures need together, each run once."""
-    named = {
-        folder_of(run): run for entry in figures if isinstance(entry, RunsFigure) for run in entry.runs(scale, data)
-    }
-    return list(named.values())
+    return list({folder_of(run): run for entry in figures for run in entry.runs(scale, data)}.values())
 
 
 def reproduce(
-    figures: Sequence[Figure | RunsFigure],
+    figures: Sequence[Figure],
     scale: Scale,
     out: Path,
     *,
@@ -50,30 +47,29 @@ def reproduce(
             )
         record(out, "paper")
     for entry in figures:
-        if isinstance(entry, RunsFigure):
-            yield entry, entry.draw(_of_figure(entry, scale, data, pool), out)
+        if entry.compute is not None:
+            yield entry, entry.compute(scale).save(out, entry.name)
         else:
-            yield entry, entry.draw(scale, out)
+            # The runs that this figure asked for, not all that lie in the pool: another scale may have left some.
+            wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
+            frame = collect(pool)
+            yield entry, _saved(entry, Runs.of(frame[frame.folder.isin(wanted)], pool), out)
 
 
-def draw_from(figures: Sequence[Figure | RunsFigure], runs: Path, out: Path) -> Made:
+def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
     """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
-    from_runs = [entry for entry in figures if isinstance(entry, RunsFigure)]
+    from_runs = [entry for entry in figures if entry.compute is None]
+    names = ", ".join(entry.name for entry in from_runs or figures)
     if not from_runs:
-        names = ", ".join(entry.name for entry in figures)
         raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
     found = Runs.read([runs])
     if not any(found.subjects(entry.about) for entry in from_runs):
-        names = ", ".join(entry.name for entry in from_runs)
         raise ValueError(
             f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"
         )
     for entry in from_runs:
-        yield entry, entry.draw(found, out)
+        yield entry, _saved(entry, found, out)
 
 
-def _of_figure(entry: RunsFigure, scale: Scale, data: Data, pool: Path) -> Runs:
-    """The runs that this figure asked for, not all that lie in the pool: another scale may have left some."""
-    wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
-    frame = collect(pool)
-    return Runs.of(frame[frame.folder.isin(wanted)], pool)
+def _saved(entry: Figure, runs: Runs, out: Path) -> list[Path]:
+    return [path for name, drawing in entry.drawings(runs) for path in drawing.save(out, name)]

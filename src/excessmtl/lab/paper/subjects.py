@@ -2,12 +2,18 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from excessmtl.lab.compare.collect import collect
+from excessmtl.lab.compare.comparison import Spread
+from excessmtl.lab.compare.courses import file_in
 from excessmtl.lab.compare.settings import Setting, settings
 from excessmtl.lab.data import registry as benchmarks
+from excessmtl.lab.paper.methods import with_shown_names
 
 TITLES = {"multimnist": "MultiMNIST", "office-home": "Office-Home", "sarcos": "SARCOS", "nyuv2": "NYUv2"}
 """The paper's data sets by the name of their benchmark."""
@@ -20,6 +26,7 @@ _SCALE = {
     "nyuv2": (r"NYUv2, 795 \+ 654 scenes\b", 200),
 }
 """What the source of the paper's data says where it is complete, and the epochs of the paper's recipe."""
+_FILES = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
 
 
 @dataclass(frozen=True)
@@ -103,3 +110,59 @@ def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
 def has_the_papers_scale(frame: pd.DataFrame) -> bool:
     """Whether any runs were trained on data of the paper at its scale."""
     return any(subject.is_at_the_papers_scale for wanted in TITLES for subject in subjects(frame, wanted))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A table of runs: what `collect` gives, the paper's name of each method (`shown`), and where its files lie.
+
+    `steps_path` and `metrics_path` are the paths of steps.npz and metrics.csv, None where there are none.
+    """
+
+    frame: pd.DataFrame
+    _subjects: dict[str, list[Subject]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
+        """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
+        named = with_shown_names(frame)
+        for column, name in _FILES.items():
+            paths = [None if root is None else file_in(root, folder, name) for folder in frame.folder]
+            named[column] = pd.Series(paths, frame.index, object)
+        return cls(named)
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> "Runs":
+        """All finished runs under several folders; a run whose copy lies under the same path in two counts once."""
+        # By rows: pandas guesses types anew when it joins tables in which a column is empty.
+        rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
+        copies = {repr({**row, **dict.fromkeys(_FILES)}): row for row in reversed(rows)}
+        return cls(pd.DataFrame(list(reversed(copies.values()))))
+
+    def subjects(self, wanted: str) -> list[Subject]:
+        """What the runs say about one data set of the paper."""
+        if wanted not in self._subjects:  # every claim asks
+            self._subjects[wanted] = subjects(self.frame, wanted)
+        return self._subjects[wanted]
+
+
+def over_seeds(subject: Subject, columns: Mapping[str, pd.Series], **known: Any) -> pd.DataFrame:
+    """One row per method and noise level: each column over the seeds, and how many runs there were.
+
+    Args:
+        subject: what the runs were trained on.
+        columns: what to summarise, by run; a run that diverged has no number there. Each gives its mean, `_sd`, and the
+            bounds of the mean's 90 % interval, `_low` and `_high`, which are NaN where one seed is all.
+        known: what every row says, besides the data and the epochs.
+    """
+    rows = []
+    runs = subject.runs.loc[next(iter(columns.values())).index]
+    for (shown, noise), group in runs.groupby(["shown", "noise"], sort=True):
+        row = {"data": subject.title, "epochs": subject.epochs, **known}
+        row |= {"method": shown, "noise": noise, "seeds": group.seed.nunique()}
+        for name, values in columns.items():
+            spread = Spread.of(pd.to_numeric(values.loc[group.index]).astype(float))
+            names = (name, f"{name}_sd", f"{name}_low", f"{name}_high")
+            row |= dict(zip(names, (spread.mean, spread.deviation, *spread.interval), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)

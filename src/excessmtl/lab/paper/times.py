@@ -6,14 +6,14 @@ from pathlib import Path
 import pandas as pd
 
 from excessmtl.lab.paper.plans import Scale
-from excessmtl.lab.paper.registry import Figure, RunsFigure
+from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.reproduction import needed_runs
 
 FILE = Path(__file__).with_name("times.csv")
 CORES = 2
 
 
-def time_of(figures: Sequence[Figure | RunsFigure], scale: Scale) -> str:
+def time_of(figures: Sequence[Figure], scale: Scale) -> str:
     """About how long figures take together on two free cores, in words; "not measured" where a part has not been.
 
     With the data that lies in the cache folder, and with stand-ins for other data.
@@ -22,7 +22,7 @@ def time_of(figures: Sequence[Figure | RunsFigure], scale: Scale) -> str:
     seconds = table.start + table.steps * table.seconds_per_step
     known = dict(zip(zip(table["scale"], table["name"], table["method"], strict=True), seconds, strict=True))
     parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, {})]
-    parts += [(scale, entry.name, "") for entry in figures if isinstance(entry, Figure)]
+    parts += [(scale, entry.name, "") for entry in figures if entry.compute is not None]
     if not set(parts) <= set(known):
         return "not measured"
     return in_words(sum(known[part] for part in parts) / CORES)

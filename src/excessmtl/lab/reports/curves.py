@@ -13,7 +13,7 @@ def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             "title": measure.title,
-            "caption": measure.caption,
+            "caption": f"{measure.title}{measure.suffix}",
             "share": measure == CLEAN_WEIGHT,
             "digits": measure.digits,
             "levels": setting.noise_levels,

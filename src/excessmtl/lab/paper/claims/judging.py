@@ -6,12 +6,12 @@ their initial values, so such a claim holds where it does for one of the two for
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from excessmtl.lab.compare.comparison import UNDECIDED, Answer
 from excessmtl.lab.paper.methods import PAPER_EXCESS, ROBUST
 
-UNDECIDED: Literal["undecided"] = "undecided"
-Answer = bool | Literal["undecided"]
+_WORST_FIRST: tuple[Answer | None, ...] = (False, None, UNDECIDED, True)
 
 
 class Lacking(Exception):
@@ -52,7 +52,7 @@ Ask = Callable[..., Finding]
 
 def every(names: Sequence[str], ask: Ask) -> Judge:
     """Holds where all methods pass; one that fails settles it, one that is missing leaves it open."""
-    return lambda data: _first(_answers(names, ask, data), (False, None, UNDECIDED, True))
+    return lambda data: _first(_answers(names, ask, data), _WORST_FIRST)
 
 
 def some(names: Sequence[str], ask: Ask) -> Judge:
@@ -64,8 +64,8 @@ def excess(ask: Ask) -> Judge:
     """Holds where one form of the paper's ExcessMTL passes; the robust one is shown too."""
 
     def judge(data: Any) -> Finding:
-        decided = _first(_answers(PAPER_EXCESS, ask, data), (True, UNDECIDED, False, None))
-        (ours,) = _answers([ROBUST], ask, data)
+        *paper, ours = _answers([*PAPER_EXCESS, ROBUST], ask, data)
+        decided = _first(paper, (True, UNDECIDED, False, None))
         return Finding(decided.holds, f"{decided.evidence}; {ours.evidence}")
 
     return judge
@@ -73,12 +73,12 @@ def excess(ask: Ask) -> Judge:
 
 def both(first: Judge, second: Judge) -> Judge:
     """Holds where both do."""
-    return lambda data: _first([first(data), second(data)], (False, None, UNDECIDED, True), ". ")
+    return lambda data: _first([first(data), second(data)], _WORST_FIRST, ". ")
 
 
 def all_of(*asks: Ask) -> Ask:
     """Passes where all of the questions do."""
-    return lambda data, shown, **more: _first([ask(data, shown, **more) for ask in asks], (False, UNDECIDED, True))
+    return lambda data, shown, **more: _first([ask(data, shown, **more) for ask in asks], _WORST_FIRST)
 
 
 def no(ask: Ask) -> Ask:

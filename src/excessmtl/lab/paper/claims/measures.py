@@ -1,22 +1,22 @@
-"""What claims compare: a number per run, differences of it paired by seed, and when a difference counts as one."""
+"""What claims compare: a number per run, and differences of it paired by seed.
+
+A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,
+whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference.
+"""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pandas as pd
 
-from excessmtl.lab.compare import comparison, measures
-from excessmtl.lab.compare.comparison import Comparison
+from excessmtl.lab.compare import measures
+from excessmtl.lab.compare.comparison import SEEDS, Comparison, Spread, difference
 from excessmtl.lab.compare.measures import Measure
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.statistics import Spread
-from excessmtl.lab.paper.claims.judging import UNDECIDED, Answer, Lacking
+from excessmtl.lab.paper.claims.judging import Lacking
 from excessmtl.lab.paper.subjects import Subject
 
 POINTS, PERCENT, WEIGHT = 1.0, 10.0, 0.05
-"""A share (accuracy) is better or worse from one point on, about the spread between seeds of small test sets; an error,
-whose size depends on the data, from ten percent on. Less than 0.05 of the weight is no preference."""
 _HIGH = 0.6
 """Noise that deserves the name."""
 
@@ -26,10 +26,10 @@ Pick = Callable[[Setting], Measure]
 
 def _of_groups(key: str) -> Pick:
     def pick(setting: Setting) -> Measure:
-        found = [measure for measure in measures.score_measures(setting) if measure.key == key]
-        if not found:
-            raise Lacking("a metric that all tasks share")
-        return found[0]
+        for measure in measures.score_measures(setting):
+            if measure.key == key:
+                return measure
+        raise Lacking("a metric that all tasks share")
 
     return pick
 
@@ -37,40 +37,14 @@ def _of_groups(key: str) -> Pick:
 CLEAN, NOISY, OVERALL = _of_groups("clean_score"), _of_groups("noisy_score"), _of_groups("overall_score")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Paired by seed: points of a share, percent of another score, or plain units; the tolerance is a clear margin."""
+def clean_loss(setting: Setting) -> Measure:
+    """The loss of the clean task where there is one."""
+    return measures.task_loss(setting.clean_tasks[0])
 
-    compared: Comparison
-    unit: str
 
-    @property
-    def mean(self) -> float:
-        """Over the seeds."""
-        return self.compared.mean
-
-    @property
-    def margin(self) -> float:
-        """From where on a difference is a clear one."""
-        return self.compared.tolerance
-
-    @property
-    def clear(self) -> Answer:
-        """Whether it is above 0 and the mean above the margin. No: it is proved to be below 0, or within the margin."""
-        verdict = self.compared.verdict
-        if verdict == comparison.BETTER and self.mean > self.margin:
-            return True
-        return False if verdict in (comparison.EQUIVALENT, comparison.WORSE) else UNDECIDED
-
-    @property
-    def ahead(self) -> Answer:
-        """Whether it is above 0, however little. No: it is proved to be below 0, or within the margin."""
-        return True if self.compared.lower > 0 else False if self.clear is False else UNDECIDED
-
-    def __str__(self) -> str:
-        digits, found = 1 if self.unit else 2, self.compared
-        text = f"{found.mean:+.{digits}f} {self.unit}".rstrip()
-        return f"{text} (90 % interval {found.lower:+.{digits}f} to {found.upper:+.{digits}f})"
+def noisy_loss(setting: Setting) -> Measure:
+    """The loss of the noisy task where there is one."""
+    return measures.task_loss(setting.noisy_tasks[0])
 
 
 def values(subject: Subject, shown: str, noise: float, pick: Pick) -> pd.Series:
@@ -89,8 +63,8 @@ def values(subject: Subject, shown: str, noise: float, pick: Pick) -> pd.Series:
 
 def check_seeds(count: int, shown: str, noise: float) -> None:
     """Refuses to judge by fewer runs than a verdict needs."""
-    if count < comparison.SEEDS:
-        raise Lacking(f"only {count} of {comparison.SEEDS} seeds of {shown} at noise {noise:g}")
+    if count < SEEDS:
+        raise Lacking(f"only {count} of {SEEDS} seeds of {shown} at noise {noise:g}")
 
 
 def mean(subject: Subject, shown: str, noise: float, pick: Pick) -> float:
@@ -106,14 +80,16 @@ def spread(subject: Subject, shown: str, noise: float, pick: Pick) -> str:
     return Spread.of(measure.factor * values(subject, shown, noise, pick)).text(1 if measure.unit == "%" else 3)
 
 
-def harm(subject: Subject, shown: str, noise: float, pick: Pick = CLEAN) -> Difference:
+def harm(subject: Subject, shown: str, noise: float, pick: Pick = CLEAN) -> Comparison:
     """How much worse a method is at a noise level than without noise: positive is worse."""
-    return _worse(values(subject, shown, noise, pick), values(subject, shown, 0.0, pick), pick(subject.setting))
+    without = values(subject, shown, 0.0, pick)
+    return _better(without, values(subject, shown, noise, pick), pick(subject.setting))
 
 
-def advantage(subject: Subject, better: str, worse: str, noise: float, pick: Pick = CLEAN) -> Difference:
+def advantage(subject: Subject, better: str, worse: str, noise: float, pick: Pick = CLEAN) -> Comparison:
     """How much better one method is than another at the same noise level: positive is better."""
-    return _worse(values(subject, worse, noise, pick), values(subject, better, noise, pick), pick(subject.setting))
+    second = values(subject, worse, noise, pick)
+    return _better(values(subject, better, noise, pick), second, pick(subject.setting))
 
 
 def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
@@ -121,11 +97,10 @@ def clean_weight(subject: Subject, shown: str, noise: float) -> pd.Series:
     return values(subject, shown, noise, lambda setting: measures.CLEAN_WEIGHT)
 
 
-def weight_shift(subject: Subject, shown: str, noise: float) -> Difference:
+def weight_shift(subject: Subject, shown: str, noise: float) -> Comparison:
     """How much weight noise moves from the clean tasks to the noisy ones."""
     before, after = clean_weight(subject, shown, 0.0), clean_weight(subject, shown, noise)
-    shifts = (before[seed] - after[seed] for seed in _seeds(before, after))
-    return Difference(Comparison.of(shifts, WEIGHT), "")
+    return Comparison.of((before[seed] - after[seed] for seed in _seeds(before, after)), WEIGHT)
 
 
 def levels(subject: Subject, shown: str) -> list[float]:
@@ -144,18 +119,16 @@ def high_noise(subject: Subject, shown: str) -> float:
 def _seeds(first: pd.Series, second: pd.Series) -> list[int]:
     """Those that both have."""
     found = sorted(set(first.index) & set(second.index))
-    if len(found) < comparison.SEEDS:
-        raise Lacking(f"runs with the same seeds, at least {comparison.SEEDS}")
+    if len(found) < SEEDS:
+        raise Lacking(f"runs with the same seeds, at least {SEEDS}")
     return found
 
 
-def _worse(second: pd.Series, first: pd.Series, measure: Measure) -> Difference:
+def _better(first: pd.Series, second: pd.Series, measure: Measure) -> Comparison:
     """How much better the first is, in points of a share, or in percent of the first."""
-    is_share = measure.unit == "%"
-    better = measure.better == "higher"
+    is_share, higher = measure.unit == "%", measure.better == "higher"
     by_seed = [
-        comparison.difference(first[seed], second[seed], better, None if is_share else first[seed])
+        difference(first[seed], second[seed], higher, None if is_share else first[seed])
         for seed in _seeds(first, second)
     ]
-    unit, margin = ("points", POINTS) if is_share else ("%", PERCENT)
-    return Difference(Comparison.of(by_seed, margin), unit)
+    return Comparison.of(by_seed, *((POINTS, "points") if is_share else (PERCENT, "%")))

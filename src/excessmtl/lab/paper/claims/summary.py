@@ -6,22 +6,11 @@ out, since its tasks have no common score.
 
 from collections.abc import Callable
 
-from excessmtl.lab.paper.claims.judging import (
-    UNDECIDED,
-    Answer,
-    Ask,
-    Finding,
-    Judge,
-    all_hold,
-    excess,
-    guarded,
-    in_words,
-    more_than_half,
-)
-from excessmtl.lab.paper.claims.rules import declines, stays_flat
-from excessmtl.lab.paper.collected import Runs
+from excessmtl.lab.compare.comparison import UNDECIDED, Answer
+from excessmtl.lab.paper.claims.judging import Ask, Finding, Judge, all_hold, excess, guarded, in_words, more_than_half
+from excessmtl.lab.paper.claims.questions import declines, stays_flat
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, UNIFORM
-from excessmtl.lab.paper.subjects import TITLES, Subject
+from excessmtl.lab.paper.subjects import TITLES, Runs, Subject
 
 _WITH_COMMON_SCORE = ("multimnist", "office-home", "sarcos")
 _Data = dict[str, Subject]

@@ -7,8 +7,8 @@ import pandas as pd
 
 from excessmtl.lab.compare.courses import read_epochs, read_steps
 from excessmtl.lab.paper.claims.judging import Finding, Judge, Lacking, all_hold, excess
-from excessmtl.lab.paper.claims.measures import WEIGHT, advantage, check_seeds
-from excessmtl.lab.paper.claims.rules import HIGH, clean_loss
+from excessmtl.lab.paper.claims.measures import WEIGHT, advantage, check_seeds, clean_loss
+from excessmtl.lab.paper.claims.questions import HIGH
 from excessmtl.lab.paper.figures.excess_risk import NOISE, agreement, course
 from excessmtl.lab.paper.methods import UNIFORM
 from excessmtl.lab.paper.subjects import Subject

@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from excessmtl.lab.paper.methods import COMPARED, SINGLE_TASK
 from excessmtl.lab.paper.plans import grid
 from excessmtl.lab.paper.registry import Drawing, canvas, drawn_from_runs
-from excessmtl.lab.paper.seeds import over_seeds
 from excessmtl.lab.paper.style import by_method, legend_below, look, spread_heading, tidy
-from excessmtl.lab.paper.subjects import Subject
+from excessmtl.lab.paper.subjects import Subject, over_seeds
 
 NOISE = (0.0, 0.8)
 SHOWN = (*COMPARED, SINGLE_TASK)
