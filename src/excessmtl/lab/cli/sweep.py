@@ -19,17 +19,17 @@ def sweep(
         Path,
         typer.Argument(
             metavar="STUDY.yaml",
-            help="The study, a file (docs/studies.md says how it looks), or one that comes with the package: demo, ...",
+            help="The file of the study (docs/studies.md), or the name of one that comes with the package: demo, ...",
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ and the study's name.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time. Default: one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of runs at a time. Default: one per core.")] = None,
     backend: Annotated[str, typer.Option(help="loky (this machine), ray or dask (a cluster).")] = "loky",
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps. Default: the study's.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would run.")] = False,
 ) -> None:
-    """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
-    # Imported here: the training half takes seconds to import, and `--help` should not.
+    """Run what is not finished of a study, and print its tables. If stopped or killed, the same command resumes it."""
+    # Imported here: this takes seconds, and `--help` should not.
     from excessmtl.lab.studies.bundled import study_file
     from excessmtl.lab.studies.phases import next_runs, run_study
     from excessmtl.lab.studies.preflight import check_runs

@@ -18,7 +18,7 @@ Targets = dict[str, Tensor]
 Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
-class DataNotFoundError(Exception):
+class DataNotFoundError(ValueError):
     """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
 
 

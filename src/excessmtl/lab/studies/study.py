@@ -32,9 +32,8 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from excessmtl.lab.data.find import find_benchmark
 from excessmtl.lab.runs.config import RunConfig, Seed, Share
-from excessmtl.lab.schema import STRICT, Options, checked
+from excessmtl.lab.schema import STRICT, Options, checked, read_yaml
 from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.strict_yaml import read_yaml
 from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
 from excessmtl.lab.training.balancers import check_method
 
