@@ -18,10 +18,9 @@ from excessmtl.lab.cli.terminal import silence_lightning
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.reports.diagnoses import save
 from excessmtl.lab.reports.page import write_report
-from excessmtl.lab.studies.bundled import study_file
-from excessmtl.lab.studies.phases import run_study
 from excessmtl.lab.studies.progress import SweepProgress
 from excessmtl.lab.studies.study import read_study
+from excessmtl.lab.studies.sweep import run_study
 from excessmtl.lab.training.held_out import diagnose_run, trained
 
 OURS, PLAIN = "excess, robust losses", "equal weights"
@@ -29,7 +28,7 @@ OURS, PLAIN = "excess, robust losses", "equal weights"
 
 def tell(out: Path, study: str = "demo") -> str:
     """Train what is not trained yet, write the report, and tell the story."""
-    console, plan = Console(), read_study(study_file(Path(study)))
+    console, plan = Console(), read_study(Path(study))
     console.print(
         f"Pictures of two digits. {plan.runs[0].noise:.0%} of the labels of the digit at the bottom right are wrong, "
         f"those of the other are right. {len(plan.runs)} short trainings:"

@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from excessmtl.lab.cli.terminal import console, silence_lightning
-
-if TYPE_CHECKING:
-    from excessmtl.lab.studies.study import Study
 
 FAILED = 1
 
@@ -30,14 +27,14 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study, and print its tables. If stopped or killed, the same command resumes it."""
     # Imported here: this takes seconds, and `--help` should not.
-    from excessmtl.lab.studies.bundled import study_file
-    from excessmtl.lab.studies.phases import next_runs, run_study
     from excessmtl.lab.studies.preflight import check_runs
     from excessmtl.lab.studies.progress import SweepProgress, described
     from excessmtl.lab.studies.study import read_study
+    from excessmtl.lab.studies.sweep import next_runs, run_study
+    from excessmtl.lab.studies.tables import write_tables
 
     silence_lightning()
-    plan = read_study(study_file(study))
+    plan = read_study(study)
     if device is not None:
         changes: dict[str, Any] = {"device": device}
         plan = replace(plan, runs=tuple(replace(config, **changes) for config in plan.runs))
@@ -53,20 +50,14 @@ def sweep(
     with SweepProgress(console) as watcher:
         plan, outcome = run_study(plan, place, jobs=jobs, backend=backend, watcher=watcher)
     if outcome.finished or outcome.before:
-        _print_tables(plan, place)
+        written = write_tables(plan, place)
+        for table in written.tables:
+            console.print(table.as_rich())
+        for note in written.notes:
+            console.print(note)
+        console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)
     if outcome.failed:
         console.print(f"{len(outcome.failed)} runs failed (failed.txt in {place} has more):", soft_wrap=True)
         for failure in outcome.failed:
             console.print(f"  {described(failure.config)}: {failure.reason}", soft_wrap=True)
         raise typer.Exit(FAILED)
-
-
-def _print_tables(study: "Study", place: Path) -> None:
-    from excessmtl.lab.studies.tables import write_tables
-
-    written = write_tables(study, place)
-    for table in written.tables:
-        console.print(table.as_rich())
-    for note in written.notes:
-        console.print(note)
-    console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)
