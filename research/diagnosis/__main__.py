@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from rich.console import Console
 
 from excessmtl.files import write_whole
-from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.cli.terminal import plain_errors
 from research.diagnosis import page, raters
 from research.diagnosis.cells import Cell, record
 from research.diagnosis.measure import hard_summary, measured, samples_summary

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 import typer
 
-from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.cli.terminal import plain_errors
 from research.kit.cases import load
 from research.kit.configs import Runs, read_configs
 from research.kit.problems import KINDS, PROBLEMS, Arrays, Case

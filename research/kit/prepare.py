@@ -14,7 +14,7 @@ import pandas as pd
 import typer
 
 from excessmtl.files import atomic_write
-from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.cli.terminal import plain_errors
 from research.kit.problems import Array
 
 _PER_CLASS, _DIAMONDS = 3000, 16000

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from excessmtl.lab import demo
-from excessmtl.lab.demo import OURS, PLAIN, Accuracies
+from excessmtl.lab.demo import CLEAN, NOISY, OURS, PLAIN
 
 STUDY = """
 benchmarks:
@@ -27,8 +28,8 @@ settings: {device: cpu, exclude_true: true}
     ],
 )
 def test_the_closing_words_follow_the_numbers(ours, plain, words):
-    scores = {PLAIN: Accuracies(plain, [1.0, 1.0], ""), OURS: Accuracies(ours, [1.0, 1.0], "")}
-    told = demo.closing(scores)
+    runs = pd.MultiIndex.from_product([[PLAIN, OURS], [0, 1]], names=["label", "seed"])
+    told = demo.closing(pd.DataFrame({CLEAN: [*plain, *ours], NOISY: 1.0}, index=runs))
     assert words in told
     assert len(told.splitlines()) <= 4
 

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from excessmtl.lab.cli.errors import plain_errors
+from excessmtl.lab.cli.terminal import plain_errors
 
 
 @pytest.mark.parametrize("surfaces_as", [ValueError, OSError, RuntimeError])

@@ -9,8 +9,7 @@ from excessmtl import lab
 from excessmtl.lab.compare.collect import read_table, write_table
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.summary import summary_table
-from excessmtl.lab.runs.fingerprint import code_of, fingerprint
-from excessmtl.lab.runs.record import RunRecord, kind_of
+from excessmtl.lab.runs.record import RunRecord, code_of, fingerprint, kind_of
 
 TINY = {"epochs": 1, "limit_batches": 1, "device": "cpu"}
 
@@ -51,7 +50,7 @@ def test_a_run_records_all_options_its_settings_its_data_and_the_code(tmp_path):
     row = read_table(tmp_path / "runs.csv").iloc[0]
     assert (row["code"], row["settings"]) == (summary["code"], summary["settings"])
     assert row["method_options"] == frame["method_options"].iloc[0]
-    assert kind_of(row) == RunRecord.read(tmp_path / "runs/one/config.yaml").kind
+    assert kind_of(row) == kind_of(RunRecord.read(tmp_path / "runs/one/config.yaml").columns)
 
 
 def test_runs_of_one_kind_differ_in_their_seed_and_noise_alone(tmp_path):

@@ -2,11 +2,12 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure
-from excessmtl.lab.studies.progress import SweepProgress
+from excessmtl.lab.studies.progress import SweepProgress, in_words
 
 
 def test_a_line_for_everything_that_happens():
@@ -18,22 +19,19 @@ def test_a_line_for_everything_that_happens():
         progress.on_death(runs[1], "killed")
         progress.on_failed(Failure(runs[1], "no [room]", ""))
         progress.on_finished(runs[2], {"scores": {"a": 0.5}}, 20)
+        progress.on_start(runs[:1], 0, 1)  # the second part of a study that tunes counts from one
+        progress.on_finished(runs[0], {"scores": {"a": 0.5}}, 20)
     assert file.getvalue().splitlines() == [
         "3 runs to do, 4 are finished already; 2 at a time",
         "1/3  school, [red] one, noise 0, seed 0: a 0.5000, b diverged, c 1.0000, d 1.0000, ...  (about 20 s left)",
         "school, [red] one, noise 0, seed 1: its worker died (killed); it will go on from its checkpoint",
         "2/3  school, [red] one, noise 0, seed 1: FAILED: no [room]  (about 20 s left)",
         "3/3  school, [red] one, noise 0, seed 2: a 0.5000",
+        "1 runs to do; 1 at a time",
+        "1/1  school, [red] one, noise 0, seed 0: a 0.5000",
     ]
 
 
-def test_the_second_part_of_a_study_that_tunes_counts_from_one():
-    runs = [RunConfig("school", "uniform", seed=seed) for seed in range(2)]
-    file = io.StringIO()
-    with SweepProgress(Console(file=file, width=60)) as progress:
-        for _ in range(2):
-            progress.on_start(runs, 0, 1)
-            for run in runs:
-                progress.on_finished(run, {"scores": {"a": 0.5}}, 1)
-    counts = [line.split()[0] for line in file.getvalue().splitlines() if "/" in line]
-    assert counts == ["1/2", "2/2", "1/2", "2/2"]
+@pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (600, "10 min"), (12_000, "3 h 20 min")])
+def test_a_duration_in_words(seconds, words):
+    assert in_words(seconds) == words

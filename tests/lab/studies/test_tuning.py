@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from excessmtl import lab
-from excessmtl.lab.studies.phases import next_runs
 from excessmtl.lab.studies.study import expand, folder_of
+from excessmtl.lab.studies.sweep import next_runs
 from excessmtl.lab.studies.tuning import tuning_folder
 from report_data import run
 
@@ -50,12 +50,10 @@ def test_the_lowest_mean_validation_loss_is_chosen(tmp_path):
         return None if config.weight_decay == 0 else config.learning_rate  # None: diverged
 
     finish(tries, tmp_path, loss)
-    choice = study.tune.choose(study.runs, tmp_path)
-    assert len(choice.runs) == len(study.runs)
-    chosen = {(config.method, config.learning_rate, config.weight_decay) for config in choice.runs}
+    runs, table = study.tune.choose(study.runs, tmp_path)
+    chosen = {(config.method, config.learning_rate, config.weight_decay) for config in runs}
     assert chosen == {("uniform", 0.003, 0), ("excess", 0.001, 0.1)}
-    assert [config.seed for config in choice.runs] == [config.seed for config in study.runs]
-    table = pd.read_csv(choice.write(tmp_path / "out"))
+    assert [config.seed for config in runs] == [config.seed for config in study.runs]
     assert len(table) == 24
     assert table["chosen"].sum() == 6
     best = table[table["chosen"] & (table["label"] == "uniform")]
@@ -68,8 +66,8 @@ def test_a_point_that_has_not_finished_is_no_choice(tmp_path):
     tries = study.tune.runs(study.runs)
     half = [config for config in tries if config.method == "uniform" and config.learning_rate == 0.003]
     finish([*half, next(config for config in tries if config.method == "uniform")], tmp_path, lambda config: 0.5)
-    choice = study.tune.choose(study.runs, tmp_path)
-    assert {(config.method, config.learning_rate) for config in choice.runs} == {("uniform", 0.003)}
+    runs, _ = study.tune.choose(study.runs, tmp_path)
+    assert {(config.method, config.learning_rate) for config in runs} == {("uniform", 0.003)}
 
 
 def test_a_tuned_sweep_runs_resumes_and_reports(tmp_path):
@@ -79,6 +77,7 @@ def test_a_tuned_sweep_runs_resumes_and_reports(tmp_path):
     first = lab.sweep(["simulated-arm"], ["uniform"], out=out, tune=grid, jobs=1, **fields)
     assert (len(first.finished), first.failed) == (1, ())
     assert len(list(tuning_folder(out).rglob("summary.json"))) == 2
+    assert pd.read_csv(out / "chosen.csv")["chosen"].tolist() == [False, True]
     (summary,) = out.rglob("summary.json")
     assert json.loads(summary.read_text())["learning_rate"] == 1e-9
     assert json.loads(summary.read_text())["noisy_validation"] is True

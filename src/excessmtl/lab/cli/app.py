@@ -1,40 +1,58 @@
-"""The commands of `excessmtl`."""
+"""The commands of `excessmtl`. The module of a command is imported when it is called, so that all start quickly."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import excessmtl
-from excessmtl.lab.cli.bench import bench
-from excessmtl.lab.cli.crossval import crossval
-from excessmtl.lab.cli.diagnose import diagnose
-from excessmtl.lab.cli.errors import errors, plain_errors
-from excessmtl.lab.cli.methods import methods
-from excessmtl.lab.cli.report import report
-from excessmtl.lab.cli.reproduce import reproduce
-from excessmtl.lab.cli.sweep import sweep
-from excessmtl.lab.cli.terminal import console
-from excessmtl.lab.cli.train import train
+from excessmtl.lab.cli.terminal import console, plain_errors
+
+_KEPT = "what is finished is kept, the same command goes on with the rest"
+COMMANDS = {
+    "train": ("train", "the last finished epoch is kept, the same command with --resume goes on"),
+    "sweep": ("sweep", _KEPT),
+    "reproduce": ("reproduce", _KEPT),
+    "report": ("report", "nothing was written"),
+    "diagnose": ("diagnose", "nothing was written"),
+    "crossval": ("diagnose", _KEPT),
+    "bench": ("bench", "nothing was written; --quick takes a few seconds"),
+    "methods": ("lists", "nothing was changed"),
+    "benchmarks": ("lists", "nothing was changed"),
+    "data": ("lists", "nothing was changed"),
+}
+"""Name -> its module, and what is printed after Ctrl-C."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # Where there is no such command, Typer proposes the most similar one of all that are loaded.
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            self.commands.setdefault(name, _loaded(name))
+        return self.commands.get(cmd_name)
+
+
+def _loaded(name: str) -> Any:
+    module, interrupted = COMMANDS[name]
+    command = getattr(import_module(f"excessmtl.lab.cli.{module}"), name)
+    if not isinstance(command, typer.Typer):
+        function, command = command, typer.Typer(add_completion=False)
+        command.command(name)(plain_errors(function, interrupted))
+    return get_command(command)
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Multi-task learning when some tasks have bad labels.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Data sets: which there are, fetching one, where it lies.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
-app.command()(plain_errors(methods))
-app.command()(
-    plain_errors(train, interrupted="the last finished epoch is kept, the same command with --resume goes on")
-)
-app.command()(plain_errors(reproduce, interrupted="finished runs are kept, the same command goes on with the rest"))
-app.command()(plain_errors(crossval, interrupted="finished folds are kept, the same command goes on"))
-app.command()(plain_errors(diagnose, interrupted="nothing was written"))
-app.command()(plain_errors(report, interrupted="nothing was written"))
-app.command()(plain_errors(sweep, interrupted="what is finished is kept, the same command goes on with the rest"))
-app.command()(plain_errors(bench, interrupted="nothing was written; --quick takes a few seconds"))
 
 
 def _version(show: bool) -> None:
@@ -50,48 +68,3 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def benchmarks() -> None:
-    """The benchmarks."""
-    from excessmtl.lab.data import registry
-
-    table = Table("name", "what it is", "stand-in without data")
-    for entry in registry().values():
-        table.add_row(entry.name, entry.summary, entry.stand_in or "")
-    console.print(table)
-
-
-@data_app.command("list")
-def data_list() -> None:
-    """The data sets by name, and whether they are available."""
-    from excessmtl.lab.data import sources
-
-    table = Table("name", "what it is", "available", "where to get it")
-    for dataset in sources.catalogue():
-        table.add_row(dataset.name, dataset.summary, "yes" if sources.where(dataset.name) else "no", dataset.directions)
-    console.print(table)
-
-
-@data_app.command("get")
-@plain_errors
-def data_get(name: Annotated[str, typer.Argument(help="Name of the data set.")]) -> None:
-    """Fetch a data set into the cache folder."""
-    from excessmtl.lab.data import sources
-
-    console.print(str(sources.get(name, errors.print)), soft_wrap=True)
-
-
-@data_app.command("where")
-@plain_errors
-def data_where(name: Annotated[str, typer.Argument(help="Name of the data set.")]) -> None:
-    """Print the folder of a data set in the cache."""
-    from excessmtl.lab.data import sources
-
-    place = sources.where(name)
-    if place is None:
-        raise ValueError(
-            f"{name} is not available; run `excessmtl data get {name}`, or `excessmtl data list` for directions"
-        )
-    console.print(str(place), soft_wrap=True)

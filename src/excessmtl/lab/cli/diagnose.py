@@ -1,4 +1,4 @@
-"""`excessmtl diagnose`: which tasks of a run have bad labels, and which labels."""
+"""`excessmtl diagnose` and `excessmtl crossval`: which tasks have bad labels, and which labels."""
 
 import io
 import json as json_format
@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excessmtl.lab.cli.terminal import console
+from excessmtl.files import check_replaceable, write_whole
+from excessmtl.lab.cli.options import kinds_in, takes_a_run
+from excessmtl.lab.cli.terminal import console, silence_lightning
+from excessmtl.lab.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from excessmtl.diagnosis import Report
+
+_CROSSVAL = ("method", "seed", "data", "benchmark_options", "noise", "noisy_tasks", "epochs", "device")
+_Json = Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")]
+_Suspects = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task; by the row of "
+        "your table (0: the first below the header), else by the sample of the split."
+    ),
+]
 
 
 def diagnose(
@@ -26,49 +39,43 @@ def diagnose(
         ),
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option(metavar="TASK=KIND", help="With --predictions: a kind that is not inferred.")
-    ] = None,
+        list[str], typer.Option(metavar="TASK=KIND", help="With --predictions: a kind that is not inferred; repeat.")
+    ] = [],  # noqa: B006
     id: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With --predictions: the column that names the rows.")
+        str | None, typer.Option(metavar="COLUMN", help="With --predictions: the column that identifies the rows.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print an object per task instead of a table.")] = False,
-    suspects: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV or .parquet file for all labels, those most likely to be wrong first, task by task; by the row "
-            "of your table (0: the first below the header), else by the sample of the validation split."
-        ),
-    ] = None,
-    save: Annotated[bool, typer.Option("--save", help="Keep it in the run's folder, for `excessmtl report`.")] = False,
+    json: _Json = False,
+    suspects: _Suspects = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Save the diagnosis in the run's folder, for `excessmtl report`.")
+    ] = False,
     without: Annotated[
         str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Follow import paths that stand in the folder: this runs their code.")
+        bool, typer.Option("--trust", help="Import the code that the run's config.yaml names, which runs it.")
     ] = False,
 ) -> None:
-    """Say which tasks have bad labels, and how bad, from predictions for the run's validation split, or your own.
+    """Find the tasks with bad labels, from predictions for the validation split of a run, or from your own.
 
     The validation labels of a run are disturbed like its training labels, with draws of their own.
     """
-    check_file(suspects)
+    _check_file(suspects)
     if predictions is not None:
         if run is not None or save or without is not None:
             raise ValueError("--predictions takes the place of a run; leave RUN, --save and --without out")
-        from excessmtl.lab.cli.options import kinds_in
         from excessmtl.lab.data.prediction_table import diagnose_table
 
-        show(diagnose_table(predictions, kinds_in(kind or []), id), json, suspects)
+        _show(diagnose_table(predictions, kinds_in(kind), id), json, suspects)
         return
     if run is None or kind or id is not None:
         raise ValueError("name the folder of a run, or --predictions FILE, to which --kind and --id belong")
-    from excessmtl.lab.training.held_out import diagnose_run, trained
-
     if json and without is not None:
         raise ValueError("--without prints a line per task; leave --json out")
+    from excessmtl.lab.training.held_out import diagnose_run, trained
+
     _, benchmark, _ = trained(run, trust=trust)
-    report = diagnose_run(run, benchmark)
-    cost = None
+    report, cost = diagnose_run(run, benchmark), {}
     if without is not None:
         from excessmtl.lab.training.cost_to_others import without as trained_without
 
@@ -78,28 +85,45 @@ def diagnose(
         from excessmtl.lab.training.cost_to_others import conflict_of
 
         keep(report, run, benchmark.validation, conflict_of(run, benchmark))
-    show(report, json, suspects)
-    if cost is not None:
-        for task, (score, other) in cost.items():
-            console.print(f"{task}: {score:.4g} with {without}, {other:.4g} without it", soft_wrap=True)
+    _show(report, json, suspects)
+    for task, (score, other) in cost.items():
+        console.print(f"{task}: {score:.4g} with {without}, {other:.4g} without it", soft_wrap=True)
 
 
-def check_file(suspects: Path | None) -> None:
+@takes_a_run(_CROSSVAL)
+def crossval(
+    config: RunConfig,
+    out: Annotated[Path, typer.Option(help="Folder for the runs of the folds and predictions.npz.")],
+    folds: Annotated[int, typer.Option(help="Number of networks, each trained without one fold.")] = 5,
+    json: _Json = False,
+    suspects: _Suspects = None,
+) -> None:
+    """Find the bad labels of the training data: each sample is predicted by a network that was not trained on it.
+
+    If stopped, the same command resumes.
+    """
+    from excessmtl.lab.training.crossval import FILE, cross_validate
+
+    silence_lightning()
+    _check_file(suspects)
+    _show(cross_validate(config, out, folds), json, suspects)
+    if not json:
+        console.print(f"written: {out / FILE}", soft_wrap=True)
+
+
+def _check_file(suspects: Path | None) -> None:
     """Before anything takes its time."""
-    from excessmtl.files import check_replaceable
-
-    if suspects is not None and suspects.is_dir():
+    if suspects is None:
+        return
+    if suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
-    if suspects is not None:
-        check_replaceable(suspects)
-    if suspects is not None and suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
+    check_replaceable(suspects)
+    if suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
 
 
-def show(report: "Report", json: bool, suspects: Path | None) -> None:
+def _show(report: "Report", json: bool, suspects: Path | None) -> None:
     """Print a report as a table or as JSON, and write the ranked labels."""
-    from excessmtl.files import write_whole
-
     if suspects is not None:
         write_whole(suspects, _ranked(report, suspects.suffix == ".parquet"))
     if json:
@@ -116,11 +140,10 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
 
     from excessmtl.lab.compare.csv_text import csv_text
 
-    rows = [{"task": task.task, **vars(one)} for task in report.tasks for one in report.suspects(task.task, None)]
+    labels = [{"task": task.task, **vars(label)} for task in report.tasks for label in report.suspects(task.task, None)]
     number = "sample" if report.file_rows is None else "row"
     named = ["task", number] if report.ids is None else ["task", number, "id"]
-    columns = [*named, "label", "predicted", "margin", "noise_probability"]
-    frame = pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(labels, columns=[*named, "label", "predicted", "margin", "noise_probability"])
     if not parquet:
         return csv_text(frame).encode()
     file = io.BytesIO()

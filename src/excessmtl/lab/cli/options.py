@@ -12,19 +12,17 @@ import yaml
 
 from excessmtl.lab.cli.terminal import names_in
 from excessmtl.lab.runs.config import DATA, Help, RunConfig
+from excessmtl.lab.schema import yaml_value
 
 _BENCHMARK = typer.Argument(
     help="A benchmark (`excessmtl benchmarks` lists them), a .csv, .csv.gz or .parquet file, or a function of yours as "
     "package.module:function."
 )
+_KIND = "For a table: target=regression, classification or binary; repeat. Default: inferred."
 _TABLE: dict[str, tuple[Any, Any, Help]] = {
-    "targets": (str | None, None, Help("Of a table: the columns to predict, comma-separated.", DATA)),
-    "kind": (
-        list[str],
-        [],
-        Help("Of a table: target=regression, classification or binary; repeat. Default: inferred.", DATA),
-    ),
-    "id": (str | None, None, Help("Of a table: the column that names its rows, no input.", DATA)),
+    "targets": (str | None, None, Help("For a table: the columns to predict, comma-separated.", DATA)),
+    "kind": (list[str], [], Help(_KIND, DATA)),
+    "id": (str | None, None, Help("For a table: the column that identifies its rows; it is not an input.", DATA)),
 }
 """Options of a benchmark that is a table; they stand after its data."""
 Command = Callable[..., None]
@@ -51,18 +49,22 @@ def takes_a_run(names: Sequence[str] | None = None) -> Callable[[Command], Comma
 
 def _run_options(names: Sequence[str] | None) -> list[inspect.Parameter]:
     hints = get_type_hints(RunConfig, include_extras=True)
-    options: list[inspect.Parameter] = []
+    options: dict[str, tuple[Any, Any, Help]] = {}
     for field in fields(RunConfig):
         told = next((part for part in get_args(hints[field.name]) if isinstance(part, Help)), None)
         if told is None or (names is not None and field.name not in names):
             continue
         kind = _typed(hints[field.name])
-        default = [] if kind == list[str] else None if field.default is MISSING else field.default
-        name = field.name.removesuffix("s") if kind == list[str] else field.name
-        options.append(_option(name, kind, default, told))
-        if name == "data":
-            options += [_option(name, *rest) for name, rest in _TABLE.items()]
-    return options
+        if kind == list[str]:  # an option that is repeated
+            options[field.name.removesuffix("s")] = kind, [], told
+        else:
+            options[field.name] = kind, None if field.default is MISSING else field.default, told
+        if field.name == "data":
+            options |= _TABLE
+    return [
+        _parameter(name, kind, typer.Option(help=told.text, rich_help_panel=told.panel), default)
+        for name, (kind, default, told) in options.items()
+    ]
 
 
 def _typed(hint: Any) -> Any:
@@ -77,25 +79,20 @@ def _typed(hint: Any) -> Any:
     return str if get_origin(hint) in (Literal, tuple) else hint
 
 
-def _option(name: str, kind: Any, default: Any, told: Help) -> inspect.Parameter:
-    panel = None if told.panel == "Options" else told.panel
-    return _parameter(name, kind, typer.Option(help=told.text, rich_help_panel=panel), default)
-
-
 def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=Annotated[kind, info])
 
 
-def _config(values: dict[str, Any]) -> RunConfig:
+def _config(given: dict[str, Any]) -> RunConfig:
     """The run that these options describe."""
-    given = dict(values)
-    of_a_table = _of_a_table(*(given.pop(name) for name in _TABLE))
+    targets, kinds, id = (given.pop(name) for name in _TABLE)
+    table = {"targets": None if targets is None else names_in(targets), "kinds": kinds_in(kinds) or None, "id": id}
     for name in ("options", "benchmark_options", "optimiser_options"):
-        if name.removesuffix("s") in given:
-            option = name.removesuffix("s")
+        option = name.removesuffix("s")
+        if option in given:
             given[name] = _pairs(f"--{option.replace('_', '-')}", given.pop(option))
-    given["benchmark_options"] |= of_a_table
+    given["benchmark_options"] |= {name: value for name, value in table.items() if value is not None}
     given["optimiser_options"] = given.get("optimiser_options") or None
     if given["noisy_tasks"] is not None:
         given["noisy_tasks"] = tuple(names_in(given["noisy_tasks"]))
@@ -110,8 +107,8 @@ def _pairs(argument: str, values: list[str]) -> dict[str, Any]:
         if not equals or not name:
             raise ValueError(f"{argument} must look like name=value, found {value!r}")
         try:
-            pairs[name.replace("-", "_")] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            pairs[name.replace("-", "_")] = yaml_value(text)
+        except (yaml.YAMLError, ValueError) as error:
             raise ValueError(f"{argument} {value!r}: the value is neither a word, a number nor a list") from error
     return pairs
 
@@ -125,10 +122,3 @@ def kinds_in(values: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"--kind must look like target=kind, found {value!r}")
         kinds[name.strip()] = word.strip()
     return kinds
-
-
-def _of_a_table(targets: str | None, kind: list[str], id: str | None) -> dict[str, Any]:
-    """The options of a table; a column may be called anything."""
-    names = None if targets is None else names_in(targets)
-    options = {"targets": names, "kinds": kinds_in(kind) or None, "id": id}
-    return {name: value for name, value in options.items() if value is not None}

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Which figure, or 'all'.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Name of the figure, or 'all'.")] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes) or paper.")] = "quick",
     out: Annotated[Path, typer.Option(help="Folder for pictures (PNG, SVG) and numbers (CSV).")] = Path("figures"),
-    jobs: Annotated[int | None, typer.Option(help="Training runs at a time. Default: one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of training runs at a time. Default: one per core.")] = None,
     data: Annotated[list[str], typer.Option(help="Data of a benchmark, name=path; repeat.")] = [],  # noqa: B006
-    runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder, train nothing.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder and train nothing.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the figures, and how long they take.")] = False,
 ) -> None:
-    """Draw a figure of the paper again, with all its numbers. Stopped? The same command goes on."""
+    """Reproduce a figure of the paper, with all its numbers. If stopped, the same command resumes."""
     from excessmtl.lab.paper import registry
 
     if show:
@@ -54,7 +54,7 @@ def _list() -> None:
         table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
     console.print(table)
     console.print(
-        "About so long on 2 free CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
+        "Approximate times on 2 idle CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
         soft_wrap=True,
     )
 

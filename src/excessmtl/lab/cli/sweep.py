@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from excessmtl.lab.cli.terminal import console, silence_lightning
-
-if TYPE_CHECKING:
-    from excessmtl.lab.studies.study import Study
 
 FAILED = 1
 
@@ -19,25 +16,25 @@ def sweep(
         Path,
         typer.Argument(
             metavar="STUDY.yaml",
-            help="The study, a file (docs/studies.md says how it looks), or one that comes with the package: demo, ...",
+            help="The file of the study (docs/studies.md), or the name of one that comes with the package: demo, ...",
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ and the study's name.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time. Default: one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of runs at a time. Default: one per core.")] = None,
     backend: Annotated[str, typer.Option(help="loky (this machine), ray or dask (a cluster).")] = "loky",
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps. Default: the study's.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would run.")] = False,
 ) -> None:
-    """Run what is not finished of a study; print its tables. Stopped or killed? The same command goes on."""
-    # Imported here: the training half takes seconds to import, and `--help` should not.
-    from excessmtl.lab.studies.bundled import study_file
-    from excessmtl.lab.studies.phases import next_runs, run_study
+    """Run what is not finished of a study, and print its tables. If stopped or killed, the same command resumes it."""
+    # Imported here: this takes seconds, and `--help` should not.
     from excessmtl.lab.studies.preflight import check_runs
     from excessmtl.lab.studies.progress import SweepProgress, described
     from excessmtl.lab.studies.study import read_study
+    from excessmtl.lab.studies.sweep import next_runs, run_study
+    from excessmtl.lab.studies.tables import write_tables
 
     silence_lightning()
-    plan = read_study(study_file(study))
+    plan = read_study(study)
     if device is not None:
         changes: dict[str, Any] = {"device": device}
         plan = replace(plan, runs=tuple(replace(config, **changes) for config in plan.runs))
@@ -53,20 +50,14 @@ def sweep(
     with SweepProgress(console) as watcher:
         plan, outcome = run_study(plan, place, jobs=jobs, backend=backend, watcher=watcher)
     if outcome.finished or outcome.before:
-        _print_tables(plan, place)
+        written = write_tables(plan, place)
+        for table in written.tables:
+            console.print(table.as_rich())
+        for note in written.notes:
+            console.print(note)
+        console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)
     if outcome.failed:
         console.print(f"{len(outcome.failed)} runs failed (failed.txt in {place} has more):", soft_wrap=True)
         for failure in outcome.failed:
             console.print(f"  {described(failure.config)}: {failure.reason}", soft_wrap=True)
         raise typer.Exit(FAILED)
-
-
-def _print_tables(study: "Study", place: Path) -> None:
-    from excessmtl.lab.studies.tables import write_tables
-
-    written = write_tables(study, place)
-    for table in written.tables:
-        console.print(table.as_rich())
-    for note in written.notes:
-        console.print(note)
-    console.print(f"written: {', '.join(map(str, written.files))}", soft_wrap=True)

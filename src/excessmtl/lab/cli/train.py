@@ -22,12 +22,12 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            help="Go on with the run in --out, or else with the last one of its name; more --epochs train it further."
+            help="Resume the run in --out, or else the last one with the default name; more --epochs train it further."
         ),
     ] = False,
 ) -> None:
     """Train a network on many tasks with one method and keep everything in a run folder."""
-    # Imported here: the training half takes seconds to import, and `--help` should not.
+    # Imported here: this takes seconds, and `--help` should not.
     from excessmtl.lab.training.loop import Run
     from excessmtl.lab.training.progress import ProgressBar
 

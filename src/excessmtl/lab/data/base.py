@@ -19,7 +19,7 @@ _FORM = "(inputs, {task: target})"
 Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 
-class DataNotFoundError(Exception):
+class DataNotFoundError(ValueError):
     """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
 
 

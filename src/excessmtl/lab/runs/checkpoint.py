@@ -20,7 +20,7 @@ _FILE = re.compile(r"epoch-[0-9]{5,}\.pt")
 ADVICE = "delete the run's folder and start again, or restore the file"
 
 
-class CheckpointError(Exception):
+class CheckpointError(ValueError):
     """The checkpoint cannot be used; the message says why and what to do."""
 
 

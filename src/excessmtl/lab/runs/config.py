@@ -50,11 +50,11 @@ class RunConfig:
         Literal[ARCHITECTURES],  # type: ignore[valid-type]
         Help(f"How tasks share the network: {', '.join(ARCHITECTURES[:-1])} or {ARCHITECTURES[-1]}."),
     ] = HARD
-    seed: Annotated[Seed, Help("Of weights, batches and noise.")] = 0
+    seed: Annotated[Seed, Help("Seed of the weights, batches and noise.")] = 0
     options: Annotated[Options, Help("Option of the method, name=value; repeat.")] = field(default_factory=dict)
     loss: Annotated[
         Literal[LOSSES],  # type: ignore[valid-type]
-        Help("plain, robust (follows the noise), gce, symmetric, bootstrapped, huber or general."),
+        Help("Loss of every task: plain, robust (follows the noise), gce, symmetric, bootstrapped, huber or general."),
     ] = PLAIN
     """Of every task that has one of this name; the others keep their own."""
     data: Annotated[Word | None, Help("File or folder with the benchmark's data.", DATA)] = None
@@ -65,17 +65,17 @@ class RunConfig:
     noisy_tasks: Annotated[Names | None, Help("Comma-separated task names. Default: the benchmark's.", DATA)] = None
     noise_kind: Annotated[
         Literal[NOISE_KINDS],  # type: ignore[valid-type]
-        Help("uniform, pair, instance, outliers, bias or annotator; docs/benchmarks.md explains them.", DATA),
+        Help("uniform, pair, instance, outliers, bias or annotator: see docs/benchmarks.md.", DATA),
     ] = UNIFORM
     """What bad labels look like; "uniform": what the kind of each task says."""
     noise_seed: Seed | None = None
     """None: the run's seed."""
-    exclude_true: Annotated[bool, Help("Noisy classes are never the true ones.", DATA)] = False
+    exclude_true: Annotated[bool, Help("Never draw the true class as a noisy label.", DATA)] = False
     noisy_validation: Annotated[bool, Help("Validation labels are as noisy as the training labels.", DATA)] = False
     """A choice by noisy validation labels is one that could be made."""
-    redraw_each_epoch: Annotated[bool, Help("Draw the noise anew in every epoch.", DATA)] = False
+    redraw_each_epoch: Annotated[bool, Help("Draw new noise in every epoch.", DATA)] = False
     epochs: Annotated[Count | None, Help("Default: the benchmark's; with --resume, those of the run.", TRAINING)] = None
-    batch_size: Annotated[Count | None, Help("Of all devices together. Default: the benchmark's.", TRAINING)] = None
+    batch_size: Annotated[Count | None, Help("Over all devices. Default: the benchmark's.", TRAINING)] = None
     optimiser: Annotated[Optimiser | None, Help("adam, adamw or sgd. Default: the benchmark's.", TRAINING)] = None
     optimiser_options: Annotated[
         Options | None, Help("Option of the optimiser by torch's name, momentum=0.9; repeat.", TRAINING)
@@ -83,24 +83,26 @@ class RunConfig:
     learning_rate: Annotated[Rate | None, Help("Default: the benchmark's.", TRAINING)] = None
     weight_decay: Annotated[Decay | None, Help("Default: the benchmark's.", TRAINING)] = None
     schedule: Annotated[
-        Schedule | None, Help("Of the learning rate: constant or cosine. Default: the benchmark's.", TRAINING)
+        Schedule | None, Help("Learning rate schedule: constant or cosine. Default: the benchmark's.", TRAINING)
     ] = None
     """"cosine": down to zero at the end of the last epoch."""
     warmup_steps: Annotated[
-        Steps | None, Help("Steps over which the learning rate rises. Default: the benchmark's.", TRAINING)
+        Steps | None, Help("Steps of learning rate warm-up. Default: the benchmark's.", TRAINING)
     ] = None
-    limit_batches: Annotated[Count | None, Help("At most so many batches per epoch.", TRAINING)] = None
+    limit_batches: Annotated[Count | None, Help("Maximum number of batches per epoch.", TRAINING)] = None
     label: Word | None = None
     """What tables call the method as it is configured here; None: its name and options."""
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], Help("auto, cpu, cuda, mps.", MACHINE)] = "auto"
-    devices: Annotated[Count, Help("Processes that share every batch, each on a device.", MACHINE)] = 1
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], Help("auto, cpu, cuda or mps.", MACHINE)] = "auto"
+    devices: Annotated[Count, Help("Number of devices, each with a process; they share every batch.", MACHINE)] = 1
     strategy: Annotated[
-        Literal["ddp", "fsdp"], Help("With several devices: ddp (replicas) or fsdp (parameters divided).", MACHINE)
+        Literal["ddp", "fsdp"], Help("With several devices: ddp (replicas) or fsdp (sharded parameters).", MACHINE)
     ] = "ddp"
     precision: Annotated[
         Literal["32-true", "bf16-mixed", "16-mixed"], Help("32-true, bf16-mixed or 16-mixed.", MACHINE)
     ] = "32-true"
-    replay: Annotated[bool, Help("On CUDA, record a step once and replay it where possible.", MACHINE)] = True
+    replay: Annotated[bool, Help("On CUDA, record a step as a CUDA graph and replay it where possible.", MACHINE)] = (
+        True
+    )
 
     def __post_init__(self) -> None:
         # Folders, tables and comparisons know a method by one name. One that is not known is refused by the training.

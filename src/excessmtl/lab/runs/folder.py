@@ -104,9 +104,9 @@ class RunFolder:
         refuse_another(old.plain, new.plain, self.path, but=("code", *(["epochs"] if longer else [])))
         if longer:
             (self.path / "summary.json").unlink(missing_ok=True)
-        finished = (self.path / "summary.json").exists()
         record = replace(old, config={**old.config, "epochs": max(epochs, old.config["epochs"])})
-        record = record if finished else record.goes_on_with(new.code)
+        if not (self.path / "summary.json").exists() and new.code not in old.code:
+            record = replace(record, code=f"{old.code} and {new.code}")
         if record != old:
             write_whole(self.path / "config.yaml", record.to_yaml())
         return record

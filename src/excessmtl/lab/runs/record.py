@@ -4,9 +4,11 @@ Two runs are of one kind where their records differ in nothing but the seed, the
 """
 
 import hashlib
+import inspect
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +22,6 @@ from excessmtl.files import read_text
 from excessmtl.graph.places import Probe
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.runs.config import Resolved
-from excessmtl.lab.runs.fingerprint import code_of
 from excessmtl.lab.schema import mapping
 
 VERSION = 1
@@ -31,10 +32,14 @@ NOT_RECORDED = "not recorded"
 OF_THE_MACHINE = ("device", "devices", "data", "label", "replay", "versions", "record")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 _PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise_kind")
-_COLUMNS = (*("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs"), *_PLAIN)
+_COLUMNS = ("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs", *_PLAIN)
 """Fields of a configuration that are columns of a table of runs; `settings` has the others."""
 _APART = (*OF_THE_MACHINE, "strategy", "noise_seed")
 _PACKAGES = ("excessmtl", "torch", "lightning", "numpy")
+_DECIDES_NOTHING = ("diagnosis", "integrations", "lab", "__main__.py", "files.py")
+"""Parts of the package that decide about no weight and no gradient."""
+_DIGITS = 12
+"""Of fingerprints and checksums."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +135,6 @@ class RunRecord:
         return {**named, **about, "method_options": dict(self.method_options or {}), "settings": self._settings}
 
     @property
-    def kind(self) -> dict[str, str]:
-        """What all runs of its kind have in common."""
-        return kind_of(self.columns)
-
-    def goes_on_with(self, code: str) -> "RunRecord":
-        """The record of a run that is now trained by the code of this fingerprint."""
-        return self if code in self.code else replace(self, code=f"{self.code} and {code}")
-
-    @property
     def _settings(self) -> dict[str, Any]:
         if "settings" in self.config:  # of a Recorder
             return dict(self.config["settings"])
@@ -215,7 +211,30 @@ def checksum(path: Path) -> str:
     else:
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256")
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()[:_DIGITS]
+
+
+def code_of(rule: type | None = None) -> str:
+    """The fingerprint of the library and, where it is one of the user's own, of the file that a rule is written in."""
+    is_own = rule is not None and rule.__module__.partition(".")[0] != "excessmtl"
+    return _code(inspect.getsourcefile(rule) if rule is not None and is_own else None)
+
+
+@cache
+def _code(rule: str | None) -> str:
+    root = Path(excessmtl.__file__).parent
+    files = [(path.relative_to(root), path) for path in root.rglob("*.py")]
+    sources = {place.as_posix(): path for place, path in files if place.parts[0] not in _DECIDES_NOTHING}
+    return fingerprint({**sources, **({} if rule is None else {"rule": Path(rule)})})
+
+
+def fingerprint(sources: Mapping[str, Path]) -> str:
+    """Of files by name: not of where they lie, in which order they are listed, or how their lines end."""
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{name}\n{len(content)}\n".encode() + content)
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _size(split: Split) -> int:

@@ -16,17 +16,14 @@ import yaml
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
-from excessmtl.lab.runs.fingerprint import code_of
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
-from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, complete_options
+from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, code_of, complete_options
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import mapping
 from excessmtl.step.result import Step
 
 QUANTITIES = ("weights", "losses", "excess_risks")
 """Of every step, as the first rows of its numbers have them."""
-_MEANS = {"losses": "loss", "weights": "weight"}
-"""Whose means over an epoch are in metrics.csv, and under which name."""
 
 
 class Recorder:
@@ -67,9 +64,9 @@ class Recorder:
         resume: bool = False,
     ) -> None:
         self.balancer, self.tasks = balancer, balancer.tasks
-        self.metric: dict[str, str] = self._by_task("metric", metric)
-        self.higher_is_better: dict[str, bool] = self._by_task("higher_is_better", higher_is_better)
-        self.unit: dict[str, str] = self._by_task("unit", unit)
+        given = {"metric": metric, "higher_is_better": higher_is_better, "unit": unit}
+        by_task = [self._by_task(argument, value) for argument, value in given.items()]
+        self.scored = {task: Scored(*(values[task] for values in by_task)) for task in self.tasks}
         unknown = [task for task in noisy_tasks if task not in self.tasks]
         if unknown:
             raise ValueError(f"noisy_tasks names unknown task {unknown[0]!r}; the tasks are {list(self.tasks)}")
@@ -112,25 +109,25 @@ class Recorder:
         """Write everything. `scores`: task -> its metric on data that was not trained on."""
         if not self._steps:
             raise ValueError("no step was noted in this epoch; call recorder.step() after every step")
-        if scores is None and set(self.metric.values()) != {"loss"}:
-            raise ValueError(f"epoch needs the scores of all tasks ({self.metric}); pass a dict from task to number")
+        metrics = {task: scored.metric for task, scored in self.scored.items()}
+        if scores is None and set(metrics.values()) != {"loss"}:
+            raise ValueError(f"epoch needs the scores of all tasks ({metrics}); pass a dict from task to number")
         if scores is not None and set(scores) != set(self.tasks):
             raise ValueError(f"scores must name the tasks {list(self.tasks)}, found {list(scores)}")
         log = torch.stack(self._steps).cpu().numpy().astype(np.float32)
         self._steps.clear()
         log[:, 0] /= self.balancer.factor  # tables and plots show weights before it
-        for quantity, part in zip(QUANTITIES, np.moveaxis(log, 1, 0), strict=True):
-            self.history[quantity].append(part)
+        for place, quantity in enumerate(QUANTITIES):
+            self.history[quantity].append(log[:, place])
         self._seconds += time.perf_counter() - self._start
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a task without any label in the epoch has no mean
-            means = {name: np.nanmean(self.history[part][-1], 0) for part, name in _MEANS.items()}
+            weights, losses, _ = np.nanmean(log, axis=0).tolist()
         row: Row = {"epoch": len(self.rows)}
-        for place, task in enumerate(self.tasks):
-            row |= {f"train/{task}/{name}": float(mean[place]) for name, mean in means.items()}
-        for task in self.tasks:
-            score = row[f"train/{task}/loss"] if scores is None else float(scores[task])
-            row[f"test/{task}/{self.metric[task]}"] = score
+        for task, weight, loss in zip(self.tasks, weights, losses, strict=True):
+            row |= {f"train/{task}/loss": loss, f"train/{task}/weight": weight}
+        for task, loss in zip(self.tasks, losses, strict=True):
+            row[f"test/{task}/{metrics[task]}"] = loss if scores is None else float(scores[task])
         self.rows.append(row)
         if self.writes:
             self._write(completed=False)
@@ -194,10 +191,9 @@ class Recorder:
         self.folder.write_metrics(self.rows)
         steps = {quantity: np.concatenate(parts) for quantity, parts in self.history.items()}
         self.folder.write_steps(steps, self.tasks)
-        scored = {task: Scored(self.metric[task], self.higher_is_better[task], self.unit[task]) for task in self.tasks}
         seconds, weights = self._seconds / len(steps["losses"]), self.history["weights"][-1]
         self.folder.write_summary(
-            summarise(self.record, scored, self.rows, weights, seconds, last=1, completed=completed)
+            summarise(self.record, self.scored, self.rows, weights, seconds, last=1, completed=completed)
         )
 
 

@@ -5,19 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from excessmtl.lab.compare.table import Format, Table
-from excessmtl.lab.speed.clock import Clock
+from excessmtl.lab.speed.clock import WARM_UP, Clock
 from excessmtl.lab.speed.networks import Network
-from excessmtl.lab.speed.variants import REPLAYED_BASELINE, Variant
+from excessmtl.lab.speed.variants import Variant
 
 Quartiles = tuple[float, float, float]
-_FORMATS: dict[str, Format] = {
-    "ms": ".2f",
-    "ratio": "x{:.2f}".format,
-    "peak MB": ",.0f",
-    "ratio to plain-replayed": "x{:.2f}".format,
-}
+_FORMATS: dict[str, Format] = {"ms": ".2f", "ratio": "x{:.2f}".format, "peak MB": ",.0f"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +27,6 @@ class Row:
     peak_mb: float | None
     """None on the CPU, and for recordings, into which the allocator does not see."""
     rounds: int
-    to_replayed: Quartiles | None = None
-    """Of a recording: the ratio to plain PyTorch recorded too, where that was measured."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,6 @@ class Result:
                 "ratio": row.ratio[1],
                 "ratio, quartiles": _range(row.ratio),
                 "peak MB": row.peak_mb,
-                "ratio to plain-replayed": row.to_replayed and row.to_replayed[1],
             }
             for row in self.rows
         ]
@@ -84,17 +77,28 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
             f"network {network.name} with methods {names} does not fit into the memory of {device}; "
             "choose fewer methods"
         ) from None
-    rows = []
-    for variant, peak in zip(variants, peaks, strict=True):
-        mine = times[variant.name]
-        compared = variant.replayed and REPLAYED_BASELINE in times
-        to_replayed = ratios(mine, times[REPLAYED_BASELINE]) if compared else None
-        rows.append(Row(variant.name, _quartiles(mine), ratios(mine, times[baseline]), peak, len(mine), to_replayed))
+    rows = [
+        Row(name, _quartiles(own), ratios(own, times[baseline]), peak, len(own))
+        for (name, own), peak in zip(times.items(), peaks, strict=True)
+    ]
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
 
 
 def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
     return None if variant.replayed else clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
+
+
+def costliest_operators(network: Network, variant: Variant, device: torch.device) -> str:
+    """A table of the operators that take longest by themselves, over ten steps."""
+    step, clock = variant.step(network.problem(device)), Clock(device)
+    clock.seconds(step, WARM_UP)
+    activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
+    if device.type == "cuda":
+        activities, key = [*activities, ProfilerActivity.CUDA], "self_cuda_time_total"
+    with torch.profiler.profile(activities=activities) as profiler:
+        clock.seconds(step, 10)
+    table: str = profiler.key_averages().table(sort_by=key, row_limit=15, max_name_column_width=50)
+    return table
 
 
 def ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:

@@ -18,7 +18,6 @@ from excessmtl.recording.recording import WARM_UP, Recording, on_stream
 
 Step = Callable[[], object]
 BASELINE = "plain"
-REPLAYED_BASELINE = "plain-replayed"
 
 
 @dataclass(frozen=True)
@@ -164,22 +163,18 @@ def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
     return step
 
 
-_AT_Z = {"estimator": "paper", "probe": "representation"}
-_UNIFORM, _EXCESS, _PAPER = Ours("uniform"), Ours("excess"), Ours("excess", {"estimator": "paper"})
+_EXCESS, _PAPER = Ours("excess"), Ours("excess", {"estimator": "paper"})
+_ALGORITHM_1 = "ExcessMTL, Algorithm 1 on all shared parameters"
 _NAMED = (
     Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
-    Variant("uniform", "our uniform weighting", _UNIFORM),
+    Variant("uniform", "our uniform weighting", Ours("uniform")),
     Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
-    Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", Ours("excess", _AT_Z)),
-    Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
+    Variant("paper", _ALGORITHM_1, _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
     Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
-    Variant(REPLAYED_BASELINE, "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
-    Variant("uniform-replayed", "our uniform weighting, replayed", _UNIFORM.replayed, replayed=True),
+    Variant("plain-replayed", "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
     Variant("excess-replayed", "ExcessMTL, robust (default), replayed", _EXCESS.replayed, replayed=True),
-    Variant(
-        "paper-replayed", "ExcessMTL, Algorithm 1 on all shared parameters, replayed", _PAPER.replayed, replayed=True
-    ),
+    Variant("paper-replayed", f"{_ALGORITHM_1}, replayed", _PAPER.replayed, replayed=True),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
 _UNMEASURED = ("bayes_agg",)
@@ -187,16 +182,7 @@ _UNMEASURED = ("bayes_agg",)
 _OTHERS = (
     Variant(name, f"our {name}", Ours(name)) for name in excessmtl.list_methods() if name not in (*USUAL, *_UNMEASURED)
 )
-_EXACT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "paper-1": ("one task at a time through the trunk", {"tasks_at_once": 1}),
-    "paper-bf16": ("accumulators in bf16", {"accumulators": "bf16"}),
-    "paper-least": ("the least memory", {"tasks_at_once": 1, "accumulators": "bf16"}),
-}
-_FORMS = (
-    Variant(name, f"paper, {summary}", Ours("excess", {"estimator": "paper", **options}))
-    for name, (summary, options) in _EXACT.items()
-)
-VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS, *_FORMS)}
+VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS)}
 
 
 def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
@@ -14,33 +15,34 @@ from excessmtl.extras import missing
 from excessmtl.lab.studies.worker import Result, end_with
 
 Task = Callable[[], Result]
-Compute = Callable[[Mapping[int, Task], int], Iterator[tuple[int, Result]]]
+Compute = Callable[[Mapping[Path, Task], int], Iterator[tuple[Path, Result]]]
+"""Tasks by the folder of their run, and how many at a time -> each with what came of it, as they end."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def on_this_machine(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
-    """Each task's number with what came of it, as they end; begun in their order, `jobs` at a time.
+def on_this_machine(tasks: Mapping[Path, Task], jobs: int) -> Iterator[tuple[Path, Result]]:
+    """Begun in their order, `jobs` at a time.
 
     A pool of one process per job: where one breaks, the others do not notice, and a death is that of one task.
     """
     waiting = list(tasks.items())
-    running: dict[Future[Result], tuple[int, Any]] = {}
+    running: dict[Future[Result], tuple[Path, Any]] = {}
     idle: list[Any] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                number, task = waiting.pop(0)
+                folder, task = waiting.pop(0)
                 pool = idle.pop() if idle else _pool_of_one()
-                running[pool.submit(task)] = number, pool
+                running[pool.submit(task)] = folder, pool
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number, pool = running.pop(future)
+                folder, pool = running.pop(future)
                 error = future.exception()
                 if error is None:
                     idle.append(pool)
-                    yield number, future.result()
+                    yield folder, future.result()
                 else:  # what a run raises is caught in its worker, so the worker has died
                     pool.shutdown(wait=False, kill_workers=True)
-                    yield number, _death(error)
+                    yield folder, _death(error)
     finally:
         for pool in [*idle, *(pool for _, pool in running.values())]:
             pool.shutdown(wait=True, kill_workers=True)
@@ -51,19 +53,19 @@ def _pool_of_one() -> Any:
     return ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD, initializer=end_with, initargs=(os.getpid(),))
 
 
-def on_a_cluster(tasks: Mapping[int, Task], jobs: int) -> Iterator[tuple[int, Result]]:
+def on_a_cluster(tasks: Mapping[Path, Task], jobs: int) -> Iterator[tuple[Path, Result]]:
     """The same behind joblib; where something dies, it may have been any of the tasks that have not ended."""
-    left = dict(tasks)
+    left = dict.fromkeys(tasks)
     # One job gets a pool of two, of which one works: joblib would run it in this process, which must not die.
     pool = Parallel(n_jobs=max(jobs, 2), pre_dispatch=jobs, batch_size=1, return_as="generator_unordered")
-    results = pool(delayed(_numbered)(number, task) for number, task in tasks.items())
+    results = pool(delayed(_named)(folder, task) for folder, task in tasks.items())
     try:
-        for number, result in results:
-            del left[number]
-            yield number, result
+        for folder, result in results:
+            del left[folder]
+            yield folder, result
     except Exception as error:
-        for number in left:
-            yield number, _death(error)
+        for folder in left:
+            yield folder, _death(error)
 
 
 def _death(error: BaseException) -> Result:
@@ -72,8 +74,8 @@ def _death(error: BaseException) -> Result:
     return Result(0.0, reason=message.split(". ")[0] or type(error).__name__, details=message, died=True)
 
 
-def _numbered(number: int, task: Task) -> tuple[int, Result]:
-    return number, task()
+def _named(folder: Path, task: Task) -> tuple[Path, Result]:
+    return folder, task()
 
 
 def _on_ray() -> AbstractContextManager[Any]:

@@ -1,7 +1,8 @@
 """What a person sees of a sweep: a line for every run that ends, and on a terminal a bar below them."""
 
 from collections.abc import Sequence
-from typing import Any
+from statistics import median
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -9,9 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.outcome import Failure, SweepWatcher
-from excessmtl.lab.studies.pace import Pace, in_words
 
 _SHOWN = 4
+"""Tasks whose scores are in the line of a run."""
 
 
 class SweepProgress(SweepWatcher):
@@ -28,10 +29,8 @@ class SweepProgress(SweepWatcher):
             disable=not console.is_terminal,
         )
         self.task = self.bar.add_task("")
-        self.pace = Pace((), 1)
-        self.total = self.ended = 0
 
-    def __enter__(self) -> "SweepProgress":
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -40,7 +39,8 @@ class SweepProgress(SweepWatcher):
 
     def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
         """How much there is to do. A study that tunes starts twice."""
-        self.pace, self.total, self.ended = Pace(todo, jobs), len(todo), 0
+        self.total, self.jobs, self.ended = len(todo), jobs, 0
+        self.seconds: list[float] = []
         if todo:
             known = f", {before} are finished already" if before else ""
             self._print(f"{len(todo)} runs to do{known}; {min(jobs, len(todo))} at a time")
@@ -53,13 +53,11 @@ class SweepProgress(SweepWatcher):
         scores = [
             f"{task} {'diverged' if score is None else f'{score:.4f}'}" for task, score in summary["scores"].items()
         ]
-        shown = ", ".join(scores[:_SHOWN]) + (", ..." if len(scores) > _SHOWN else "")
-        self.pace.ended(config, seconds)
-        self._end(config, shown)
+        self.seconds.append(seconds)
+        self._end(config, ", ".join(scores[:_SHOWN]) + (", ..." if len(scores) > _SHOWN else ""))
 
     def on_failed(self, failure: Failure) -> None:
         """Why it failed."""
-        self.pace.ended(failure.config)
         self._end(failure.config, f"FAILED: {failure.reason}")
 
     def on_death(self, config: RunConfig, reason: str) -> None:
@@ -68,14 +66,24 @@ class SweepProgress(SweepWatcher):
 
     def _end(self, config: RunConfig, news: str) -> None:
         self.ended += 1
-        left = self.pace.seconds_left()
-        rest = f"about {in_words(left)} left" if left is not None and self.ended < self.total else ""
+        left = self.total - self.ended
+        # The median: the first run of a worker also waits for its imports.
+        expected = median(self.seconds) * left / min(self.jobs, left) if self.seconds and left else 0
+        rest = f"about {in_words(expected)} left" if expected else ""
         count = f"{self.ended:>{len(str(self.total))}}/{self.total}"
         self._print(f"{count}  {described(config)}: {news}" + (f"  ({rest})" if rest else ""))
         self.bar.update(self.task, completed=self.ended, description=f"{count}  {rest}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def described(config: RunConfig) -> str:

@@ -28,18 +28,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, WrapValidator, create_model
 
 from excessmtl.lab.data.find import find_benchmark
 from excessmtl.lab.runs.config import RunConfig, Seed, Share
-from excessmtl.lab.schema import STRICT, Options, checked
+from excessmtl.lab.schema import STRICT, checked, read_yaml
 from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.strict_yaml import read_yaml
 from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
 from excessmtl.lab.training.balancers import check_method
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]
 
+_PACKAGE = Path(__file__).parents[2]
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""
 _METHOD = ("method", "options", "loss", "label")
@@ -59,8 +59,31 @@ def _folder_name(name: str) -> str:
     return name
 
 
-Levels = Annotated[list[Share], Field(min_length=1)]
+def _each_once(values: Sequence[Hashable], key: str, advice: str = "keep one") -> None:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ValueError(f"{key} has {twice[0]!r} twice; {advice}")
+
+
+def _different(values: list[Any], info: ValidationInfo) -> list[Any]:
+    _each_once(values, str(info.field_name))
+    return values
+
+
+def _counted(plain: Any, check: Any, info: ValidationInfo) -> Sequence[int]:
+    """How many seeds there are, or a list of them."""
+    if not isinstance(plain, int) or isinstance(plain, bool):
+        seeds: list[int] = check(plain)
+        return seeds
+    if not 1 <= plain <= _MOST_RUNS:
+        limit = "at least 1" if plain < 1 else f"at most {_MOST_RUNS}"
+        raise ValueError(f"{info.field_name} must be {limit}, found {plain}; it is how many there are, or a list")
+    return range(FIRST_SEED, FIRST_SEED + plain) if info.field_name == "tune_seeds" else range(plain)
+
+
 Entries = Annotated[list[Any], Field(min_length=1)]
+Levels = Annotated[list[Share], Field(min_length=1), AfterValidator(_different)]
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_different), WrapValidator(_counted)]
 
 
 class StudyFile(BaseModel):
@@ -72,10 +95,10 @@ class StudyFile(BaseModel):
     benchmarks: Entries
     methods: Entries
     noise: Levels = [0.0]
-    seeds: Any = 1
+    seeds: Seeds = [0]
     settings: Any = {}
     tune: Any = None
-    tune_seeds: Any = None
+    tune_seeds: Seeds | None = None
 
 
 def _model(names: Iterable[str], required: str | None = None, **more: Any) -> type[BaseModel]:
@@ -85,9 +108,10 @@ def _model(names: Iterable[str], required: str | None = None, **more: Any) -> ty
 
 
 _Settings = _model(_SETTINGS)
-_BenchmarkEntry = _model(_RECIPE, "benchmark", noise=(Levels | None, None), seeds=(Any, None))
+_BenchmarkEntry = _model(_RECIPE, "benchmark", noise=(Levels, None), seeds=(Seeds, None))
 _MethodEntry = _model(_METHOD, "method")
-_Tuned = _model((), **{name: (list[_HINTS[name]], Field(None, min_length=1)) for name in TUNABLE})  # type: ignore
+_Tried = {name: Annotated[list[_HINTS[name]], Field(min_length=1), AfterValidator(_different)] for name in TUNABLE}  # type: ignore[misc]
+_Tuned = _model((), **{name: (hint, None) for name, hint in _Tried.items()})
 
 Fields = dict[str, Any]
 
@@ -103,7 +127,17 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """The study in a YAML file; a mistake in it is one sentence that names the file and the key."""
+    """The study in a YAML file, or the one of that name that comes with the package.
+
+    A mistake in it is one sentence that names the file and the key.
+    """
+    if not path.suffix and not path.exists():
+        names = _bundled_studies()
+        if path.as_posix() not in names:
+            raise ValueError(
+                f"there is no file {path}, and no study of that name comes with the package; those are {list(names)}"
+            )
+        path = names[path.as_posix()]
     plain = read_yaml(path)
     try:
         return expand(plain, path.stem)
@@ -111,54 +145,45 @@ def read_study(path: Path) -> Study:
         raise ValueError(f"{path}: {error}") from error
 
 
+def _bundled_studies() -> dict[str, Path]:
+    """The studies that come with the package, by name: `demo`, `results/sarcos`, ..."""
+    installed = _PACKAGE / "studies"
+    folder = installed if installed.is_dir() else _PACKAGE.parents[1] / "studies"  # a checkout has them at its root
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+
+
 def expand(plain: Any, name: str) -> Study:
     """Every run of a study that is given as plain values; `name` is used where it does not name itself."""
     content = checked(StudyFile, {"name": name, **plain} if isinstance(plain, Mapping) else plain, "a study")
     settings = _fields(_Settings, content.settings, "settings")
-    _each_once(content.noise, "noise", "keep one")
-    seeds = _seeds(content.seeds, "seeds")
-    benchmarks = [_benchmark(entry, content.noise, seeds) for entry in content.benchmarks]
+    benchmarks = [_benchmark(entry) for entry in content.benchmarks]
+    levels = [entry.pop("noise", content.noise) for entry in benchmarks]
+    seeds = [entry.pop("seeds", content.seeds) for entry in benchmarks]
     # Tables know a benchmark by its name and a method by its label: two of the same would be mixed up.
-    names = [_told_apart(entry.fields) for entry in benchmarks]
+    names = [" ".join(str(entry[key]) for key in ("benchmark", *_APART) if key in entry) for entry in benchmarks]
     _each_once(names, "benchmarks", f"give the second another {', '.join(_APART)}, or a study of its own")
     methods = [method for entry in content.methods for method in _methods(entry)]
     for method in methods:
         check_method(method["method"])
-    labels = [RunConfig(benchmarks[0].fields["benchmark"], **method).name for method in methods]
+    labels = [RunConfig(benchmarks[0]["benchmark"], **method).name for method in methods]
     _each_once(labels, "methods", "give one of them another `label`")
     tune = _tune(content)
-    count = len(methods) * sum(len(entry.noise) * len(entry.seeds) for entry in benchmarks)
-    if tune is not None:
-        count += len(methods) * len(tune.points) * len(tune.seeds) * sum(len(entry.noise) for entry in benchmarks)
+    tries = 0 if tune is None else len(tune.points) * len(tune.seeds)
+    count = len(methods) * sum(len(own) * (len(numbers) + tries) for own, numbers in zip(levels, seeds, strict=True))
     if count > _MOST_RUNS:
         raise ValueError(f"the study has {count} runs, more than {_MOST_RUNS}; give fewer seeds, levels or methods")
     runs = tuple(
-        RunConfig(**{**settings, **entry.fields, **method, "noise": float(level), "seed": seed})
-        for entry in benchmarks
-        for level, method, seed in itertools.product(entry.noise, methods, entry.seeds)
+        RunConfig(**{**settings, **entry, **method, "noise": float(level), "seed": seed})
+        for entry, own, numbers in zip(benchmarks, levels, seeds, strict=True)
+        for level, method, seed in itertools.product(own, methods, numbers)
     )
     return Study(content.name, runs, tune)
 
 
-@dataclass(frozen=True)
-class _Benchmark:
-    """An entry of the benchmarks: fields of its runs, and what is varied on it."""
-
-    fields: Fields
-    noise: Sequence[float]
-    seeds: Sequence[int]
-
-
-def _benchmark(entry: Any, noise: Sequence[float], seeds: Sequence[int]) -> _Benchmark:
+def _benchmark(entry: Any) -> Fields:
     own = _fields(_BenchmarkEntry, {"benchmark": entry} if isinstance(entry, str) else entry, "an entry of benchmarks")
     find_benchmark(own["benchmark"])
-    levels, numbers = own.pop("noise", None), own.pop("seeds", None)
-    _each_once(levels or (), "noise", "keep one")
-    return _Benchmark(own, levels or noise, seeds if numbers is None else _seeds(numbers, "seeds"))
-
-
-def _told_apart(entry: Fields) -> str:
-    return " ".join(str(entry[name]) for name in ("benchmark", *_APART) if name in entry)
+    return own
 
 
 def _tune(content: StudyFile) -> Tune | None:
@@ -170,29 +195,13 @@ def _tune(content: StudyFile) -> Tune | None:
     values = _fields(_Tuned, content.tune, "tune")
     if not values:
         raise ValueError(f"tune must name values to try, for any of {', '.join(TUNABLE)}; found none")
-    for name, own in values.items():
-        _each_once(own, name, "keep one")
-    seeds = 1 if content.tune_seeds is None else content.tune_seeds
-    first = FIRST_SEED if isinstance(seeds, int) else 0
-    return Tune(values, [first + seed for seed in _seeds(seeds, "tune_seeds")])
-
-
-def _seeds(plain: Any, key: str) -> Sequence[int]:
-    """A number of them, or a list."""
-    if isinstance(plain, int) and not isinstance(plain, bool):
-        if not 1 <= plain <= _MOST_RUNS:
-            most = f"at least 1, found {plain}" if plain < 1 else f"at most {_MOST_RUNS}, found {plain}"
-            raise ValueError(f"{key} must be {most}; it is how many there are, or a list of them")
-        return range(plain)
-    seeds: list[int] = checked(Annotated[list[Seed], Field(min_length=1)], plain, key)  # type: ignore[arg-type]
-    _each_once(seeds, key, "keep one")
-    return seeds
+    return Tune(values, [FIRST_SEED] if content.tune_seeds is None else content.tune_seeds)
 
 
 def _methods(entry: Any) -> list[Fields]:
     """One method for every combination of the values in the grids of its options."""
     own = _fields(_MethodEntry, {"method": entry} if isinstance(entry, str) else entry, "an entry of methods")
-    options: Options = own.get("options", {})
+    options: Fields = own.get("options", {})
     grids: dict[str, list[Any]] = {
         name: checked(Entries, value["grid"], "grid")
         for name, value in options.items()
@@ -215,9 +224,3 @@ def _fields(schema: type[BaseModel], plain: Any, where: str) -> Fields:
     """What the mapping says, checked."""
     model = checked(schema, plain, where)
     return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
-
-
-def _each_once(values: Sequence[Hashable], key: str, advice: str) -> None:
-    twice = [value for value, count in Counter(values).items() if count > 1]
-    if twice:
-        raise ValueError(f"{key} has {twice[0]!r} twice; {advice}")

@@ -5,8 +5,9 @@ checkpoint, the third time alone, in case it was too much for the machine togeth
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,15 +15,56 @@ from filelock import FileLock, Timeout
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
+from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.backends import Compute, using_backend
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
-from excessmtl.lab.studies.worker import Result, run
+from excessmtl.lab.studies.study import Study
+from excessmtl.lab.studies.tuning import CHOSEN, tuning_folder
+from excessmtl.lab.studies.worker import run
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    *,
+    jobs: int | None = None,
+    backend: str = "loky",
+    watcher: SweepWatcher | None = None,
+) -> tuple[Study, Outcome]:
+    """Run what is not finished of a study; the study with the runs as they were trained, and what became of them.
+
+    `sweep` says what the arguments mean. Tuning runs lie in a folder beside `out`, which has `chosen.csv`. Failed
+    tuning runs are in the outcome too; a method all of whose tuning runs failed is left out of the study.
+    """
+    failed: tuple[Failure, ...] = ()
+    if study.tune is not None:
+        beside = tuning_folder(out)
+        failed = sweep(study.tune.runs(study.runs), beside, jobs=jobs, backend=backend, watcher=watcher).failed
+        runs, table = study.tune.choose(study.runs, beside)
+        write_whole(out / CHOSEN, csv_text(table).encode())
+        study = replace(study, runs=runs)
+        if not runs:
+            return study, Outcome((), (), failed)
+    outcome = sweep(study.runs, out, jobs=jobs, backend=backend, watcher=watcher)
+    return study, replace(outcome, failed=(*failed, *outcome.failed))
+
+
+def next_runs(study: Study, out: Path) -> tuple[list[RunConfig], int, Path]:
+    """What would run now, of how many, and where: the tuning runs as long as some are not finished."""
+    runs, place = study.runs, out
+    if study.tune is not None:
+        tries, beside = study.tune.runs(study.runs), tuning_folder(out)
+        if not all(is_finished(config, beside) for config in tries):
+            runs, place = tuple(tries), beside
+        else:
+            runs, _ = study.tune.choose(study.runs, beside)
+    return [config for config in runs if not is_finished(config, place)], len(runs), place
 
 
 def sweep(
@@ -46,8 +88,23 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, found {jobs}")
+    for folder, count in Counter(map(folder_of, runs)).items():
+        if count > 1:
+            raise ValueError(f"{count} runs of the sweep are the same (folder {out / folder}); keep one")
     with using_backend(backend) as (compute, slots), only_one(out):
-        return _Sweep(runs, out, jobs or slots, compute, watcher or SweepWatcher()).execute()
+        before, left = [], {}
+        for config in sorted(runs, key=lambda config: config.seed):
+            if is_finished(config, out):
+                before.append(config)
+            else:
+                left[folder_of(config)] = config
+        watcher = SweepWatcher() if watcher is None else watcher
+        watcher.on_start(list(left.values()), len(before), jobs or slots)
+        finished, failed = _run_all(left, out, jobs or slots, compute, watcher)
+        if before or finished:
+            write_table(collect(out), out / "runs.csv")
+        _write_failures(out / "failed.txt", failed)
+        return Outcome(tuple(finished), tuple(before), tuple(failed))
 
 
 @contextmanager
@@ -67,61 +124,37 @@ def is_finished(config: RunConfig, out: Path) -> bool:
     return RunFolder(out / folder_of(config)).summary is not None
 
 
-class _Sweep:
-    """The state of a sweep; a run is known by its number."""
+def _run_all(
+    runs: Mapping[Path, RunConfig], out: Path, jobs: int, compute: Compute, watcher: SweepWatcher
+) -> tuple[list[RunConfig], list[Failure]]:
+    """Round after round, until every run is finished or given up."""
+    left, deaths = dict(runs), Counter[Path]()
+    finished: list[RunConfig] = []
+    failed: list[Failure] = []
+    while left:
+        together = [folder for folder in left if deaths[folder] < _DEATHS_TOGETHER]
+        tasks = {folder: partial(run, left[folder], out / folder) for folder in together or list(left)[:1]}
+        for folder, result in compute(tasks, jobs if together else 1):
+            config, reason = left[folder], result.reason
+            if result.died:
+                deaths[folder] += 1
+                if deaths[folder] <= _DEATHS_TOGETHER:
+                    watcher.on_death(config, reason)
+                    continue
+                reason = f"its worker died {deaths[folder]} times, at last alone: {reason}"
+            del left[folder]
+            if result.summary is not None:
+                finished.append(config)
+                watcher.on_finished(config, result.summary, result.seconds)
+            else:
+                failed.append(Failure(config, reason, result.details))
+                watcher.on_failed(failed[-1])
+    return finished, failed
 
-    def __init__(
-        self, runs: Sequence[RunConfig], out: Path, jobs: int, compute: Compute, watcher: SweepWatcher
-    ) -> None:
-        self.runs = sorted(runs, key=lambda config: config.seed)
-        self.folders = [out / folder_of(config) for config in self.runs]
-        (often, count), *_ = [*Counter(self.folders).most_common(1), (None, 0)]
-        if count > 1:
-            raise ValueError(f"{count} runs of the sweep are the same (folder {often}); keep one")
-        self.out, self.jobs, self.compute, self.watcher = out, jobs, compute, watcher
-        self.left = [number for number, config in enumerate(self.runs) if not is_finished(config, out)]
-        self.deaths = dict.fromkeys(self.left, 0)
-        self.finished: list[int] = []
-        self.failed: list[Failure] = []
 
-    def execute(self) -> Outcome:
-        """Round after round, until every run is finished or given up."""
-        before = tuple(config for number, config in enumerate(self.runs) if number not in self.deaths)
-        self.watcher.on_start([self.runs[number] for number in self.left], len(before), self.jobs)
-        while self.left:
-            together = [number for number in self.left if self.deaths[number] < _DEATHS_TOGETHER]
-            self._round(together or self.left[:1], self.jobs if together else 1)
-        if before or self.finished:
-            write_table(collect(self.out), self.out / "runs.csv")
-        self._write_failures()
-        return Outcome(tuple(self.runs[number] for number in self.finished), before, tuple(self.failed))
-
-    def _round(self, numbers: Sequence[int], jobs: int) -> None:
-        """Each of these runs once."""
-        tasks = {number: partial(run, self.runs[number], self.folders[number]) for number in numbers}
-        for number, result in self.compute(tasks, jobs):
-            self._end(number, result)
-
-    def _end(self, number: int, result: Result) -> None:
-        config, reason = self.runs[number], result.reason
-        if result.died:
-            self.deaths[number] += 1
-            if self.deaths[number] <= _DEATHS_TOGETHER:
-                self.watcher.on_death(config, reason)
-                return
-            reason = f"its worker died {self.deaths[number]} times, at last alone: {reason}"
-        self.left.remove(number)
-        if result.summary is not None:
-            self.finished.append(number)
-            self.watcher.on_finished(config, result.summary, result.seconds)
-        else:
-            self.failed.append(Failure(config, reason, result.details))
-            self.watcher.on_failed(self.failed[-1])
-
-    def _write_failures(self) -> None:
-        path = self.out / "failed.txt"
-        if not self.failed:
-            path.unlink(missing_ok=True)
-            return
-        parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in self.failed]
-        write_whole(path, "\n".join(parts).encode())
+def _write_failures(path: Path, failed: Sequence[Failure]) -> None:
+    if not failed:
+        path.unlink(missing_ok=True)
+        return
+    parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in failed]
+    write_whole(path, "\n".join(parts).encode())

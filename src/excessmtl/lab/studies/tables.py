@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
@@ -28,16 +26,11 @@ class StudyTables:
     files: Sequence[Path]
 
 
-def study_runs(study: Study, out: Path) -> pd.DataFrame:
-    """The finished runs of the study, as `collect` gives them; its folder may hold others."""
-    frame = collect(out)
-    wanted = {folder_of(config).as_posix() for config in study.runs}
-    return frame[frame["folder"].isin(wanted)].reset_index(drop=True)
-
-
 def write_tables(study: Study, out: Path) -> StudyTables:
     """Writes `scores.md` and, where the study compares `excess` with others, `regret.csv` and `regret.md`."""
-    frame = study_runs(study, out)
+    frame = collect(out)
+    wanted = {folder_of(config).as_posix() for config in study.runs}
+    frame = frame[frame["folder"].isin(wanted)].reset_index(drop=True)  # the folder may hold other runs
     seeds = frame["seed"].nunique()
     spread = "mean ± standard deviation over the seeds" if seeds > 1 else "one seed: small differences are luck"
     notes = [f"Test scores of the last epoch, {spread}."]
@@ -50,11 +43,11 @@ def write_tables(study: Study, out: Path) -> StudyTables:
             f"{', '.join(study.tune.values)} ({len(study.tune.seeds)} tuning seeds): {CHOSEN}."
         )
     order = list(dict.fromkeys(config.name for config in study.runs))
-    whole = [summary_table(setting, order) for setting in compared]
-    files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", whole, notes)]
+    complete = [summary_table(setting, order) for setting in compared]
+    files = [*([out / CHOSEN] if study.tune else []), out / "runs.csv", _write(out / "scores.md", complete, notes)]
     # A terminal has room for these columns.
     brief = [_brief(setting) for setting in compared]
-    tables = [table.select(columns) for table, columns in zip(whole, brief, strict=True)]
+    tables = [table.select(columns) for table, columns in zip(complete, brief, strict=True)]
     regrets = regrets_of(frame)
     if regrets is not None and len(regrets.table):  # in a part of a study no two runs may be of the same seed and level
         worst, judgement = worst_regrets(regrets.table, regrets.method), verdict(regrets.table, regrets.method)

@@ -16,8 +16,6 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.files import write_whole
-from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.folders import folder_of
@@ -48,46 +46,26 @@ class Tune:
     def _tries(self, config: RunConfig, point: Mapping[str, Any]) -> list[RunConfig]:
         return [replace(config, **point, seed=seed, noisy_validation=True) for seed in self.seeds]
 
-    def losses(self, config: RunConfig, folder: Path) -> list[float]:
-        """Of each point, the mean validation loss in `folder`: NaN before all its runs have finished."""
-        return [fmean(_loss(folder / folder_of(run)) for run in self._tries(config, point)) for point in self.points]
+    def choose(self, runs: Sequence[RunConfig], folder: Path) -> tuple[tuple[RunConfig, ...], pd.DataFrame]:
+        """The runs of a study at the values that the tuning runs in `folder` choose, and a table of all values tried.
 
-    def choose(self, runs: Sequence[RunConfig], folder: Path) -> "Choice":
-        """What the tuning runs in `folder` choose. A point some of whose runs failed is out of the question."""
+        Values some of whose runs have not finished are not chosen; runs without any choice are left out.
+        """
         table, chosen = [], {}
         for place, config in _groups(runs).items():
-            losses = self.losses(config, folder)
-            known = [number for number, loss in enumerate(losses) if not math.isnan(loss)]
-            best = min(known, key=lambda number: losses[number]) if known else None
+            errors = [fmean(_error(folder / folder_of(run)) for run in self._tries(config, p)) for p in self.points]
+            known = [number for number, error in enumerate(errors) if not math.isnan(error)]
+            best = min(known, key=lambda number: errors[number]) if known else None
             for number, point in enumerate(self.points):
-                about: dict[str, Any] = {
-                    "benchmark": config.benchmark,
-                    "noise_kind": config.noise_kind,
-                    "label": config.name,
-                }
-                about |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ())}
-                outcome = {"validation_error": losses[number], "seeds": len(self.seeds), "chosen": number == best}
-                table.append({**about, **point, **outcome})
+                row = {"benchmark": config.benchmark, "noise_kind": config.noise_kind, "label": config.name}
+                row |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ()), **point}
+                row |= {"validation_error": errors[number], "seeds": len(self.seeds), "chosen": number == best}
+                table.append(row)
             if best is not None:
                 chosen[place] = self.points[best]
-        # Where no point has finished there is nothing to train.
-        places = [(run, place) for run in runs if (place := _place(run)) in chosen]
-        made = [replace(run, **chosen[place], noisy_validation=True) for run, place in places]
-        return Choice(tuple(made), pd.DataFrame(table))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The runs of a study at the values chosen for them, and every value that was tried, with its validation loss."""
-
-    runs: tuple[RunConfig, ...]
-    table: pd.DataFrame
-
-    def write(self, folder: Path) -> Path:
-        """As `chosen.csv` beside the runs."""
-        path = folder / CHOSEN
-        write_whole(path, csv_text(self.table).encode())
-        return path
+        places = [(run, _place(run)) for run in runs]
+        made = [replace(run, **chosen[place], noisy_validation=True) for run, place in places if place in chosen]
+        return tuple(made), pd.DataFrame(table)
 
 
 def tuning_folder(out: Path) -> Path:
@@ -101,17 +79,17 @@ def _place(config: RunConfig) -> Path:
 
 
 def _groups(runs: Sequence[RunConfig]) -> dict[Path, RunConfig]:
-    """One run for all seeds."""
+    """The first of the runs that differ in their seed alone."""
     groups: dict[Path, RunConfig] = {}
     for config in runs:
         groups.setdefault(_place(config), config)
     return groups
 
 
-def _loss(folder: Path) -> float:
-    """The validation loss of a finished run; infinite if it has diverged, NaN if it has not finished."""
+def _error(folder: Path) -> float:
+    """The validation error of a finished run; infinite if it has diverged, NaN if it has not finished."""
     summary = RunFolder(folder).summary
     if summary is None:
         return math.nan
-    loss = summary.get("validation_error")
-    return math.inf if loss is None else float(loss)
+    error = summary.get("validation_error")
+    return math.inf if error is None else float(error)
