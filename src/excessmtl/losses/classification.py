@@ -49,8 +49,8 @@ class RobustCrossEntropy(nn.Module, StackableLoss):
     ) -> None:
         super().__init__()
         self.register_buffer("weight", ordinary(weight), persistent=False)
-        self.options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": check_reduction(reduction)}
-        self.options["label_smoothing"] = label_smoothing
+        self.options: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        self.reduction = check_reduction(reduction)
         self.rate = NoiseRate(check_strength(strength), pool)
 
     @property
@@ -63,13 +63,13 @@ class RobustCrossEntropy(nn.Module, StackableLoss):
         if mask is not None:
             self._check_classes(target)
         if input.ndim == 1:  # one sample
-            values = self(input[None], target[None], None if mask is None else mask[None])
-            return values[0] if self.options["reduction"] == "none" else values
+            values: Tensor = self(input[None], target[None], None if mask is None else mask[None])
+            return values[0] if values.ndim else values
         counts = torch.ones_like(target, dtype=torch.bool) if mask is None else mask
         values, lesson = self.entries([self], input[None], target[None], counts[None])
         if lesson is not None:
             lesson.learn()
-        return values[0] if self.options["reduction"] == "none" else values
+        return values[0] if values.ndim else values
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
         """The options, and what is learned from. Losses with weights are computed alone."""
@@ -94,13 +94,13 @@ class RobustCrossEntropy(nn.Module, StackableLoss):
         counts = counts if soft else target != ignore
         rates = [loss.rate for loss in losses]
         strength = first.rate.effective(stacked(rates))
-        chance = (
-            _frequencies(target, counts, logs.shape[2]).log().view(*logs.shape[:1], 1, -1, *(1 for _ in logs.shape[3:]))
-        )
+        chance = _frequencies(target, counts, logs.shape[2]).log()
+        chance = chance.view(len(losses), 1, -1, *(1 for _ in logs.shape[3:]))
         noisy = mixed(logs, broadcast(strength, logs), chance)
         weight = None if first.weight is None else first.weight.to(noisy.dtype)
         # These are log-probabilities: the log_softmax inside leaves them as they are.
-        values = F.cross_entropy(noisy.flatten(0, 1), target.flatten(0, 1), weight, **first.options)
+        samples = noisy.flatten(0, 1), target.flatten(0, 1), weight
+        values = F.cross_entropy(*samples, reduction=first.reduction, **first.options)
         values = values.unflatten(0, logs.shape[:2]) if values.ndim else values
         return values, _lesson(rates, logs.detach(), target, counts) if first.rate.learns else None
 
@@ -182,10 +182,10 @@ class RobustBCEWithLogits(nn.Module, StackableLoss):
         return reduced(values[0], counts, self.reduction)
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
-        """The options, and what is learned from. Losses with weights are computed alone."""
+        """The options, and what is learned from."""
         check_shapes(shape, target.shape)
-        weights = None if self.weight is None and self.pos_weight is None else id(self)
-        return weights, self.rate.fixed, self.rate.pool, self.training
+        weights = [None if weight is None else weight.shape for weight in (self.weight, self.pos_weight)]
+        return *weights, self.rate.fixed, self.rate.pool, self.training
 
     @classmethod
     def entries(
@@ -200,9 +200,9 @@ class RobustBCEWithLogits(nn.Module, StackableLoss):
         chance = torch.stack((frequency, 1 - frequency)).log().view(2, -1, *(1 for _ in input.shape[1:]))
         logs = F.logsigmoid(torch.stack((input, -input)))
         noisy = mixed(logs, broadcast(first.rate.effective(stacked(rates)), input), chance)
-        positive = target if first.pos_weight is None else first.pos_weight * target
+        positive = _weighted(target, [loss.pos_weight for loss in losses])
         values = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
-        values = values if first.weight is None else first.weight * values
+        values = _weighted(values, [loss.weight for loss in losses])
         if not first.rate.learns:
             return values, None
         with torch.no_grad():
@@ -221,6 +221,15 @@ def _probabilities(target: Tensor) -> Tensor:
             "code the two classes as 0 and 1"
         )
     return torch.where(possible, target, torch.nan)
+
+
+def _weighted(values: Tensor, weights: Sequence[Tensor | None]) -> Tensor:
+    """[losses, ...] values times the weights of each loss, which have the last dimensions of the values, or none."""
+    present = [weight for weight in weights if weight is not None]
+    if not present:
+        return values
+    stack = torch.stack(present)
+    return values * stack.view(len(stack), *(1 for _ in range(values.ndim - stack.ndim)), *stack.shape[1:])
 
 
 def mixed(logs: Tensor, rate: Tensor, log_chance: Tensor) -> Tensor:
