@@ -7,7 +7,7 @@ python examples/fabric_loop.py --devices 2      # two processes that share every
 import argparse
 
 import torch
-from digits import TASKS, Network, accuracy, load, losses_of, print_table
+from digits import TASKS, Network, accuracy, load, print_table
 from lightning.fabric import Fabric
 from torch.utils.data import DataLoader
 
@@ -29,15 +29,15 @@ def main() -> None:
     (x, labels), test = load(options.quick)
     rows = [(x[i], {task: label[i] for task, label in labels.items()}) for i in range(len(x))]
     network = Network()
-    balancer = excessmtl.create("excess", tasks=TASKS, shared=network.encoder)
+    criterion = excessmtl.MultiTaskLoss(dict.fromkeys(TASKS, "classification"), shared=network.encoder)
     model, optimizer = fabric.setup(network, torch.optim.Adam(network.parameters(), lr=1e-3))
     loader = fabric.setup_dataloaders(DataLoader(rows, batch_size=64 // options.devices, shuffle=True))
 
     for _ in range(1 if options.quick else 5):
         for pictures, their_labels in loader:
-            losses = losses_of(model(pictures), their_labels)
+            losses, mask = criterion.by_task(model(pictures), their_labels)
             optimizer.zero_grad()
-            step = backward(fabric, balancer, losses)  # in place of fabric.backward(sum(losses.values()))
+            step = backward(fabric, criterion.balancer, losses, mask=mask)  # in place of fabric.backward(loss)
             optimizer.step()
 
     if fabric.is_global_zero:

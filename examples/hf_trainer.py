@@ -12,14 +12,13 @@ import os
 import tempfile
 
 import torch
-from digits import CLASSES, accuracy, load, losses_of, print_table, with_bad_labels
+from digits import CLASSES, accuracy, load, print_table, with_bad_labels
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
-from transformers import BertConfig, BertModel, TrainingArguments
+from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.utils import logging
 
 import excessmtl
-from excessmtl.integrations.huggingface import BalancedTrainer
 
 TASKS = ["odd", "loop"]
 
@@ -41,12 +40,14 @@ class TwoHeads(nn.Module):
         )
         self.encoder = BertModel(config, add_pooling_layer=False)
         self.heads = nn.ModuleDict({task: nn.Linear(32, CLASSES[task]) for task in TASKS})
+        # A part of the model, so checkpoints hold its weights and noise estimates.
+        self.criterion = excessmtl.MultiTaskLoss(dict.fromkeys(TASKS, "classification"), shared=self.encoder)
 
     def forward(self, input_ids: Tensor, **labels: Tensor) -> dict[str, object]:
-        """The answers by task; with labels, the losses too."""
+        """The answers by task; with labels, the loss too."""
         first = self.encoder(input_ids).last_hidden_state[:, 0]
         answers = {task: head(first) for task, head in self.heads.items()}
-        return {"losses": losses_of(answers, labels), **answers} if labels else answers
+        return {"loss": self.criterion(answers, labels), **answers} if labels else answers
 
 
 def tokens(pictures: Tensor) -> Tensor:
@@ -68,7 +69,6 @@ def main() -> None:
     ids = tokens(x)
     rows = [{"input_ids": ids[i], **{task: labels[task][i] for task in TASKS}} for i in range(len(x))]
     model = TwoHeads()
-    balancer = excessmtl.create("excess", tasks=TASKS, shared=model.encoder)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
             folder,
@@ -76,18 +76,18 @@ def main() -> None:
             per_device_train_batch_size=64 // int(os.environ.get("WORLD_SIZE", "1")),
             learning_rate=2e-3,
             logging_steps=5 if quick else 200,
-            save_strategy="no",  # each checkpoint would hold the balancer too
+            save_strategy="no",
             report_to="none",
             disable_tqdm=True,
             use_cpu=True,
             dataloader_pin_memory=False,
             label_names=TASKS,
         )
-        trainer = BalancedTrainer(model, settings, balancer=balancer, train_dataset=rows)
+        trainer = Trainer(model, settings, train_dataset=rows)
         trainer.train()
     if not trainer.is_world_process_zero():
         return
-    weights = dict(zip(TASKS, balancer.last_step.weights.tolist(), strict=True))
+    weights = dict(zip(TASKS, model.criterion.balancer.last_step.weights.tolist(), strict=True))
     right = accuracy(model, tokens(test_x), test_labels)
     print_table({"weight": weights, "accuracy": right})
 

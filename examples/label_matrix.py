@@ -58,10 +58,10 @@ y = matrix(labels)
 y[torch.rand(len(y)) < 0.5, 2] = torch.nan  # half of one task's labels are missing
 
 model = Model()
-balancer = excessmtl.create("excess", tasks=TASKS, shared=model.bottom)
-fit(model, x, y, loss=MatrixLoss(balancer, columns=model.towers), epochs=1 if quick else 8)
+criterion = excessmtl.MultiTaskLoss(dict.fromkeys(TASKS, "binary"), shared=model.bottom)
+fit(model, x, y, loss=MatrixLoss(criterion, columns=model.towers), epochs=1 if quick else 8)
 
 with torch.no_grad():
     right = ((model(test_x) > 0.5) == matrix(test_labels).bool()).float().mean(0)
-columns = {"weight": balancer.last_step.weights, "accuracy": right}
+columns = {"weight": criterion.balancer.last_step.weights, "accuracy": right}
 print_table({heading: dict(zip(TASKS, column.tolist(), strict=True)) for heading, column in columns.items()})

@@ -1,4 +1,4 @@
-"""Lightning: a `BalancedModule` in place of a `LightningModule`, with one process or several.
+"""Lightning: `MultiTaskLoss` as the loss of a `LightningModule`, with one process or several.
 
 python examples/lightning_module.py
 python examples/lightning_module.py --devices 2      # two processes that share every batch
@@ -10,26 +10,27 @@ import warnings
 
 import lightning.pytorch as pl
 import torch
-from digits import TASKS, Network, accuracy, load, losses_of, print_table
+from digits import TASKS, Network, accuracy, load, print_table
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 import excessmtl
-from excessmtl.integrations.lightning import BalancedModule, BalancerLog
+from excessmtl.integrations.lightning import BalancerLog
 
 
-class Digits(BalancedModule):
-    """The network, its balancer and its optimiser."""
+class Digits(pl.LightningModule):
+    """The network, its loss and its optimiser."""
 
     def __init__(self) -> None:
         super().__init__()
         self.network = Network()
-        self.balancer = excessmtl.create("excess", tasks=TASKS, shared=self.network.encoder)
+        # A submodule, so checkpoints hold its weights and noise estimates.
+        self.criterion = excessmtl.MultiTaskLoss(dict.fromkeys(TASKS, "classification"), shared=self.network.encoder)
 
     def training_step(self, batch: tuple[Tensor, dict[str, Tensor]], batch_idx: int) -> Tensor:
-        """The losses of a batch; Lightning calls backward, and that is the balancer's step."""
+        """The loss of a batch; Lightning calls backward."""
         x, labels = batch
-        return self.balanced_loss(losses_of(self.network(x), labels))
+        return self.criterion(self.network(x), labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
@@ -62,7 +63,7 @@ def main() -> None:
     )
     trainer.fit(module, DataLoader(rows, batch_size=64 // options.devices, shuffle=True))
     if trainer.is_global_zero:
-        weights = dict(zip(TASKS, module.balancer.last_step.weights.tolist(), strict=True))
+        weights = dict(zip(TASKS, module.criterion.balancer.last_step.weights.tolist(), strict=True))
         print_table({"weight": weights, "accuracy": accuracy(module.network, *test)})
 
 

@@ -229,6 +229,8 @@ def test_a_state_resumes_bit_for_bit():
         ({f"{task} 2": kind for task, kind in KINDS.items()}, {}, "state is for tasks"),
         (KINDS, {"method": "uniform"}, "other tasks or losses"),
         (KINDS, {"scale": "mean"}, "scale"),
+        (KINDS | {"price": "binary"}, {}, "task 'price' as regression, here it is binary"),
+        (KINDS | {"own": "regression"}, {}, "task 'own' as a loss of its own, here it is regression"),
     ],
 )
 def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options, message):
@@ -240,6 +242,24 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(criterion.state_dict())
     assert_equal(other.state_dict(), before)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
+    model = Model()
+    criterion, other = (MultiTaskLoss(KINDS, model.encoder) for _ in range(2))
+    train(model, criterion, 2)
+    saved, into = (nn.ModuleDict({"a": part}) if inside else part for part in (criterion, other))
+    state = {
+        name: value for name, value in saved.state_dict().items() if name not in ("_extra_state", "a._extra_state")
+    }
+    assert len(state) == len(saved.state_dict()) - 1
+    into.load_state_dict(state)
+    assert_equal(other.state_dict(), criterion.state_dict())
+    if inside:  # as in a LightningModule
+        plain = nn.ModuleDict({"a": MultiTaskLoss(dict.fromkeys(KINDS, "binary"), model.encoder, robust=False)})
+        with pytest.raises(ValueError, match="task 'digit' as classification, here it is binary"):
+            plain.load_state_dict(saved.state_dict(), strict=False)
 
 
 def test_tasks_come_and_go():

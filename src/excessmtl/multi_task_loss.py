@@ -1,6 +1,7 @@
 """MultiTaskLoss: a loss for each task, a balancer and the diagnosis in one object."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from excessmtl.losses.estimate import learns_with_others
 from excessmtl.losses.missing_labels import by_task, column
 from excessmtl.losses.task_loss import Loss, TaskLoss
 from excessmtl.step.result import Step
+
+_EXTRA = "_extra_state"
+"""Under this name torch keeps what `get_extra_state` returns."""
 
 
 class MultiTaskLoss(nn.Module):
@@ -80,6 +84,11 @@ class MultiTaskLoss(nn.Module):
         """The names of the tasks, in the order of every tensor that a step reports."""
         return self.balancer.tasks
 
+    @property
+    def kinds(self) -> dict[str, str | None]:
+        """Task -> the kind of its labels; None where it has a loss of its own."""
+        return {task: part.kind for task, part in self._parts.items()}
+
     def backward(
         self,
         outputs: Any,
@@ -108,7 +117,7 @@ class MultiTaskLoss(nn.Module):
             micro_batches: How many micro-batches make up a step; the losses are divided by it.
             extras: What the method reads besides, as in `Balancer.backward`.
         """
-        losses, masks = self._losses(outputs, targets, mask, micro_batches)
+        losses, masks = self._divided(outputs, targets, mask, micro_batches)
         return self.balancer.backward(losses, at, mask=masks, scaler=scaler, accumulate=accumulate, **extras)
 
     def forward(
@@ -131,15 +140,26 @@ class MultiTaskLoss(nn.Module):
         plain losses. It is comparable between epochs, and nothing is learned.
         """
         if self.training and torch.is_grad_enabled():
-            losses, masks = self._losses(outputs, targets, mask, micro_batches)
+            losses, masks = self._divided(outputs, targets, mask, micro_batches)
             scalar: Tensor = self.balancer(losses, at, mask=masks, scaler=scaler, accumulate=accumulate, **extras)
             return scalar
-        outputs, targets = self._by_task(outputs, targets, mask)
-        plain = {task: part.plain_loss for task, part in self._parts.items()}
-        losses, masks = by_task(outputs, targets, self.tasks, plain, self.ignore)
+        losses, masks = self.by_task(outputs, targets, mask)
         labelled = torch.stack([samples.any() for samples in masks.values()])
         values = torch.stack([loss.float() for loss in losses.values()])
         return torch.where(labelled, values, 0).sum() / labelled.sum().clamp(min=1)
+
+    def by_task(
+        self, outputs: Any, targets: Any, mask: Any = None, tasks: Sequence[str] | None = None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Task -> its loss, and task -> which samples carry a label: what `backward` gives to the balancer.
+
+        In evaluation mode, and where gradients are off, the losses are the plain ones. `tasks`: those to compute.
+        """
+        training = self.training and torch.is_grad_enabled()
+        outputs, targets = self._values_by_task(outputs, targets, mask)
+        losses = {task: part.training_loss if training else part.plain_loss for task, part in self._parts.items()}
+        own = {task: losses[task] for task in tasks or self.tasks}
+        return by_task(outputs, targets, list(own), own, self.ignore)
 
     def diagnose(
         self, outputs: Any = None, targets: Any = None, *, mask: Any = None, second_labels: Any = None
@@ -158,9 +178,9 @@ class MultiTaskLoss(nn.Module):
         """
         if outputs is None and targets is None:
             return self.balancer.diagnose(self.losses)
-        predictions, labels = self._by_task(outputs, targets, mask, fill=True)
+        predictions, labels = self._values_by_task(outputs, targets, mask, fill=True)
         samples = {task: self._parts[task].samples(predictions[task], labels[task]) for task in labels}
-        kinds = {task: self._parts[task].kind for task in samples if self._parts[task].kind is not None}
+        kinds = {task: kind for task, kind in self.kinds.items() if task in samples and kind is not None}
         return diagnose(
             {
                 task: of_both_classes(prediction) if kinds.get(task) == "binary" else prediction
@@ -184,15 +204,37 @@ class MultiTaskLoss(nn.Module):
         self._take([part for part in self._parts.values() if part.task != name])
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Take a saved state. A state of other tasks, or of other losses, changes nothing."""
-        expected = self.state_dict().keys()
-        if strict and state_dict.keys() != expected:
-            missing, unexpected = sorted(expected - state_dict.keys()), sorted(state_dict.keys() - expected)
+        """Take a saved state. A state of other tasks, of other kinds or of other losses changes nothing."""
+        expected, saved = (set(state) - {_EXTRA} for state in (self.state_dict(), state_dict))
+        if _EXTRA in state_dict:
+            self.set_extra_state(state_dict[_EXTRA])
+        if strict and saved != expected:
+            missing, unexpected = sorted(expected - saved), sorted(saved - expected)
             raise ValueError(
                 f"state is of other tasks or losses: missing {missing[:3]}, unexpected {unexpected[:3]}; make the "
                 "MultiTaskLoss as the one that was saved"
             )
         return super().load_state_dict(state_dict, strict, assign)
+
+    def get_extra_state(self) -> Tensor:
+        """The kinds of the tasks, as a tensor of bytes: some checkpoint formats hold tensors and nothing else."""
+        return torch.frombuffer(bytearray(json.dumps(self.kinds).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare the kinds of a state with those of the tasks; a ValueError where one differs."""
+        kinds = json.loads(bytes(state.tolist()))
+        for task, kind in self.kinds.items():
+            if kinds.get(task, kind) != kind:
+                saved, own = (name or "a loss of its own" for name in (kinds[task], kind))
+                raise ValueError(
+                    f"state has task {task!r} as {saved}, here it is {own}; make the MultiTaskLoss as the one that was "
+                    "saved"
+                )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # States of earlier versions have no kinds: those of the tasks stand for them.
+        state_dict.setdefault(prefix + _EXTRA, self.get_extra_state())
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         """The tasks, each with its kind or its loss."""
@@ -206,19 +248,18 @@ class MultiTaskLoss(nn.Module):
         # In the order of tasks: a name may have a dot in it. That the names agree, the balancer's state sees to.
         self.task_losses = nn.ModuleList(self._parts.values())
 
-    def _losses(
+    def _divided(
         self, outputs: Any, targets: Any, mask: Any, micro_batches: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Task -> the loss that it is trained with, and which samples carry a label."""
+        """As `by_task`, with the losses divided by the number of micro-batches."""
         if not micro_batches >= 1:
             raise ValueError(f"micro_batches must be at least 1, found {micro_batches!r}")
-        outputs, targets = self._by_task(outputs, targets, mask)
-        losses, masks = by_task(outputs, targets, self.tasks, self.losses, self.ignore)
+        losses, masks = self.by_task(outputs, targets, mask)
         if micro_batches > 1:
             losses = {task: loss / micro_batches for task, loss in losses.items()}
         return losses, masks
 
-    def _by_task(
+    def _values_by_task(
         self, outputs: Any, targets: Any, mask: Any, fill: bool = False
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Task -> output, and task -> target in the form of its kind, for the tasks that have labels.

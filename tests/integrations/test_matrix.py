@@ -106,10 +106,43 @@ def test_evaluation_is_a_plain_number():
     assert value.item() == pytest.approx(3 * binary_cross_entropy(model(X), Y.float()).item())
 
 
+@pytest.mark.parametrize("way", [in_one_call, column_by_column])
+@pytest.mark.parametrize("probabilities", [True, False])
+def test_robust_losses_take_probabilities(way, probabilities):
+    """The step of a MultiTaskLoss that is given the logits."""
+    model, twin = Model(), Model()
+    last = nn.Sigmoid() if probabilities else nn.Identity()
+    for head in model.heads:
+        head[1] = last
+    kinds = {"click": "binary", "like": "binary", "buy": "regression"}
+    mine, its = (excessmtl.MultiTaskLoss(kinds, network.trunk) for network in (model, twin))
+    criterion = MatrixLoss(mine, columns=model.heads, probabilities=probabilities)
+    targets = Y.float()
+    targets[3:5, 0] = torch.nan
+    for _ in range(3):
+        outputs = model(X)
+        if way is in_one_call:
+            criterion(outputs, targets).backward()
+        else:
+            sum(loss(outputs[:, i], targets[:, i]) for i, loss in enumerate(criterion.per_task())).backward()
+        z = twin.trunk(X)
+        logits = {task: head[0](z) for task, head in zip(TASKS, twin.heads, strict=True)}
+        its.backward(logits | {"buy": last(logits["buy"])}, {task: targets[:, i] for i, task in enumerate(TASKS)})
+        torch.testing.assert_close(gradient(model), gradient(twin), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(mine.losses["click"].noise, its.losses["click"].noise)
+    certain = torch.tensor([[0.0, 1.0, 0.5]], requires_grad=True)
+    assert MatrixLoss(mine, probabilities=True)(certain, 1 - certain.detach()).isfinite()
+
+
 def test_what_is_wrong_is_said():
     model, criterion = made()
     with pytest.raises(ValueError, match="loss must have one entry per task, 3, found 2"):
         MatrixLoss(criterion.balancer, [mse_loss, mse_loss])
+    kinds = excessmtl.MultiTaskLoss(dict.fromkeys(TASKS, "classification"), model.trunk)
+    with pytest.raises(ValueError, match=r"'click' is of kind 'classification'.*output per class"):
+        MatrixLoss(kinds)
+    with pytest.raises(ValueError, match="loss is not used beside a MultiTaskLoss"):
+        MatrixLoss(kinds, mse_loss)
     with pytest.raises(ValueError, match="columns must have one entry per task, 3, found 2"):
         MatrixLoss(criterion.balancer, columns=model.heads[:2])
     with pytest.raises(ValueError, match=r"y must be \[batch, tasks\], here \[8, 3\], found \[8, 2\]"):

@@ -13,7 +13,10 @@ from torch.nn.functional import binary_cross_entropy
 from excessmtl.balancer import Balancer
 from excessmtl.integrations.scalar import as_loss
 from excessmtl.losses.missing_labels import Loss, by_task
+from excessmtl.multi_task_loss import MultiTaskLoss
 
+_CERTAIN = 1e-7
+"""Probabilities nearer to 0 or 1 count as this near: in single precision their logits would be infinite."""
 LossesAndMasks = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Task -> loss, and task -> which samples carry a label."""
 
@@ -24,29 +27,37 @@ class MatrixLoss:
     It takes the place of the loss function of a trainer: `loss = criterion(model(x), y)` in a loop of your own,
     `model.compile(optimizer, loss=criterion)` in DeepCTR-Torch, `trainer.loss_fns = criterion.per_task()` in
     torch-rechub. NaN in `y` marks a missing label. `balancer.last_step` has the step; the trainer does not save the
-    balancer, so keep `balancer.state_dict()` beside the model.
+    balancer, so keep the `state_dict()` of the first argument beside the model.
 
     Args:
-        balancer: whose tasks are the columns, in order.
-        loss: of one column: a loss of `torch.nn.functional` or a function that does not reduce. Or one per task, as a
-            list in order or a dict. The default takes probabilities. Robust losses are made with `reduction="none"`.
+        balancer: a `MultiTaskLoss`, which has a robust loss for each task; or a balancer, and `loss`. Its tasks are
+            the columns, in order.
+        loss: beside a balancer, of one column: a loss of `torch.nn.functional` or a function that does not reduce. Or
+            one per task, as a list in order or a dict. The default takes probabilities.
         columns: the modules whose outputs the model concatenates to `y_pred`, in order. In autograd's graph every
             column of a concatenation leads to every head; with `columns` each task leads to its own head alone. Not
             needed where one layer computes all columns.
+        probabilities: beside a `MultiTaskLoss`: whether the model returns probabilities for tasks of kind "binary", as
+            such models do. False: logits.
     """
 
     def __init__(
         self,
-        balancer: Balancer,
+        balancer: Balancer | MultiTaskLoss,
         loss: Loss | Sequence[Loss] | Mapping[str, Loss] = binary_cross_entropy,
         columns: Iterable[nn.Module] | None = None,
+        probabilities: bool = True,
     ) -> None:
         tasks = balancer.tasks
+        self._criterion = balancer if isinstance(balancer, MultiTaskLoss) else None
+        if self._criterion is not None:
+            _check_criterion(self._criterion, loss)
         modules = None if columns is None else list(columns)
         for argument, given in (("loss", loss), ("columns", modules)):
             if isinstance(given, Sequence) and len(given) != len(tasks):
                 raise ValueError(f"{argument} must have one entry per task, {len(tasks)}, found {len(given)}")
-        self.balancer = balancer
+        self.balancer = balancer.balancer if isinstance(balancer, MultiTaskLoss) else balancer
+        self.probabilities = probabilities
         self.loss = dict(zip(tasks, loss, strict=True)) if isinstance(loss, Sequence) else loss
         self._columns: dict[str, Tensor] | None = None if modules is None else {}
         for task, module in zip(tasks, modules or [], strict=False):
@@ -95,10 +106,21 @@ class MatrixLoss:
         columns = dict(zip(tasks, outputs, strict=True))
         if self._columns is not None and torch.is_grad_enabled():
             columns = self._own_columns(columns)
+        if self._criterion is not None:
+            return self._criterion.by_task(self._logits(columns), dict(zip(tasks, targets, strict=True)), tasks=tasks)
         labels = {task: target.to(columns[task].dtype) for task, target in zip(tasks, targets, strict=True)}
         with nullcontext() if self.balancer.training and torch.is_grad_enabled() else self._evaluating():
             own = {task: self.loss[task] for task in tasks} if isinstance(self.loss, Mapping) else self.loss
             return by_task(columns, labels, tasks, own)
+
+    def _logits(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the losses of a `MultiTaskLoss` take."""
+        assert self._criterion is not None
+        kinds = self._criterion.kinds if self.probabilities else {}
+        return {
+            task: output.float().logit(_CERTAIN) if kinds.get(task) == "binary" else output
+            for task, output in columns.items()
+        }
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -128,6 +150,17 @@ class MatrixLoss:
                 "concatenated, and compute the loss before the next forward"
             )
         return {task: kept[task].reshape(output.shape) for task, output in outputs.items()}
+
+
+def _check_criterion(criterion: MultiTaskLoss, loss: object) -> None:
+    if loss is not binary_cross_entropy:
+        raise ValueError("loss is not used beside a MultiTaskLoss, which has one for each task; leave it out")
+    for task, kind in criterion.kinds.items():
+        if kind == "classification":
+            raise ValueError(
+                f"task {task!r} is of kind 'classification', whose loss takes an output per class, and y_pred has "
+                "one column per task; use criterion(outputs, targets) without MatrixLoss"
+            )
 
 
 def _lead_to(outputs: Iterable[Tensor], columns: Iterable[Tensor]) -> bool:

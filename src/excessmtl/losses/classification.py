@@ -7,18 +7,20 @@ much less likely than its frequency gets a small gradient, so it is not memorise
 as its frequency is low. The value stays in the unit of the plain loss.
 """
 
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from excessmtl.losses.estimate import ordinary
+from excessmtl.losses.estimate import ordinary, stacked
 from excessmtl.losses.noise_rate import NoiseRate, check_strength
-from excessmtl.losses.reduction import check_reduction, filled, reduced
+from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes, counted, filled, reduced
+from excessmtl.losses.together import Lesson, StackableLoss
 
 
-class RobustCrossEntropy(nn.Module):
+class RobustCrossEntropy(nn.Module, StackableLoss):
     """`nn.CrossEntropyLoss` whose trust in the labels follows the noise it sees.
 
     Use one for each task. It takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where
@@ -47,8 +49,8 @@ class RobustCrossEntropy(nn.Module):
     ) -> None:
         super().__init__()
         self.register_buffer("weight", ordinary(weight), persistent=False)
-        self.options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": check_reduction(reduction)}
-        self.options["label_smoothing"] = label_smoothing
+        self.options: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        self.reduction = check_reduction(reduction)
         self.rate = NoiseRate(check_strength(strength), pool)
 
     @property
@@ -58,48 +60,82 @@ class RobustCrossEntropy(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of class targets: True where the label counts."""
-        classes = 1 if input.ndim > 1 else 0
-        ignore = self.options["ignore_index"]
-        logs = input.float().log_softmax(classes)
-        target = target.to(logs.dtype if target.is_floating_point() else torch.int64)
         if mask is not None:
-            if target.is_floating_point():
-                raise ValueError(
-                    "targets that are class probabilities cannot have a mask (losses.by_task passes one); call the "
-                    "loss on the labelled rows, or pass class numbers"
-                )
-            target = torch.where(mask, target, ignore)
-        chance = self._frequencies(target, logs.shape[classes], classes, ignore).log()
-        noisy = mixed(logs, self.rate.effective, chance.view(-1, *(1 for _ in logs.shape[classes + 1 :])))
-        weight = None if self.weight is None else self.weight.to(noisy.dtype)
+            self._check_classes(target)
+        if input.ndim == 1:  # one sample
+            values: Tensor = self(input[None], target[None], None if mask is None else mask[None])
+            return values[0] if values.ndim else values
+        counts = torch.ones_like(target, dtype=torch.bool) if mask is None else mask
+        values, lesson = self.entries([self], input[None], target[None], counts[None])
+        if lesson is not None:
+            lesson.learn()
+        return values[0] if values.ndim else values
+
+    def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
+        """The options, and what is learned from. Losses with weights are computed alone."""
+        self._check_classes(target)
+        if target.shape != (*shape[:1], *shape[2:]):
+            raise ValueError(
+                f"target must have the shape of the input {list(shape)} without its classes, found "
+                f"{list(target.shape)}; reshape one"
+            )
+        weight = None if self.weight is None else id(self)
+        return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.training
+
+    @classmethod
+    def entries(
+        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Lesson | None]:
+        """The negative log-likelihoods of the labels; reduced where the one loss has a reduction."""
+        first, ignore = losses[0], losses[0].options["ignore_index"]
+        logs = input.float().log_softmax(2)
+        soft = target.is_floating_point()
+        target = target.to(logs.dtype) if soft else torch.where(counts, target.long(), ignore)
+        counts = counts if soft else target != ignore
+        rates = [loss.rate for loss in losses]
+        strength = first.rate.effective(stacked(rates))
+        chance = _frequencies(target, counts, logs.shape[2]).log()
+        chance = chance.view(len(losses), 1, -1, *(1 for _ in logs.shape[3:]))
+        noisy = mixed(logs, broadcast(strength, logs), chance)
+        weight = None if first.weight is None else first.weight.to(noisy.dtype)
         # These are log-probabilities: the log_softmax inside leaves them as they are.
-        loss = F.cross_entropy(noisy, target, weight, **self.options)
-        if self.rate.learns:  # last: a batch that fails above does not count
-            self._observe(logs.detach().movedim(classes, -1), target, classes, ignore)
-        return loss
+        samples = noisy.flatten(0, 1), target.flatten(0, 1), weight
+        values = F.cross_entropy(*samples, reduction=first.reduction, **first.options)
+        values = values.unflatten(0, logs.shape[:2]) if values.ndim else values
+        return values, _lesson(rates, logs.detach(), target, counts) if first.rate.learns else None
 
-    def _frequencies(self, target: Tensor, count: int, classes: int, ignore: int) -> Tensor:
-        """[C] how often each class is the label, as if each had been seen once more."""
+    def _check_classes(self, target: Tensor) -> None:
         if target.is_floating_point():
-            seen = target.detach().movedim(classes, -1).reshape(-1, count).sum(0).float()
-        else:
-            counts = (target != ignore).flatten()
-            labels = torch.where(counts, target.flatten(), 0)
-            seen = torch.zeros(count, device=target.device).scatter_add(0, labels, counts.float())
-        return (seen + 1) / (seen.sum() + count)
-
-    def _observe(self, logs: Tensor, target: Tensor, classes: int, ignore: int) -> None:
-        confidence, predicted = logs.max(-1)
-        if target.is_floating_point():
-            labels, total = target.argmax(classes), confidence.sum() + target.sum()
-            counts = torch.ones_like(labels, dtype=torch.bool)
-        else:
-            labels, counts = target, target != ignore
-            total = torch.where(counts, confidence, 0.0).sum()
-        self.rate.observe(confidence, predicted != labels, counts, logs.shape[-1], total)
+            raise ValueError(
+                "targets that are class probabilities cannot have a mask (losses.by_task passes one); call the "
+                "loss on the labelled rows, or pass class numbers"
+            )
 
 
-class RobustBCEWithLogits(nn.Module):
+def _frequencies(target: Tensor, counts: Tensor, classes: int) -> Tensor:
+    """[losses, classes] how often each class is the label, as if each had been seen once more."""
+    if target.is_floating_point():
+        seen = target.movedim(2, -1).flatten(1, -2).sum(1)
+    else:
+        counted = counts.flatten(1)
+        labels = torch.where(counted, target.flatten(1), 0)
+        seen = torch.zeros(len(target), classes, device=target.device).scatter_add(1, labels, counted.float())
+    return (seen + 1) / (seen.sum(1, keepdim=True) + classes)
+
+
+@torch.no_grad()
+def _lesson(rates: Sequence[NoiseRate], logs: Tensor, target: Tensor, counts: Tensor) -> Lesson:
+    confidence, predicted = logs.max(2)
+    soft = target.is_floating_point()
+    labels = target.argmax(2) if soft else target
+    counts = torch.ones_like(labels, dtype=torch.bool) if soft else counts
+    total = torch.where(counts, confidence, 0.0).flatten(1).sum(1)
+    if soft:
+        total = total + target.flatten(1).sum(1)
+    return Lesson(rates, (confidence, predicted != labels, counts, total, logs.shape[2]))
+
+
+class RobustBCEWithLogits(nn.Module, StackableLoss):
     """`nn.BCEWithLogitsLoss` whose trust in the labels follows the noise it sees.
 
     Use one for each task. It learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or
@@ -139,21 +175,40 @@ class RobustBCEWithLogits(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the label counts."""
-        input, target, counts = filled(input, target, mask)
+        counts = counted(input, target, mask)
+        values, lesson = self.entries([self], input[None], target[None], counts[None])
+        if lesson is not None:
+            lesson.learn()
+        return reduced(values[0], counts, self.reduction)
+
+    def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
+        """The options, and what is learned from."""
+        check_shapes(shape, target.shape)
+        weights = [None if weight is None else weight.shape for weight in (self.weight, self.pos_weight)]
+        return *weights, self.rate.fixed, self.rate.pool, self.training
+
+    @classmethod
+    def entries(
+        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Lesson | None]:
+        """The negative log-likelihoods of the labels."""
+        first, rates = losses[0], [loss.rate for loss in losses]
+        input, target = filled(input, target, counts)
         target = _probabilities(target)
-        frequency = (target.sum() + 1) / (counts.sum() + 2)
-        chance = torch.stack((frequency, 1 - frequency)).log()
+        frequency = (target.flatten(1).sum(1) + 1) / (counts.flatten(1).sum(1) + 2)
         # Of both classes at once, the positive one first.
+        chance = torch.stack((frequency, 1 - frequency)).log().view(2, -1, *(1 for _ in input.shape[1:]))
         logs = F.logsigmoid(torch.stack((input, -input)))
-        noisy = mixed(logs, self.rate.effective, chance.view(2, *(1 for _ in input.shape)))
-        positive = target if self.pos_weight is None else self.pos_weight * target
-        losses = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
-        loss = reduced(losses if self.weight is None else self.weight * losses, counts, self.reduction)
-        if self.rate.learns:  # last: a batch that fails above does not count
-            with torch.no_grad():
-                wrong = (input > 0) != (target > 0.5)
-                self.rate.observe(logs.amax(0), wrong, counts, 2, (input + target).sum())
-        return loss
+        noisy = mixed(logs, broadcast(first.rate.effective(stacked(rates)), input), chance)
+        positive = _weighted(target, [loss.pos_weight for loss in losses])
+        values = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
+        values = _weighted(values, [loss.weight for loss in losses])
+        if not first.rate.learns:
+            return values, None
+        with torch.no_grad():
+            wrong = (input > 0) != (target > 0.5)
+            total = (input + target).flatten(1).sum(1)
+            return values, Lesson(rates, (logs.detach().amax(0), wrong, counts, total, 2))
 
 
 def _probabilities(target: Tensor) -> Tensor:
@@ -166,6 +221,15 @@ def _probabilities(target: Tensor) -> Tensor:
             "code the two classes as 0 and 1"
         )
     return torch.where(possible, target, torch.nan)
+
+
+def _weighted(values: Tensor, weights: Sequence[Tensor | None]) -> Tensor:
+    """[losses, ...] values times the weights of each loss, which have the last dimensions of the values, or none."""
+    present = [weight for weight in weights if weight is not None]
+    if not present:
+        return values
+    stack = torch.stack(present)
+    return values * stack.view(len(stack), *(1 for _ in range(values.ndim - stack.ndim)), *stack.shape[1:])
 
 
 def mixed(logs: Tensor, rate: Tensor, log_chance: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from excessmtl.losses.reduction import check_reduction, filled, reduced
+from excessmtl.losses.reduction import check_reduction, counted, filled, reduced
 
 
 class _OfLogits(nn.Module):
@@ -150,7 +150,8 @@ class GeneralRobustLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of predictions and targets of one shape."""
-        input, target, counts = filled(input, target, None)
+        counts = counted(input, target, None)
+        input, target = filled(input, target, counts)
         squares = ((input - target) / self.scale).square()
         return reduced(self._losses(squares), counts, self.reduction)
 

@@ -5,17 +5,28 @@ targets are filled before the loss is computed, and what was computed for the fi
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from excessmtl.losses.estimate import learns_with_others, together
+from excessmtl.distributed.processes import processes
+from excessmtl.losses.estimate import learns_with_others
+from excessmtl.losses.together import Lesson, StackableLoss, connected, of_entries
 
 Values = Tensor | Mapping[str, Tensor | None]
 Loss = Callable[..., Tensor]
+
+
+class _Labelled(NamedTuple):
+    """A task that has labels in the batch."""
+
+    task: str
+    output: Tensor
+    target: Tensor
+    loss: Loss
 
 
 def by_task(
@@ -42,14 +53,22 @@ def by_task(
 
     A task without any label in the batch has the loss 0 and a mask that is False throughout.
     """
-    losses, masks = {}, {}
-    pairs = _pairs(outputs, targets, list(tasks))
-    _check_called(loss, set(tasks) - {task for task, _, _ in pairs})
-    with together(loss.values() if isinstance(loss, Mapping) else ()):
-        for task, output, target in pairs:
-            of_task = _of_task("loss", loss, task, list(tasks)) if isinstance(loss, Mapping) else loss
-            losses[task], masks[task] = _masked(task, output, target, of_task, ignore)
-    return losses, masks
+    labelled = _labelled_tasks(outputs, targets, list(tasks), loss)
+    names = [own.task for own in labelled]
+    _check_called(loss, set(tasks) - set(names))
+    losses: dict[str, Tensor] = {}
+    masks: dict[str, Tensor] = {}
+    lessons: dict[str, Lesson] = {}
+    for group in _groups(labelled):
+        if isinstance(group[0].loss, StackableLoss) and not torch.compiler.is_compiling():
+            _together(group, ignore, losses, masks, lessons)
+        else:
+            for own in group:
+                losses[own.task], masks[own.task] = _masked(own, ignore)
+    for task in names:  # last: where a loss fails, none has learned
+        if task in lessons:
+            lessons[task].learn()
+    return {task: losses[task] for task in names}, {task: masks[task] for task in names}
 
 
 def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tensor:
@@ -69,9 +88,9 @@ def _check_called(loss: Loss | Mapping[str, Loss], without_labels: Iterable[str]
             )
 
 
-def _pairs(outputs: Any, targets: Any, tasks: list[str]) -> list[tuple[str, Tensor, Tensor]]:
-    """Task, output and target, for the tasks that have both."""
-    found = []
+def _labelled_tasks(outputs: Any, targets: Any, tasks: list[str], loss: Loss | Mapping[str, Loss]) -> list[_Labelled]:
+    """Those that have both an output and a target."""
+    labelled = []
     for position, task in enumerate(tasks):
         output, target = (
             _of_task(argument, values, task, tasks)
@@ -80,10 +99,11 @@ def _pairs(outputs: Any, targets: Any, tasks: list[str]) -> list[tuple[str, Tens
             for argument, values in (("outputs", outputs), ("targets", targets))
         )
         if output is not None and target is not None:
-            found.append((task, output, target))
-    if not found:
+            own = _of_task("loss", loss, task, tasks) if isinstance(loss, Mapping) else loss
+            labelled.append(_Labelled(task, output, target, own))
+    if not labelled:
         raise ValueError(f"targets has no task in it; pass the labels of at least one of {tasks}")
-    return found
+    return labelled
 
 
 def _of_task(argument: str, values: Mapping[str, Any], task: str, tasks: list[str]) -> Any:
@@ -103,19 +123,47 @@ def column(argument: str, values: Any, position: int, tasks: int) -> Tensor:
     return values[:, position]
 
 
-def _masked(task: str, output: Tensor, target: Tensor, loss: Loss, ignore: int) -> tuple[Tensor, Tensor]:
-    if target.is_floating_point():
-        missing = target.isnan()
-        if output.shape == (*target.shape, 1):  # a head of one output; broadcasting would pair all samples
-            output = output.squeeze(-1)
-    else:
-        missing = target == ignore
-    if output.shape != target.shape and _expands(output.shape, target.shape):
-        raise ValueError(
-            f"outputs for task {task!r} have shape {tuple(output.shape)} and would be broadcast to the target's, "
-            f"{tuple(target.shape)}; return one output per entry of the target, or expand them yourself"
-        )
-    values = _entries(task, loss, output, target.masked_fill(missing, 0), ~missing)
+def _groups(labelled: Sequence[_Labelled]) -> Iterable[list[_Labelled]]:
+    """Tasks whose losses can be computed together."""
+    groups: dict[Hashable, list[_Labelled]] = {}
+    for own in labelled:
+        task, output, target, loss = own
+        _check(*own)
+        key: Hashable = task
+        if isinstance(loss, StackableLoss):
+            form = output.shape, target.shape, target.dtype, output.device
+            key = type(loss), loss.alike(of_entries(output, target), target), form
+        groups.setdefault(key, []).append(own)
+    return groups.values()
+
+
+def _together(
+    group: Sequence[_Labelled],
+    ignore: int,
+    losses: dict[str, Tensor],
+    masks: dict[str, Tensor],
+    lessons: dict[str, Lesson],
+) -> None:
+    """Fill in losses, masks and what is to be learned for the tasks of one group."""
+    tasks, outputs, targets, own_losses = zip(*group, strict=True)
+    target = torch.stack(targets)
+    labelled = ~_missing(target, ignore)
+    entries = tuple(range(1, target.ndim))
+    values, lesson = connected(own_losses, outputs, target, labelled, lambda each: masked_mean(each, labelled, entries))
+    losses.update(zip(tasks, values, strict=True))
+    masks.update(zip(tasks, _samples(labelled, 1).unbind(), strict=True))
+    if lesson is not None:
+        # Processes have to learn in one order, whatever the shapes of their batches: task by task.
+        lessons.update(zip(tasks, lesson.parts() if processes() > 1 else [lesson], strict=False))
+
+
+def _masked(own: _Labelled, ignore: int) -> tuple[Tensor, Tensor]:
+    """The loss of one task, and which samples carry a label."""
+    task, output, target, loss = own
+    missing = _missing(target, ignore)
+    shape = of_entries(output, target)
+    output = output if output.shape == shape else output.reshape(shape)
+    values = _unreduced(loss, output, target.masked_fill(missing, 0), ~missing)
     kept = missing.shape[: values.ndim]
     if values.ndim == 0 or values.shape != kept:
         raise ValueError(
@@ -124,8 +172,30 @@ def _masked(task: str, output: Tensor, target: Tensor, loss: Loss, ignore: int) 
             "function that does not reduce"
         )
     labelled = ~missing.flatten(values.ndim).any(-1) if missing.ndim > values.ndim else ~missing
-    mean = masked_mean(values, labelled, tuple(range(values.ndim)))
-    return mean, labelled.reshape(len(labelled), -1).any(1)
+    return masked_mean(values, labelled, tuple(range(values.ndim))), _samples(labelled)
+
+
+def _missing(target: Tensor, ignore: int) -> Tensor:
+    return target.isnan() if target.is_floating_point() else target == ignore
+
+
+def _samples(labelled: Tensor, batch: int = 0) -> Tensor:
+    """Which samples carry a label; `batch` is their dimension."""
+    return labelled.flatten(batch + 1).any(-1) if labelled.ndim > batch + 1 else labelled
+
+
+def _check(task: str, output: Tensor, target: Tensor, loss: Loss) -> None:
+    reduction = getattr(loss, "reduction", "none") if isinstance(loss, nn.Module) else "none"
+    if reduction != "none":
+        raise ValueError(
+            f"loss for task {task!r} is {type(loss).__name__}(reduction={reduction!r}); make it with reduction='none'"
+        )
+    shape = of_entries(output, target)
+    if shape != target.shape and _expands(shape, target.shape):
+        raise ValueError(
+            f"outputs for task {task!r} have shape {tuple(output.shape)} and would be broadcast to the target's, "
+            f"{tuple(target.shape)}; return one output per entry of the target, or expand them yourself"
+        )
 
 
 def _expands(shape: torch.Size, to: torch.Size) -> bool:
@@ -134,19 +204,12 @@ def _expands(shape: torch.Size, to: torch.Size) -> bool:
     return len(shape) <= len(to) and all(own in (1, size) for own, size in zip(shape, trailing, strict=True))
 
 
-def _entries(task: str, loss: Loss, output: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
+def _unreduced(loss: Loss, output: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
     """The loss without a reduction."""
     options: dict[str, Any] = {}
     arguments = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters
     if "mask" in arguments:
         options["mask"] = labelled
-    if isinstance(loss, nn.Module):
-        reduction = getattr(loss, "reduction", "none")
-        if reduction != "none":
-            raise ValueError(
-                f"loss for task {task!r} is {type(loss).__name__}(reduction={reduction!r}); make it with "
-                "reduction='none'"
-            )
-    elif "reduction" in arguments:
+    if "reduction" in arguments and not isinstance(loss, nn.Module):
         options["reduction"] = "none"
     return loss(output, target, **options)

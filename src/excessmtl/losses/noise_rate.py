@@ -1,6 +1,7 @@
 """A running estimate of the share of wrong labels of one classification task."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,38 +51,30 @@ class NoiseRate(Estimate):
         super().__init__(pool, steps=(), recent=(), noise=())
         self.fixed = fixed
 
-    @property
-    def constants(self) -> None:
-        """None: the estimate does not depend on options."""
-
-    @property
-    def effective(self) -> Tensor:
-        """The share that the loss reckons with."""
-        return self.read() if self.fixed is None else torch.full_like(self.noise, self.fixed)
-
-    def facts(self, state: State) -> Tensor:
-        """[estimates] the share that is estimated, at first less."""
+    def effective(self, state: State) -> Tensor:
+        """[estimates] the share that the loss reckons with: the estimated one, at first less, or the fixed one."""
+        if self.fixed is not None:
+            return torch.full_like(state["noise"], self.fixed)
         return state["noise"].clamp(max=_MOST) * (state["steps"] / _WARM_UP).clamp(max=1)
 
-    @torch.no_grad()
-    def observe(self, confidence: Tensor, wrong: Tensor, counts: Tensor, classes: int, total: Tensor) -> None:
-        """One batch: the log-probability of each prediction, whether its label is another, and whether that counts.
+    def learned(self, state: State, *batch: Any) -> State:
+        """The states after a batch.
 
-        `total` is the sum of all that counts: where it is not finite, in any process, the batch does not count.
+        It is: the log-probability of each prediction, whether its label is another, and whether that counts, all
+        [estimates, ...]; the sum of all that counts, [estimates], where it is not finite, in any process, the batch
+        does not count; and how many classes there are.
         """
-        every = max(1, confidence.numel() // _LARGEST_SAMPLE)
-        batch = [values.flatten() for values in (confidence, wrong, counts)]
-        self.learn(classes, *(batch if every == 1 else [values[::every] for values in batch]), total)
-
-    def learned(self, state: State, kind: int, *batch: Tensor) -> State:
-        """The states after a batch of labels of `kind` classes."""
-        confidence, wrong, counts, total = batch
+        *entries, total, classes = batch
+        every = max(1, entries[0][0].numel() // _LARGEST_SAMPLE)
+        confidence, wrong, counts = (
+            values.flatten(1)[:, ::every] if every > 1 else values.flatten(1) for values in entries
+        )
         scale = _BINS / math.log(_MOST_DOUBT / _LEAST)
         grades = (confidence.neg().log() * scale - scale * math.log(_LEAST)).long().clamp(0, _BINS - 1) + _BINS * wrong
         # Whole numbers, which add up exactly in any order; or NaN.
         nothing = (0 * total).unsqueeze(1).expand(-1, 2 * _BINS)
         right_wrong = self.pooled(nothing.scatter_add(1, grades, counts.to(total.dtype)))
-        share, new = _share_of_wrong(right_wrong.view(-1, 2, _BINS), kind)
+        share, new = _share_of_wrong(right_wrong.view(-1, 2, _BINS), classes)
         steps = state["steps"] + new
         recent = torch.lerp(state["recent"], share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.

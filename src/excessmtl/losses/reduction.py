@@ -4,15 +4,26 @@ import torch
 from torch import Tensor
 
 
-def filled(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Both in fp32, and which elements count; what does not count is 0, so that it makes no NaN gradient."""
-    if input.shape != target.shape:
-        raise ValueError(
-            f"target must have the shape of the input, {list(input.shape)}, found {list(target.shape)}; reshape one"
-        )
-    counts = target == target  # not NaN
-    counts = counts if mask is None else counts & mask
-    return torch.where(counts, input.float(), 0.0), torch.where(counts, target.float(), 0.0), counts
+def check_shapes(input: torch.Size, target: torch.Size) -> None:
+    """A ValueError where they would be broadcast."""
+    if input != target:
+        raise ValueError(f"target must have the shape of the input, {list(input)}, found {list(target)}; reshape one")
+
+
+def counted(input: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Which targets count: not NaN, and in the mask."""
+    check_shapes(input.shape, target.shape)
+    return target == target if mask is None else (target == target) & mask
+
+
+def filled(input: Tensor, target: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in fp32; what does not count is 0, so that it makes no NaN gradient."""
+    return torch.where(counts, input.float(), 0.0), torch.where(counts, target.float(), 0.0)
+
+
+def broadcast(values: Tensor, to: Tensor) -> Tensor:
+    """[losses] values in the dimensions of [losses, ...]."""
+    return values.view(-1, *(1 for _ in to.shape[1:]))
 
 
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:

@@ -6,13 +6,15 @@ is the smaller, the more of the targets' variance remains as error: under normal
 likelihood divides the squared error by that variance.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from excessmtl.losses.estimate import Estimate, State
-from excessmtl.losses.reduction import check_reduction, filled, reduced
+from excessmtl.losses.estimate import Estimate, State, stacked
+from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes, counted, filled, reduced
+from excessmtl.losses.together import Lesson, StackableLoss
 from excessmtl.tensors import is_finite
 
 _MEMORY = 0.02
@@ -35,7 +37,7 @@ _TINY = 1e-30
 """In place of zero in a denominator; the largest fp32 number times it is finite."""
 
 
-class RobustMSELoss(Estimate):
+class RobustMSELoss(Estimate, StackableLoss):
     """`nn.MSELoss` with a gradient that gives way where targets look wrong.
 
     Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes. All
@@ -83,29 +85,40 @@ class RobustMSELoss(Estimate):
     @property
     def noise(self) -> Tensor:
         """The estimated variance of bad targets as a share of the variance of all, a tensor."""
-        return torch.where(self.steps > 0, self.read()[0], 0.0)
+        return torch.where(self.steps > 0, self.facts(stacked([self])).noise[0], 0.0)
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the target counts."""
-        learns = self.learns
-        input, target, counts = filled(input, target, mask)
+        counts = counted(input, target, mask)
+        values, lesson = self.entries([self], input[None], target[None], counts[None])
+        if lesson is not None:
+            lesson.learn()
+        return reduced(values[0], counts, self.reduction)
+
+    def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
+        """The options, and what is learned from."""
+        check_shapes(shape, target.shape)
+        return self.strength, self.pool, self.training
+
+    @classmethod
+    def entries(
+        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Lesson | None]:
+        """The squared errors, with the gradient of the weighted ones."""
+        first = losses[0]
+        input, target = filled(input, target, counts)
         squares = (target - input).square()
         with torch.no_grad():
-            seen = _Seen(*self.read().unbind())
+            seen = _Seen(*(broadcast(fact, squares) for fact in first.facts(stacked(losses))))
             bad = torch.addcmul(seen.odds, seen.odds_slope, squares).sigmoid()
             weights = torch.addcmul(seen.precision, bad, seen.distrust * seen.precision, value=-1)
-            if learns:
-                self.learn(None, *(values.flatten() for values in (input.detach(), target, bad * counts, counts)))
+            batch = tuple(values.flatten(1) for values in (input.detach(), target, bad * counts, counts))
         # The value is that of `squares`, the gradient is that of `weights * squares`.
-        return reduced(torch.lerp(squares.detach(), squares, weights), counts, self.reduction)
+        return torch.lerp(squares.detach(), squares, weights), Lesson(losses, batch) if first.learns else None
 
-    @property
-    def constants(self) -> float | None:
-        """The fixed strength."""
-        return self.strength
-
-    def facts(self, state: State) -> Tensor:
-        """[estimates, 5] what the moments say: `_Seen`. Before the first batch, all of the variance is error."""
+    @torch.no_grad()
+    def facts(self, state: State) -> "_Seen":
+        """What the moments of several losses say. Before the first batch, all of the variance is error."""
         good, bad = state["moments"].unbind(1)
         groups = torch.stack((good + bad, bad, good), 1)
         groups = groups / groups[..., :1].clamp(min=_TINY)
@@ -134,9 +147,9 @@ class RobustMSELoss(Estimate):
         close = narrow / broad
         apart = 1 - close
         odds = rate.logit() + 0.5 * close.log()
-        return torch.stack(_Seen(noise, odds, 0.5 * apart / narrow, strength * apart, precision), 1)
+        return _Seen(noise, odds, 0.5 * apart / narrow, strength * apart, precision)
 
-    def learned(self, state: State, kind: None, *batch: Tensor) -> State:
+    def learned(self, state: State, *batch: Tensor) -> State:
         """The states after a batch: predictions, targets, how bad each is, and whether it counts, [estimates, n]."""
         input, target, bad, counts = batch
         total, all_targets = self.pooled(torch.stack((counts.sum(1), target.sum(1)))).unbind()
@@ -184,7 +197,7 @@ def _share_of_batch(error: Tensor, usable: Tensor, state: State) -> tuple[Tensor
 
 
 class _Seen(NamedTuple):
-    """What the moments say."""
+    """What the moments say, [losses]."""
 
     noise: Tensor
     odds: Tensor
