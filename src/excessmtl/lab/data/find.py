@@ -34,12 +34,12 @@ def find_benchmark(name: str) -> Entry:
 
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
-        found = import_path(name, "benchmark")
-        if isinstance(found, Benchmark):
-            return Entry(name, lambda: found, found.source)
-        if callable(found):
-            return Entry(name, found, (inspect.getdoc(found) or "").split("\n")[0])
-        raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {found!r}")
+        made = import_path(name, "benchmark")
+        if isinstance(made, Benchmark):
+            return Entry(name, lambda: made, made.source)
+        if callable(made):
+            return Entry(name, made, (inspect.getdoc(made) or "").split("\n")[0])
+        raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {made!r}")
     raise ValueError(
         f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, file.csv.gz or "
         "file.parquet, or package.module:function"
@@ -108,9 +108,7 @@ def import_path(path: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f"{what} {path!r} cannot be imported: there is no module {error.name}") from error
     if imported is None or not hasattr(imported, attribute):
-        raise ValueError(
-            f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name"
-        )
+        raise ValueError(f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name")
     return getattr(imported, attribute)
 
 

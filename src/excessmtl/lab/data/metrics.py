@@ -201,5 +201,5 @@ class Meters:
         """Metric -> its value over all batches so far."""
         if not self.seen:
             raise ValueError(f"no example was seen, so there is no {self.metrics[0].name}: call update first")
-        found = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
-        return {metric.name: found[metric.measure][metric.part] for metric in self.metrics}
+        values = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
+        return {metric.name: values[metric.measure][metric.part] for metric in self.metrics}

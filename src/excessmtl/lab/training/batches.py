@@ -121,7 +121,8 @@ class DatasetBatches(_Ordered):
 
     def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
         super().__init__(split, size, device, share)
-        self.dataset, self.workers = split.inputs, workers
+        self.dataset: Any = split.inputs
+        self.workers = workers
 
     def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
         """The batches of these rows, which are the same for all tasks."""
