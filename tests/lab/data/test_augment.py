@@ -37,10 +37,6 @@ def assert_same(a: tuple[Tensor, Targets], b: tuple[Tensor, Targets]) -> None:
         assert torch.equal(target, b[1][name]), name
 
 
-def test_no_zoom_and_no_mirror_changes_nothing() -> None:
-    assert_same(change(*batch()), batch())
-
-
 def test_a_mirror_swaps_left_and_right_and_turns_the_normals() -> None:
     images, targets = batch()
     mirrored = {name: target.flip(-1) for name, target in targets.items()}
