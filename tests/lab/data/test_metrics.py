@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from excessmtl.lab.data.kinds import BY_NAME, regression
+from excessmtl.lab.data import kinds
+from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.metrics import Meters, average
 from excessmtl.lab.data.tasks import Kind, Metric, Task
 
@@ -39,7 +40,7 @@ def sample(kind: str, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
 
 def compute(kind: str, output: Tensor, target: Tensor, batch: int = 100) -> dict[str, float]:
     train = torch.tensor([[0.0], [2.0]]).expand(-1, output.shape[1])  # of variance 1
-    metrics = Meters(Task("t", output.shape[1], BY_NAME[kind]), train, CPU)
+    metrics = Meters(Task("t", output.shape[1], getattr(kinds, kind)), train, CPU)
     for i in range(0, len(output), batch):
         metrics.update(output[i : i + batch], target[i : i + batch])
     return metrics.compute()
@@ -50,7 +51,7 @@ def test_metrics_do_not_depend_on_the_batches(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)
     whole, parts = compute(kind, output, target), compute(kind, output, target, batch=5)
     assert whole == pytest.approx(parts, rel=1e-5)
-    assert list(whole) == [metric.name for metric in BY_NAME[kind].metrics]
+    assert list(whole) == [metric.name for metric in getattr(kinds, kind).metrics]
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -168,6 +169,6 @@ def test_half_precision_outputs_are_taken(kind: str, outputs: int) -> None:
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
 def test_update_never_reads_from_the_device(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)
-    metrics = Meters(Task("t", outputs, BY_NAME[kind]), torch.zeros(3, outputs), torch.device("meta"))
+    metrics = Meters(Task("t", outputs, getattr(kinds, kind)), torch.zeros(3, outputs), torch.device("meta"))
     # A meta tensor has no values, so anything that needs one on the host fails.
     metrics.update(output.to("meta"), target.to("meta"))

@@ -108,7 +108,9 @@ def import_path(path: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f"{what} {path!r} cannot be imported: there is no module {error.name}") from error
     if imported is None or not hasattr(imported, attribute):
-        raise ValueError(f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name")
+        raise ValueError(
+            f"{what} {path!r} cannot be imported: {module!r} has no {attribute!r}; write package.module:name"
+        )
     return getattr(imported, attribute)
 
 

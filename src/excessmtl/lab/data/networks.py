@@ -31,8 +31,6 @@ class LeNet(nn.Module):
     def __init__(self, canvas: int) -> None:
         super().__init__()
         side = ((canvas - 4) // 2 - 4) // 2
-        if side < 1:
-            raise ValueError(f"canvas is {canvas}: two 5x5 convolutions with pooling need at least 16 pixels")
         self.features = nn.Sequential(
             nn.Conv2d(1, 10, 5),
             nn.MaxPool2d(2),
@@ -129,8 +127,6 @@ class SegNet(nn.Module):
         super().__init__()
         if not 1 <= levels <= len(_MULTIPLES):
             raise ValueError(f"levels is {levels}: SegNet has between 1 and {len(_MULTIPLES)} of them")
-        if width < 1:
-            raise ValueError(f"width is {width}: the first level needs at least one channel")
         widths = [width * multiple for multiple in _MULTIPLES[:levels]]
         shallower = [width, *widths[:-1]]
         depths = _CONVOLUTIONS[:levels]
