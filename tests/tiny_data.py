@@ -4,6 +4,7 @@ import gzip
 import io
 import sqlite3
 import tarfile
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,21 @@ from PIL import Image
 from scipy.io import savemat
 
 SCENE = (24, 32)
+
+
+def write_archive(path: Path, files: dict[str, bytes]) -> Path:
+    """A zip file or a wheel; else a tar file, packed as its name says."""
+    if path.suffix in (".zip", ".whl"):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, "w:xz" if path.suffix == ".xz" else "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
 
 
 def write_sarcos(folder: Path) -> Path:
@@ -131,25 +147,20 @@ def write_school(folder: Path, schools: int = 8) -> Path:
 def write_vader(folder: Path, texts: int = 40) -> Path:
     """Texts of four domains with three scores each; the last tweet has another mean than its scores."""
     rng = np.random.default_rng(0)
-    path = folder / "hutto_ICWSM_2014.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for start in ("movieReviewSnippets", "amazonReviewSnippets", "tweets", "nytEditorialSnippets"):
-            scores = rng.integers(-4, 5, (texts, 1)) + rng.integers(-1, 2, (texts, 3))
-            scores = scores.clip(-4, 4)
-            shift = np.array([0.0] * (texts - 1) + [float(start == "tweets")])
-            rows = {
-                "anonDataRatings": [f"{i}\t{s.mean()}\t0.5\t{s.tolist()}" for i, s in enumerate(scores)],
-                "GroundTruth": [
-                    f"{i}\t{s.mean() + shift[i]:.9f}\t{'good ' * max(0, s.sum())}{'bad ' * max(0, -s.sum())}it is, {i}!"
-                    for i, s in enumerate(scores)
-                ],
-            }
-            for what, lines in rows.items():
-                content = "\n".join(lines).encode("utf-8-sig")
-                member = tarfile.TarInfo(f"hutto_ICWSM_2014/{start}_{what}.txt")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    return path
+    files = {}
+    for start in ("movieReviewSnippets", "amazonReviewSnippets", "tweets", "nytEditorialSnippets"):
+        scores = (rng.integers(-4, 5, (texts, 1)) + rng.integers(-1, 2, (texts, 3))).clip(-4, 4)
+        shift = np.array([0.0] * (texts - 1) + [float(start == "tweets")])
+        rows = {
+            "anonDataRatings": [f"{i}\t{s.mean()}\t0.5\t{s.tolist()}" for i, s in enumerate(scores)],
+            "GroundTruth": [
+                f"{i}\t{s.mean() + shift[i]:.9f}\t{'good ' * max(0, s.sum())}{'bad ' * max(0, -s.sum())}it is, {i}!"
+                for i, s in enumerate(scores)
+            ],
+        }
+        for what, lines in rows.items():
+            files[f"hutto_ICWSM_2014/{start}_{what}.txt"] = "\n".join(lines).encode("utf-8-sig")
+    return write_archive(folder / "hutto_ICWSM_2014.tar.gz", files)
 
 
 RATINGS = (

@@ -1,28 +1,13 @@
-import io
 import random
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from excessmtl.lab.data.archives import is_archive, unpacked
+from tiny_data import write_archive
 
 FILES = {"top/a.txt": b"alpha", "top/b.txt": b"beta"}
-
-
-def make(path: Path, files: dict[str, bytes]) -> Path:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as opened:
-            for name, content in files.items():
-                opened.writestr(name, content)
-    else:
-        with tarfile.open(path, "w:xz") as tar:
-            for name, content in files.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-    return path
 
 
 @pytest.fixture(params=["files.zip", "files.tar.xz"])
@@ -31,7 +16,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_files_are_unpacked_into_a_folder_that_is_gone_afterwards(place: Path) -> None:
-    assert is_archive(make(place, FILES))
+    assert is_archive(write_archive(place, FILES))
     with unpacked(place) as root:
         assert {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.txt")} == FILES
     assert not root.exists()
@@ -39,7 +24,10 @@ def test_files_are_unpacked_into_a_folder_that_is_gone_afterwards(place: Path) -
 
 @pytest.mark.parametrize("name", ["../escape.txt", "top/../../escape.txt"])
 def test_members_that_point_outside_are_refused(place: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"should not be trusted .*outside"), unpacked(make(place, {name: b"!"})):
+    with (
+        pytest.raises(ValueError, match=r"should not be trusted .*outside"),
+        unpacked(write_archive(place, {name: b"!"})),
+    ):
         pass
 
 
@@ -53,7 +41,7 @@ def test_a_link_to_another_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_truncated_archive_says_so(place: Path) -> None:
-    make(place, {"a.txt": random.Random(0).randbytes(20_000)})
+    write_archive(place, {"a.txt": random.Random(0).randbytes(20_000)})
     place.write_bytes(place.read_bytes()[:10_000])
     with pytest.raises(ValueError, match="is damaged"), unpacked(place):
         pass

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from excessmtl.lab.data.base import Targets
 from excessmtl.lab.data.dense import SCALES, TASKS, dense_augment, zoom_and_mirror
-from excessmtl.lab.data.kinds import classification
-from excessmtl.lab.data.tasks import Kind, Task
+from excessmtl.lab.data.tasks import Kind
 
 KINDS: dict[str, Kind] = {task.name: task.kind for task in TASKS}
 HEIGHT, WIDTH = 24, 36
@@ -35,10 +34,6 @@ def assert_same(a: tuple[Tensor, Targets], b: tuple[Tensor, Targets]) -> None:
     for name, target in a[1].items():
         assert target.dtype == b[1][name].dtype
         assert torch.equal(target, b[1][name]), name
-
-
-def test_no_zoom_and_no_mirror_changes_nothing() -> None:
-    assert_same(change(*batch()), batch())
 
 
 def test_a_mirror_swaps_left_and_right_and_turns_the_normals() -> None:
@@ -102,8 +97,3 @@ def test_all_scales_and_both_sides_occur_about_equally_often() -> None:
         assert torch.isclose(scales, torch.tensor(scale)).float().mean().item() == pytest.approx(1 / 3, abs=0.06)
     assert (shown["normals"][:, 0, 0, 0] < 0).float().mean().item() == pytest.approx(0.5, abs=0.06)
     assert (shown["normals"][:, 1:] == 1).all()
-
-
-def test_only_maps_can_be_augmented() -> None:
-    with pytest.raises(ValueError, match="task 'digit' has no map"):
-        dense_augment([Task("digit", 10, classification)])

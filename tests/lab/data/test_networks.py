@@ -36,7 +36,6 @@ def test_segnet_has_the_peers_parameters() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LeNet(15), "canvas is 15"),
         (lambda: SegNet(0), "levels is 0"),
         (lambda: SegNet(6), "levels is 6"),
         (lambda: MLP(21, layers=0), "layers is 0"),

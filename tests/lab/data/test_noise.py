@@ -9,8 +9,9 @@ from scipy.stats import t as student
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from excessmtl.lab.data import kinds
 from excessmtl.lab.data.base import Split
-from excessmtl.lab.data.kinds import BY_NAME, binary, classification, regression
+from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
 from excessmtl.lab.data.noise import Noise, apply
 from excessmtl.lab.data.tasks import Task
 
@@ -19,7 +20,7 @@ SIZE = (10, 12)
 
 
 def kind_name(task: Task) -> str:
-    return next(name for name, kind in BY_NAME.items() if kind == task.kind)
+    return next(name for name, kind in vars(kinds).items() if kind is task.kind)
 
 
 def example(kind: str, outputs: int, n: int = N) -> Tensor:
@@ -41,9 +42,9 @@ def example(kind: str, outputs: int, n: int = N) -> Tensor:
 TASKS = (
     Task("digit", 10, classification),
     Task("torque", 2, regression),
-    Task("segmentation", 13, BY_NAME["segmentation"]),
-    Task("depth", 1, BY_NAME["depth"]),
-    Task("normals", 3, BY_NAME["normals"]),
+    Task("segmentation", 13, segmentation),
+    Task("depth", 1, depth),
+    Task("normals", 3, normals),
 )
 SPLIT = Split(torch.zeros(N), {task.name: example(kind_name(task), task.outputs) for task in TASKS})
 
@@ -130,7 +131,7 @@ def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(ki
     clean[::4] = torch.nan
     split = Split(torch.zeros(200), {"t": clean})
     noise = Noise(0.4, ("t",), 1, exclude_true=True)
-    after = apply(split, [Task("t", outputs, BY_NAME[kind])], noise, 0).targets["t"]
+    after = apply(split, [Task("t", outputs, getattr(kinds, kind))], noise, 0).targets["t"]
     assert torch.equal(after.isnan(), clean.isnan())
     assert (after != clean)[~clean.isnan()].sum() == 60
 
@@ -150,7 +151,7 @@ def test_noise_that_depends_on_the_inputs(kind: str) -> None:
     inputs = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(2))
     outputs = 5 if kind == "classification" else 1
     target = (inputs[:, 0] > 0).float() if kind == "binary" else example(kind, outputs, 2_000)
-    task, split = Task("t", outputs, BY_NAME[kind]), Split(inputs, {"t": target})
+    task, split = Task("t", outputs, getattr(kinds, kind)), Split(inputs, {"t": target})
     low, high = (
         apply(split, [task], Noise(level, ("t",), 1, kind="instance")).targets["t"] != target for level in (0.2, 0.4)
     )

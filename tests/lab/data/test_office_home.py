@@ -1,7 +1,5 @@
 import io
 import os
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from PIL import Image
 from excessmtl.lab.data import office_home
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.office_home import load
+from tiny_data import write_archive
 
 CLASSES = ("apple", "bed", "cup")
 
@@ -33,16 +32,8 @@ def make_tree(root: Path, domains: tuple[str, ...] = ("Art", "Product", "Real Wo
 
 
 def pack(root: Path, archive: Path) -> Path:
-    names = sorted(path for path in root.rglob("*") if path.is_file())
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive, "w") as opened:
-            for path in names:
-                opened.write(path, f"tree/{path.relative_to(root)}")
-    else:
-        with tarfile.open(archive, "w:xz") as tar:
-            for path in names:
-                tar.add(path, f"./tree/{path.relative_to(root)}")
-    return archive
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return write_archive(archive, {f"./tree/{path.relative_to(root)}": path.read_bytes() for path in files})
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import torch
 from torch import Generator, nn
 
+from excessmtl.lab.data import kinds as ready
 from excessmtl.lab.data.base import Benchmark, Recipe, Split
-from excessmtl.lab.data.kinds import BY_NAME
 from excessmtl.lab.data.tasks import Task
 
 FEATURES, HIDDEN, CLASSES = 5, 8, 4
@@ -16,7 +16,7 @@ def load(data, seed, *, kinds="classification", separate=False, augmented=False)
     """Three tasks, the second of them noisy. `kinds`: one for all tasks, or "mixed"."""
     chosen = ["classification", "regression", "classification"] if kinds == "mixed" else [kinds] * 3
     tasks = tuple(
-        Task(name, CLASSES if kind == "classification" else 1, BY_NAME[kind])
+        Task(name, CLASSES if kind == "classification" else 1, getattr(ready, kind))
         for name, kind in zip("abc", chosen, strict=True)
     )
     generator = Generator().manual_seed(seed + 1)

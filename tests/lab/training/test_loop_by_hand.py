@@ -197,12 +197,16 @@ def test_data_and_seed_reach_the_loader(tmp_path, monkeypatch):
 def test_device_and_precision_are_used(tmp_path):
     full = Run(RunConfig("small-world", "excess", **BASE), tmp_path / "full")
     half = Run(RunConfig("small-world", "excess", precision="bf16-mixed", **BASE), tmp_path / "half")
-    kinds = []
+    types = []
     for one in (full, half):
-        one.learner.network.trunk[0].register_forward_hook(lambda module, args, output: kinds.append(output.dtype))
-        one.learner.step(next(one.data.train.shuffled(0, 0)), torch.Generator())
-    assert kinds == [torch.float32, torch.bfloat16]
-    assert {parameter.device.type for parameter in full.learner.network.parameters()} == {"cpu"}
+        one.learner.network.trunk[0].register_forward_hook(lambda module, args, output: types.append(output.dtype))
+        step = one.learner.step(next(one.data.train.shuffled(0, 0)), torch.Generator())
+        parameters = list(one.learner.network.parameters())
+        assert (
+            {parameter.dtype for parameter in parameters} == {step.losses.dtype, step.weights.dtype} == {torch.float32}
+        )
+        assert {parameter.device.type for parameter in parameters} == {"cpu"}
+    assert types == [torch.float32, torch.bfloat16]
     assert yaml.safe_load((tmp_path / "full" / "config.yaml").read_text())["device"] == "cpu"
 
 

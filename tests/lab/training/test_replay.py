@@ -100,8 +100,3 @@ def test_floors_are_an_option_of_a_run(tmp_path):
     assert config["method_options"]["protect"] == {"task_1": 0.7}
     resumed = CliRunner().invoke(app, [*arguments, "--resume"])
     assert resumed.exit_code == 0, (resumed.stderr, resumed.exception)
-
-
-def test_a_scale_that_was_asked_for_stays(tmp_path):
-    config = RunConfig("teacher-narrow", "uniform", options={"scale": 1.0}, epochs=1, limit_batches=1, device="cpu")
-    assert Run(config, tmp_path / "run").learner.balancer.scale == 1.0

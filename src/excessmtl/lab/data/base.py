@@ -85,18 +85,18 @@ def split_of(source: Dataset[Any] | DataLoader[Any]) -> Split:
 
 def _joined(items: Iterable[Any], join: Any) -> Targets:
     """The targets of all items, task by task."""
-    found: dict[str, list[Tensor]] = {}
+    targets: dict[str, list[Tensor]] = {}
     for item in items:
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)):
             raise ValueError(f"items of a dataset must be pairs {_FORM}, found {type(item).__name__}")
         for task, target in item[1].items():
-            found.setdefault(task, []).append(torch.as_tensor(target))
-    if not found:
+            targets.setdefault(task, []).append(torch.as_tensor(target))
+    if not targets:
         raise ValueError(f"the dataset has no items; it must have at least one pair {_FORM}")
-    lengths = {task: len(own) for task, own in found.items()}
+    lengths = {task: len(own) for task, own in targets.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"every item must have a target for every task (NaN where it is missing), found {lengths}")
-    return {task: join(own) for task, own in found.items()}
+    return {task: join(own) for task, own in targets.items()}
 
 
 def shuffled(count: int, shares: Sequence[float], *key: int) -> list[Tensor]:

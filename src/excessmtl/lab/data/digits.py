@@ -57,8 +57,8 @@ def read_idx(path: Path) -> Tensor:
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again.") from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES or not 1 <= content[3] <= 4:
-        found = content[:4].hex() or "nothing"
-        raise ValueError(f"{path} is not an IDX file of unsigned bytes: it begins with {found}, not 0000080N.")
+        start = content[:4].hex() or "nothing"
+        raise ValueError(f"{path} is not an IDX file of unsigned bytes: it begins with {start}, not 0000080N.")
     header = 4 + 4 * content[3]
     if len(content) < header:
         raise ValueError(f"{path} is truncated: {len(content)} bytes, its header alone has {header}.")

@@ -34,12 +34,12 @@ def find_benchmark(name: str) -> Entry:
 
         return Entry(name, table.load, "a table", data=Path(name))
     if is_import_path(name):
-        found = import_path(name, "benchmark")
-        if isinstance(found, Benchmark):
-            return Entry(name, lambda: found, found.source)
-        if callable(found):
-            return Entry(name, found, (inspect.getdoc(found) or "").split("\n")[0])
-        raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {found!r}")
+        made = import_path(name, "benchmark")
+        if isinstance(made, Benchmark):
+            return Entry(name, lambda: made, made.source)
+        if callable(made):
+            return Entry(name, made, (inspect.getdoc(made) or "").split("\n")[0])
+        raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {made!r}")
     raise ValueError(
         f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, file.csv.gz or "
         "file.parquet, or package.module:function"

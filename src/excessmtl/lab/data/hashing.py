@@ -14,8 +14,8 @@ _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[!?]+|[:;=][-']?[()dp/\\|]|<3")
 
 def words(text: str) -> list[str]:
     """Words in small letters, numbers, exclamation and question marks and the common emoticons, and pairs of them."""
-    found = _WORD.findall(text.lower())
-    return [*found, *(f"{one} {other}" for one, other in pairwise(found))]
+    single = _WORD.findall(text.lower())
+    return [*single, *(" ".join(pair) for pair in pairwise(single))]
 
 
 def substrings(text: str, longest: int = 5) -> list[str]:

@@ -69,12 +69,3 @@ normals = Kind(
     "within_11.25",
     noise.wrong_normals,
 )
-
-BY_NAME = {
-    "classification": classification,
-    "binary": binary,
-    "regression": regression,
-    "segmentation": segmentation,
-    "depth": depth,
-    "normals": normals,
-}

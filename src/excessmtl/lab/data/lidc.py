@@ -71,18 +71,18 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     the variance of these means.
     """
     path = sources.find("lidc", data, _FILE)
-    found = _read(path, path.stat().st_mtime_ns)
-    scans = sorted({nodule[0].scan for nodule in found})
+    nodules = _read(path, path.stat().st_mtime_ns)
+    scans = sorted({nodule[0].scan for nodule in nodules})
     readers = np.random.default_rng((seed, *b"reader"))
-    chosen = [int(readers.integers(len(nodule))) for nodule in found]
+    chosen = [int(readers.integers(len(nodule))) for nodule in nodules]
     inputs, labels = [], []
     for part, own in enumerate(shuffled(len(scans), (0.6, 0.15), split_seed, *b"lidc")):
         members = {scans[place] for place in own}
         pairs = [
-            (n, k) for n, k in zip(found, chosen, strict=True) if n[0].scan in members and (part < 2 or len(n) > 1)
+            (n, k) for n, k in zip(nodules, chosen, strict=True) if n[0].scan in members and (part < 2 or len(n) > 1)
         ]
         if not pairs:
-            raise ValueError(f"{path} has {len(found)} nodules of {len(scans)} scans; too few for three splits.")
+            raise ValueError(f"{path} has {len(nodules)} nodules of {len(scans)} scans; too few for three splits.")
         inputs.append(torch.from_numpy(np.stack([nodule[reader].features for nodule, reader in pairs])))
         labels.append(torch.from_numpy(np.stack([_labels(nodule, reader, part == 2) for nodule, reader in pairs])))
     variance = labels[2].var(0, correction=0)
@@ -95,7 +95,7 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     ]
     return Benchmark(
         "lidc",
-        f"LIDC-IDRI, {sum(map(len, found)):,} readings of {len(found):,} nodules, one reader each",
+        f"LIDC-IDRI, {sum(map(len, nodules)):,} readings of {len(nodules):,} nodules, one reader each",
         tuple(Task(name, 1, regression_over(own or 1.0)) for name, own in zip(RATINGS, unit, strict=True)),
         *splits,
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-3, batch_size=64, epochs=30),
@@ -133,7 +133,7 @@ def _read(path: Path, changed: int) -> list[list[Reading]]:
         if annotation in outlines:
             centre, radius, features = shape_of(outlines[annotation], spacing, thickness, bool(contrast))
             readings.append(Reading(scan, centre, radius, features, np.array(ratings, np.float64)))
-    return nodules(readings)
+    return grouped(readings)
 
 
 def shape_of(
@@ -182,7 +182,7 @@ def _log(*values: float) -> _Array:
     return logarithms
 
 
-def nodules(readings: Sequence[Reading]) -> list[list[Reading]]:
+def grouped(readings: Sequence[Reading]) -> list[list[Reading]]:
     """Readings of the same nodule together: in one scan, each centre within the radius of another.
 
     Groups of more than four readings, which no nodule has, are two nodules side by side and left out.
@@ -190,15 +190,15 @@ def nodules(readings: Sequence[Reading]) -> list[list[Reading]]:
     by_scan: dict[int, list[Reading]] = {}
     for reading in readings:
         by_scan.setdefault(reading.scan, []).append(reading)
-    found = []
+    nodules = []
     for own in by_scan.values():
         groups: list[list[Reading]] = []
         for reading in own:
             near = [group for group in groups if any(_same(reading, other) for other in group)]
-            apart = [group for group in groups if all(group is not one for one in near)]
+            apart = [group for group in groups if not any(group is other for other in near)]
             groups = [*apart, [*itertools.chain.from_iterable(near), reading]]
-        found += [group for group in groups if len(group) <= _READERS]
-    return found
+        nodules += [group for group in groups if len(group) <= _READERS]
+    return nodules
 
 
 def _same(one: Reading, other: Reading) -> bool:

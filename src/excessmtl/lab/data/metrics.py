@@ -5,7 +5,7 @@ number of cells, where boolean indexing or `bincount` would make the host wait a
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,29 +13,21 @@ from torch import Tensor
 from excessmtl.lab.data.tasks import IGNORED, Accumulator, Measure, Task, labelled
 
 _BINS_PER_DEGREE = 100
-_NONE = torch.zeros((), dtype=torch.long)
 
 
 class _Sums:
-    """What `count` gives for each batch, summed over a split; `finish` turns the sums into the metric.
+    """What `count` gives for each batch, added up over a split; `finish` turns the sums into the metric."""
 
-    `zeros` are the sums before the first batch, each of its own shape and type.
-    """
-
-    def __init__(
-        self,
-        count: Callable[[Tensor, Tensor], Sequence[Tensor | int]],
-        finish: Callable[..., Tensor],
-        *zeros: Tensor,
-    ) -> None:
-        self.count, self.finish, self.sums = count, finish, list(zeros)
+    def __init__(self, count: Callable[[Tensor, Tensor], Sequence[Any]], finish: Callable[..., Tensor]) -> None:
+        self.count, self.finish = count, finish
+        self.sums: Sequence[Any] = ()
 
     def to(self, device: torch.device) -> Self:
-        self.sums = [total.to(device) for total in self.sums]
-        return self
+        return self  # the sums are where the batches are
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        self.sums = [total + part for total, part in zip(self.sums, self.count(output, target), strict=True)]
+        parts = self.count(output, target)
+        self.sums = [total + part for total, part in zip(self.sums, parts, strict=True)] if self.sums else parts
 
     def compute(self) -> Tensor:
         return self.finish(*self.sums)
@@ -47,7 +39,7 @@ def average(values: Callable[[Tensor, Tensor], Tensor]) -> Measure:
     def count(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
         return values(output, target).float().sum(), len(target)
 
-    return lambda task, train: _Sums(count, torch.div, torch.zeros(()), _NONE)
+    return lambda task, train: _Sums(count, torch.div)
 
 
 accuracy = average(lambda output, target: output.argmax(1) == target.long())
@@ -56,38 +48,27 @@ binary_accuracy = average(lambda output, target: (output > 0) == (target.reshape
 """Share of examples whose logit has the right sign."""
 
 
-class _RocAuc:
-    """Area under the ROC curve of one logit per example and a target of 0 or 1.
+def roc_auc(task: Task, train: Tensor) -> Accumulator:
+    """How often a positive example is ranked above a negative one: the area under the ROC curve of a logit.
 
     NaN where all targets are the same, or where a logit is not a number.
     """
 
-    def __init__(self) -> None:
-        self.outputs: list[Tensor] = []
-        self.targets: list[Tensor] = []
+    def count(output: Tensor, target: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        return [output.flatten().float()], [(target.flatten() > 0.5).long()]
 
-    def to(self, device: torch.device) -> Self:
-        return self
-
-    def update(self, output: Tensor, target: Tensor) -> None:
-        self.outputs.append(output.flatten().float())
-        self.targets.append((target.flatten() > 0.5).long())
-
-    def compute(self) -> Tensor:
+    def finish(outputs: list[Tensor], targets: list[Tensor]) -> Tensor:
         # Imported where it is used: it takes a second.
         from torchmetrics.functional.classification import binary_auroc
 
-        outputs, targets = torch.cat(self.outputs), torch.cat(self.targets)
-        if outputs.isnan().any() or targets.min() == targets.max():
-            return outputs.new_tensor(torch.nan)
+        logits, labels = torch.cat(outputs), torch.cat(targets)
+        if logits.isnan().any() or labels.min() == labels.max():
+            return logits.new_tensor(torch.nan)
         # Ranks, because torchmetrics would take the sigmoid of logits, which is 1 for all large ones.
-        _, ranks = torch.unique(outputs, return_inverse=True)
-        return binary_auroc(ranks / len(ranks), targets, validate_args=False)
+        _, ranks = torch.unique(logits, return_inverse=True)
+        return binary_auroc(ranks / len(ranks), labels, validate_args=False)
 
-
-def roc_auc(task: Task, train: Tensor) -> Accumulator:
-    """How often a positive example is ranked above a negative one; the area under the ROC curve."""
-    return _RocAuc()
+    return _Sums(count, finish)
 
 
 def _normalised_error(variance: Tensor) -> Accumulator:
@@ -96,10 +77,10 @@ def _normalised_error(variance: Tensor) -> Accumulator:
     def count(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
         return (output.float() - target.reshape_as(output)).square().flatten(1).sum(0), len(target)
 
-    def finish(total: Tensor, examples: Tensor) -> Tensor:
+    def finish(total: Tensor, examples: int) -> Tensor:
         return (total / examples / variance.to(total.device)).mean()
 
-    return _Sums(count, finish, torch.zeros_like(variance), _NONE)
+    return _Sums(count, finish)
 
 
 def nmse(task: Task, train: Tensor) -> Accumulator:
@@ -131,7 +112,7 @@ def confusion(task: Task, train: Tensor) -> Accumulator:
         union = matrix.sum(0) + matrix.sum(1) - hit
         return torch.stack([(hit / union).nanmean(), hit.sum() / matrix.sum()])
 
-    return _Sums(count, finish, torch.zeros(classes**2 + 1, dtype=torch.long))
+    return _Sums(count, finish)
 
 
 def depth_error(task: Task, train: Tensor) -> Accumulator:
@@ -144,7 +125,7 @@ def depth_error(task: Task, train: Tensor) -> Accumulator:
         relative = error / target.abs().where(valid, 1)
         return torch.stack([error.sum(), relative.sum()]), valid.sum()
 
-    return _Sums(count, torch.div, torch.zeros(2), _NONE)
+    return _Sums(count, torch.div)
 
 
 def angle(task: Task, train: Tensor) -> Accumulator:
@@ -171,7 +152,7 @@ def angle(task: Task, train: Tensor) -> Accumulator:
         median = (torch.searchsorted(histogram.cumsum(0), (pixels + 1) // 2) + 0.5) / _BINS_PER_DEGREE
         return torch.cat([torch.stack([total / pixels, median]), within / pixels])
 
-    return _Sums(count, finish, torch.zeros(bins, dtype=torch.long), torch.zeros(()), torch.zeros(3, dtype=torch.long))
+    return _Sums(count, finish)
 
 
 def _histogram(cell: Tensor, weight: Tensor, cells: int) -> Tensor:
@@ -201,5 +182,5 @@ class Meters:
         """Metric -> its value over all batches so far."""
         if not self.seen:
             raise ValueError(f"no example was seen, so there is no {self.metrics[0].name}: call update first")
-        found = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
-        return {metric.name: found[metric.measure][metric.part] for metric in self.metrics}
+        values = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
+        return {metric.name: values[metric.measure][metric.part] for metric in self.metrics}

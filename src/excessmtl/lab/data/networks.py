@@ -31,8 +31,6 @@ class LeNet(nn.Module):
     def __init__(self, canvas: int) -> None:
         super().__init__()
         side = ((canvas - 4) // 2 - 4) // 2
-        if side < 1:
-            raise ValueError(f"canvas is {canvas}: two 5x5 convolutions with pooling need at least 16 pixels")
         self.features = nn.Sequential(
             nn.Conv2d(1, 10, 5),
             nn.MaxPool2d(2),
@@ -129,8 +127,6 @@ class SegNet(nn.Module):
         super().__init__()
         if not 1 <= levels <= len(_MULTIPLES):
             raise ValueError(f"levels is {levels}: SegNet has between 1 and {len(_MULTIPLES)} of them")
-        if width < 1:
-            raise ValueError(f"width is {width}: the first level needs at least one channel")
         widths = [width * multiple for multiple in _MULTIPLES[:levels]]
         shallower = [width, *widths[:-1]]
         depths = _CONVOLUTIONS[:levels]
@@ -201,19 +197,19 @@ class MoleculeNet(nn.Module):
 
     def forward(self, atoms: Tensor) -> Tensor:
         """(batch, atoms, 4) -> (batch, width)."""
-        kinds, places = atoms[..., 0].long(), atoms[..., 1:]
-        there = kinds > 0
-        edges = self._edges(places, there)
-        h = self.start(kinds)
+        elements, places = atoms[..., 0].long(), atoms[..., 1:]
+        present = elements > 0
+        edges = self._edges(places, present)
+        h = self.start(elements)
         for filters, update in zip(self.filters, self.updates, strict=True):
             h = h + update((filters(edges) * h[:, None]).sum(2))
-        each = torch.where(there[..., None], self.read_out(h), 0)
+        each = torch.where(present[..., None], self.read_out(h), 0)
         return each.sum(1) / _ATOMS
 
-    def _edges(self, places: Tensor, there: Tensor) -> Tensor:
+    def _edges(self, places: Tensor, present: Tensor) -> Tensor:
         """[batch, atoms, atoms, centres] Gaussians of the distances, zero for an atom itself and beyond the reach."""
         apart = (places[:, :, None] - places[:, None]).square().sum(-1).add(1e-12).sqrt()
         near = 0.5 * (torch.pi * (apart / _REACH).clamp(max=1)).cos() + 0.5
-        pairs = there[:, :, None] & there[:, None] & (apart > 1e-3)
+        pairs = present[:, :, None] & present[:, None] & (apart > 1e-3)
         gaussians = (-((apart[..., None] - self.centres) * _CENTRES / _REACH).square() / 2).exp()
         return gaussians * torch.where(pairs, near, 0)[..., None]

@@ -105,6 +105,6 @@ def _read(folder: Path, changed: tuple[int, ...]) -> tuple[torch.Tensor, torch.T
 
 def _atoms(elements: str, places: str) -> npt.NDArray[np.float32]:
     """From "['C','H']" and "[[0.,0.,0.],[1.1,0.,0.]]": the number of the element, x, y, z of every atom."""
-    kinds = [ELEMENTS.index(one.strip(" '\"")) + 1 for one in elements.strip("[]").split(",")]
-    numbers = np.array(places.replace("[", "").replace("]", "").split(","), np.float32)
-    return np.column_stack([np.array(kinds, np.float32), numbers.reshape(len(kinds), 3)])
+    numbers = [ELEMENTS.index(element.strip(" '\"")) + 1 for element in elements.strip("[]").split(",")]
+    coordinates = np.array(places.replace("[", "").replace("]", "").split(","), np.float32)
+    return np.column_stack([np.array(numbers, np.float32), coordinates.reshape(len(numbers), 3)])

@@ -85,14 +85,14 @@ def _read(path: Path) -> Table:
         raise ValueError(
             f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
         ) from error
-    columns = INPUTS + JOINTS
-    found = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == columns}
-    if _TRAIN in found:
-        found = {_TRAIN: found[_TRAIN]}
-    if len(found) != 1:
+    width = INPUTS + JOINTS
+    tables = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == width}
+    if _TRAIN in tables:
+        tables = {_TRAIN: tables[_TRAIN]}
+    if len(tables) != 1:
         held = ", ".join(key for key in content if not key.startswith("__")) or "nothing"
-        raise ValueError(f"{path} holds {held}; expected exactly one table with {columns} columns, found {len(found)}.")
-    table = np.asarray(next(iter(found.values())), np.float64)
+        raise ValueError(f"{path} holds {held}; expected exactly one table with {width} columns, found {len(tables)}.")
+    table = np.asarray(next(iter(tables.values())), np.float64)
     if not np.isfinite(table).all():
         raise ValueError(f"{path} holds numbers that are not finite; fetch it again.")
     return table

@@ -124,18 +124,18 @@ def _held_out(scenes: Split, share: float) -> tuple[Split, Split]:
     return train, scenes.rows(dict.fromkeys(scenes.targets, chosen))
 
 
-def _names(folder: Path, kinds: list[Maps]) -> list[str]:
+def _names(folder: Path, folders: list[Maps]) -> list[str]:
     """Names of the scenes' files, the same in all folders, in the order of their numbers."""
-    found = {maps.folder: {path.name for path in (folder / maps.folder).glob("*.npy")} for maps in kinds}
-    for kind, names in found.items():
-        missing = set().union(*found.values()) - names
+    names_in = {maps.folder: {path.name for path in (folder / maps.folder).glob("*.npy")} for maps in folders}
+    for subfolder, names in names_in.items():
+        missing = set().union(*names_in.values()) - names
         if missing or not names:
             example = min(missing, default="0.npy")
             raise DataNotFoundError(
-                f"{folder / kind / example} is missing: MTAN's format has the same numbered files in "
-                f"{', '.join(found)} of train and val; unpack it again."
+                f"{folder / subfolder / example} is missing: MTAN's format has the same numbered files in "
+                f"{', '.join(names_in)} of train and val; unpack it again."
             )
-    return sorted(found[_IMAGE.folder], key=lambda name: (len(name), name))
+    return sorted(names_in[_IMAGE.folder], key=lambda name: (len(name), name))
 
 
 def _array(folder: Path, name: str, maps: Maps, size: tuple[int, int] | None) -> NDArray[np.float32]:

@@ -178,8 +178,8 @@ def _check_columns(
         raise ValueError(f"kinds has {wrong!r}; a kind is one of {list(KINDS)}")
     both = next((name for name in inputs if name in targets), None)
     if both is not None or not inputs:
-        found = f"{both!r} is both input and target" if both is not None else "no column is left as an input"
-        raise ValueError(f"{found}; {path} has {len(frame.columns)} columns, {shortened(list(frame.columns))}")
+        problem = f"{both!r} is both input and target" if both is not None else "no column is left as an input"
+        raise ValueError(f"{problem}; {path} has {len(frame.columns)} columns, {shortened(list(frame.columns))}")
     if id in targets or id in inputs:
         raise ValueError(f"id names {id!r}, which is also {'a target' if id in targets else 'an input'}; leave one out")
 

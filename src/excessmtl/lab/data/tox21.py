@@ -76,5 +76,5 @@ def _inputs(smiles: list[str], features: str) -> Tensor:
     if None in molecules:
         raise ValueError(f"RDKit cannot read {smiles[molecules.index(None)]!r}; use the option features=substrings")
     return torch.from_numpy(
-        np.stack([make.GetCountFingerprintAsNumPy(one).clip(max=255) for one in molecules]).astype(np.uint8)
+        np.stack([make.GetCountFingerprintAsNumPy(molecule).clip(max=255) for molecule in molecules]).astype(np.uint8)
     )

@@ -56,12 +56,12 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
     tasks = []
     for number, (task, (counts, scores)) in enumerate(texts.items()):
         raters = np.random.default_rng((seed, number, *b"rater"))
-        one = torch.tensor([float(raters.choice(own)) for own in scores])
+        drawn = torch.tensor([float(raters.choice(own)) for own in scores])
         mean = torch.tensor([float(own.mean()) for own in scores])
         tasks.append(Task(task, 1, regression_over(float(mean.var(correction=0)))))
         for part, rows in enumerate(shuffled(len(scores), (0.7, 0.15), split_seed, number, *b"vader")):
             inputs[part][task] = counts[rows]
-            targets[part][task] = (mean if part == 2 else one)[rows]
+            targets[part][task] = (mean if part == 2 else drawn)[rows]
     return Benchmark(
         "vader",
         f"VADER, {sum(len(scores) for _, scores in texts.values()):,} texts, one rater each",
@@ -88,7 +88,7 @@ def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
         if missing is not None:
             raise ValueError(f"{path} holds no '{missing}'; fetch it again: excessmtl data get vader.")
         members = {name: (root / name).read_bytes() for name in names.values()}
-    found = {}
+    texts = {}
     for task in FILES:
         truth, ratings = (_rows(members[names[task, what]], path) for what in ("GroundTruth", "anonDataRatings"))
         kept, scores = [], []
@@ -100,8 +100,8 @@ def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
                 scores.append(own)
         if len(kept) < 10:
             raise ValueError(f"{path} has {len(kept)} texts of {task} whose scores fit; at least 10 are needed.")
-        found[task] = hashed_counts(kept, _COLUMNS), scores
-    return found
+        texts[task] = hashed_counts(kept, _COLUMNS), scores
+    return texts
 
 
 def _rows(content: bytes, path: Path) -> dict[str, list[str]]:
@@ -114,6 +114,6 @@ def _rows(content: bytes, path: Path) -> dict[str, list[str]]:
 
 def _scores(listed: str, path: Path) -> _Scores:
     try:
-        return np.array([int(one) for one in listed.strip('[]" ').split(",")], np.int8)
+        return np.array([int(score) for score in listed.strip('[]" ').split(",")], np.int8)
     except ValueError as error:
         raise ValueError(f"{path} has {listed[:40]!r} where a list of scores should be.") from error

@@ -14,8 +14,7 @@ from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import labelled
 from excessmtl.lab.runs.folder import RunFolder
-from excessmtl.lab.training.batches import make_batches, prepared
-from excessmtl.lab.training.data import noise_of
+from excessmtl.lab.training.batches import make_batches, noise_of, prepared
 from excessmtl.lab.training.held_out import check_trusted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.model import SingleTaskModels

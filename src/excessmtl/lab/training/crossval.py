@@ -14,7 +14,7 @@ from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.data import noise_of, random_orders
+from excessmtl.lab.training.batches import noise_of, random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher

@@ -99,7 +99,7 @@ def _constant_loss(task: Task, target: Tensor) -> float:
 
     try:
         optimiser.step(closure)  # type: ignore[no-untyped-call]
-        found = float(loss().detach())
+        lowest = float(loss().detach())
     except (RuntimeError, ValueError):  # a loss of one's own may want outputs of another shape
         return 1.0
-    return found if math.isfinite(found) and found > _SMALLEST else 1.0
+    return lowest if math.isfinite(lowest) and lowest > _SMALLEST else 1.0

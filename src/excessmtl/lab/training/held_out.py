@@ -18,8 +18,7 @@ from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.runs.record import RunRecord
-from excessmtl.lab.training.batches import make_batches, prepared
-from excessmtl.lab.training.data import noise_of
+from excessmtl.lab.training.batches import make_batches, noise_of, prepared
 from excessmtl.lab.training.model import Network, make_network
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark

@@ -21,8 +21,7 @@ from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
-from excessmtl.lab.training.batches import Batch, Batches, Share, TensorBatches
-from excessmtl.lab.training.data import RunData
+from excessmtl.lab.training.batches import Batch, Batches, RunData, Share, TensorBatches
 from excessmtl.lab.training.evaluate import constant_losses, scores, validation_error
 from excessmtl.lab.training.learner import LOGGED, Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes

@@ -11,7 +11,7 @@ from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.noise import check_kind
 from excessmtl.lab.runs.config import Resolved, RunConfig
-from excessmtl.lab.training.data import noise_of
+from excessmtl.lab.training.batches import noise_of
 from excessmtl.lab.training.learner import make_optimiser
 
 _WARMUP_EPOCHS = 3
