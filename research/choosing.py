@@ -12,7 +12,6 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -138,8 +137,8 @@ PAGE = Page(
     ROOT / "docs" / "choosing.md",
     {
         "methods": lambda: methods_table(pd.read_csv(SCORES)),
-        "groups": lambda: groups_table(),
-        "names": lambda: names_table(),
+        "groups": groups_table,
+        "names": names_table,
     },
 )
 
@@ -155,8 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if scores is not None and options.add:
             scores = with_others(scores, pd.read_csv(SCORES))
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.error(str(error))
     if scores is not None:
         write_whole(SCORES, scores.to_csv(index=False).encode())
     PAGE.write()

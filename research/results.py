@@ -7,7 +7,6 @@ it writes the figures, their numbers, the regret of the default (`regret.csv`), 
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -191,8 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             publish(Runs.read(chosen.folders), STUDY)
         write_numbers(Runs.read([STUDY]), STUDY, DOCS / "figures")
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        parser.error(str(error))
     PAGE.write()
 
 

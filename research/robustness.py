@@ -6,7 +6,6 @@ was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`). T
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -147,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         oracles = [collect(folder) for folder in wanted.oracles]
         regrets = judgements(frame, wanted.method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        parser.error(str(error))
     scores = scores_by_run(frame)
     ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
