@@ -12,7 +12,6 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +30,7 @@ ROOT = Path(__file__).parent.parent
 SCORES = ROOT / "docs" / "data" / "choosing.csv"
 GROUPS = ROOT / "docs" / "data" / "groups.csv"
 COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
+NETWORK = "resnet18-4"
 _UNKNOWN = "not measured"
 
 
@@ -87,23 +87,18 @@ def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
 
 def methods_table(scores: pd.DataFrame) -> Table:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    networks = json.loads(COSTS.read_text(encoding="utf-8"))["networks"]
-    costs = [f"cost, {name}" for name in networks]
+    costs = json.loads(COSTS.read_text(encoding="utf-8"))["networks"][NETWORK]["ratio"]
     records = [
         row
-        | {cost: own["ratio"].get(row["method"]) for cost, own in zip(costs, networks.values(), strict=True)}
         | {
             "method": f"[`{row['method']}`]({CATALOGUE[row['method']].link})",
+            "cost": costs.get(row["method"]),
             "lost to noise": lost_to_noise(scores, row["method"]),
         }
         for row in rows()
     ]
-    columns = ("method", "needs", *costs, "lost to noise", "scale-free", "good for")
-    return Table.of_records(records, {name: _times if name in costs else "" for name in columns})
-
-
-def _times(ratio: float) -> str:
-    return f"x{ratio:.2f}"
+    words = dict.fromkeys(("lost to noise", "scale-free", "good for"), "")
+    return Table.of_records(records, {"method": "", "needs": "", "cost": "x{:.2f}".format, **words})
 
 
 def groups_table() -> Table:
@@ -142,8 +137,8 @@ PAGE = Page(
     ROOT / "docs" / "choosing.md",
     {
         "methods": lambda: methods_table(pd.read_csv(SCORES)),
-        "groups": lambda: groups_table(),
-        "names": lambda: names_table(),
+        "groups": groups_table,
+        "names": names_table,
     },
 )
 
@@ -159,8 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if scores is not None and options.add:
             scores = with_others(scores, pd.read_csv(SCORES))
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.error(str(error))
     if scores is not None:
         write_whole(SCORES, scores.to_csv(index=False).encode())
     PAGE.write()

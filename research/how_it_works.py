@@ -3,13 +3,10 @@
 Three questions about the bundled digits, four fifths of the labels of one replaced by random ones, the default method.
 """
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.axes import Axes
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as loss
 
@@ -59,12 +56,12 @@ def _smooth(course: Tensor, width: int = 15) -> Tensor:
 def draw(found: dict[str, Tensor], path: Path) -> None:
     """Three panels, a line per task."""
     figure, panels = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
-    drawn: Sequence[tuple[Axes, str, Tensor]] = [
-        (panels[0], "loss", _smooth(found["losses"])),
-        (panels[1], "excess risk: what can still be learned", found["excess_risks"]),
-        (panels[2], "weight", _smooth(found["weights"])),
-    ]
-    for axes, title, course in drawn:
+    drawn = {
+        "loss": _smooth(found["losses"]),
+        "excess risk: what can still be learned": found["excess_risks"],
+        "weight": _smooth(found["weights"]),
+    }
+    for axes, (title, course) in zip(panels, drawn.items(), strict=True):
         for position, task in enumerate(TASKS):
             axes.plot(course[:, position].tolist(), color=COLOURS[task], label=task, linewidth=1.8)
         axes.set_title(title, fontsize=10)
@@ -72,21 +69,12 @@ def draw(found: dict[str, Tensor], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
-    figure.legend(
-        [f"{task}: 80 % of its labels are random" if task == NOISY else task for task in TASKS],
-        loc="outside lower center",
-        ncols=3,
-        fontsize=9,
-        frameon=False,
-    )
+    names = [f"{task}: 80 % of its labels are random" if task == NOISY else task for task in TASKS]
+    figure.legend(names, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=FIGURE)
-    options = parser.parse_args()
-    draw(courses(options.epochs), options.out)
+    draw(courses(epochs=6), FIGURE)

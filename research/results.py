@@ -7,7 +7,6 @@ it writes the figures, their numbers, the regret of the default (`regret.csv`), 
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -23,7 +22,7 @@ from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.compare.measures import Measure, score_measures
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.regret import regrets_of
-from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_regrets
+from excessmtl.lab.compare.regret_tables import verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.summary import Row, rows_of
 from excessmtl.lab.compare.table import Table
@@ -110,25 +109,22 @@ def _by_method(columns: dict[str, dict[str, str]]) -> Table:
     )
 
 
-def claims_table(claims: pd.DataFrame) -> str:
-    """How many claims hold, and those that were decided."""
+def claims_part(claims: pd.DataFrame) -> str:
+    """How many claims hold, the numbers of those that do, and the claims that do not."""
     words = {
         "holds": "hold",
         "does not hold": "do not hold",
         "undecided": "are undecided",
         "not tried": "were not tried",
     }
-    counts = ", ".join(f"{int((claims['verdict'] == word).sum())} {plural}" for word, plural in words.items())
-    decided = claims[claims["verdict"] != "not tried"].assign(verdict=lambda own: own["verdict"].map("**{}**".format))
-    columns = {"number": "d", "where": "", "claim": "", "verdict": ""}
-    table = Table.of_records(decided.to_dict("records"), columns)
-    return f"Of {len(claims)} claims {counts}.\n\n{table.as_markdown()}"
-
-
-def regrets_part(regrets: pd.DataFrame) -> str:
-    """The sentence, and against whom the default does worst."""
-    tables = [f"**{table.title}**\n\n{table.as_markdown().strip()}" for table in worst_regrets(regrets, "excess")]
-    return "\n\n".join([verdict(regrets, "the default"), *tables])
+    numbers = {word: claims["number"][claims["verdict"] == word].tolist() for word in words}
+    sentences = [f"Of {len(claims)} claims {', '.join(f'{len(numbers[own])} {words[own]}' for own in words)}."]
+    for word in ("holds", "undecided"):
+        if numbers[word]:
+            sentences.append(f"These {words[word]}: {', '.join(map(str, numbers[word]))}.")
+    failed = claims[claims["verdict"] == "does not hold"].to_dict("records")
+    table = Table.of_records(failed, {"number": "d", "where": "", "claim": ""})
+    return f"{' '.join(sentences)} These do not hold:\n\n{table.as_markdown()}"
 
 
 @cache
@@ -139,10 +135,10 @@ def _settings() -> list[Setting]:
 PAGE = Page(
     DOCS / "results.md",
     {
-        "claims": lambda: claims_table(pd.read_csv(STUDY / "claims.csv")),
+        "claims": lambda: claims_part(pd.read_csv(STUDY / "claims.csv")),
         "clean": lambda: scores_table(_settings(), "clean"),
         "overall": lambda: scores_table(_settings(), "overall"),
-        "regrets": lambda: regrets_part(pd.read_csv(STUDY / "regret.csv")),
+        "regrets": lambda: verdict(pd.read_csv(STUDY / "regret.csv"), "the default"),
         "data": lambda: data_table(_settings()),
     },
 )
@@ -194,8 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             publish(Runs.read(chosen.folders), STUDY)
         write_numbers(Runs.read([STUDY]), STUDY, DOCS / "figures")
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        parser.error(str(error))
     PAGE.write()
 
 

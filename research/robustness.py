@@ -6,7 +6,6 @@ was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`). T
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -73,17 +72,6 @@ def against_each(regrets: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
-def where_worse(regrets: pd.DataFrame) -> Table:
-    """A row per setting, level and group of tasks in which some rival is better after the last epoch."""
-    rows = []
-    worse = regrets[(regrets["epoch"] == LAST) & (regrets["verdict"] == WORSE)]
-    for (setting, noise, measure), own in worse.groupby(["setting", "noise", "measure"]):
-        unit = " %" if own["unit"].iloc[0] == "percent" else " points"
-        rivals = [f"{row.rival} ({row.regret:.2g}{unit})" for row in own.itertuples()]
-        rows.append([str(setting), f"{noise:g}", TITLES[measure], ", ".join(rivals)])
-    return Table.of_texts("", ["benchmark", "noise", "tasks", "rival"], rows)
-
-
 def ranks_table(scores: pd.DataFrame) -> Table:
     """Mean ranks after the last epoch, and at the chosen one in parentheses."""
     both = {name: [_mean_ranks(scores, name, epoch) for epoch in EPOCHS] for name in TITLES}
@@ -140,7 +128,6 @@ PAGE = Page(
     {
         "all": lambda: against_all(_regrets()),
         "each": lambda: against_each(_regrets()),
-        "worse": lambda: where_worse(_regrets()),
         "ranks": lambda: ranks_table(scores_by_run(_runs())),
         "oracles": lambda: oracle_table(_runs(), read_table(DATA / "oracles.csv.gz"), METHOD),
     },
@@ -159,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         oracles = [collect(folder) for folder in wanted.oracles]
         regrets = judgements(frame, wanted.method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        parser.error(str(error))
     scores = scores_by_run(frame)
     ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
     with atomic_write(DOCS / "figures" / "robustness.png") as file:

@@ -4,7 +4,6 @@ It writes `docs/figures/trust.png` and `docs/data/robustness/trust.csv` from the
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         points = front(checked(collect(wanted.folder)))
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        parser.error(str(error))
     write_whole(wanted.docs / "data/robustness/trust.csv", points.to_csv(index=False, float_format="%.5g").encode())
     with atomic_write(wanted.docs / "figures/trust.png") as file:
         draw(points).savefig(file, format="png", dpi=130)

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from excessmtl.lab.compare.collect import NESTED, PLAIN
 from excessmtl.lab.paper.methods import METHODS
+from report_data import made_up, table
 
 SOURCES = {
     "multimnist": "MNIST, 60,000 + 10,000 digits, 60,000 pairs, canvas 36",
@@ -27,44 +27,21 @@ TASKS = {
 DENSE = {"segmentation": ("pixel_accuracy", True), "depth": ("rel_error", False), "normals": ("within_11.25", True)}
 
 
-def made_up_run(benchmark, shown, noise, seed, *, clean, noisy, weight, losses=(0.1, 0.1), epochs=None, source=None):
+def made_up_run(benchmark, shown, noise, seed, *, clean, noisy, weight, losses=(0.1, 0.1), **changes):
     """A row of `collect`: all clean tasks score `clean`, all noisy ones `noisy`, the test losses are `losses`."""
     clean_tasks, noisy_tasks, metric = TASKS[benchmark]
     scores = {**dict.fromkeys(clean_tasks, clean), **dict.fromkeys(noisy_tasks, noisy)}
-    higher = metric == "accuracy"
     measured = {f"{task}/{metric}": score for task, score in scores.items()}
     measured |= {f"{task}/loss": losses[task in noisy_tasks] for task in scores}
-    row = _row(benchmark, shown, noise, seed, weight, epochs, source)
-    return row | {
-        "clean_score": clean,
-        "noisy_score": noisy,
-        "overall_score": float(np.mean(list(scores.values()))),
-        "noisy_tasks": noisy_tasks,
-        "primary_metric": dict.fromkeys(scores, metric),
-        "higher_is_better": dict.fromkeys(scores, higher),
-        "units": dict.fromkeys(scores, "share" if higher else "ratio"),
-        "scores": scores,
-        "mean_scores": scores,
-        "metrics": measured,
-        "weights": None if weight is None else _shares(clean_tasks, noisy_tasks, weight),
-    }
+    kinds = dict.fromkeys(scores, (metric, metric == "accuracy"))
+    return _row(benchmark, shown, noise, seed, scores, kinds, noisy_tasks, weight, metrics=measured, **changes)
 
 
-def made_up_dense_run(benchmark, shown, noise, seed, *, segmentation, depth, normals, weight, epochs=None):
+def made_up_dense_run(benchmark, shown, noise, seed, *, weight, **scores):
     """The same for three tasks with metrics of their own."""
-    scores = {"segmentation": segmentation, "depth": depth, "normals": normals}
     measured = {f"{task}/{DENSE[task][0]}": score for task, score in scores.items()}
-    measured |= {"normals/within_22.5": normals + 0.2, "normals/within_30": normals + 0.3, "depth/abs_error": depth}
-    return _row(benchmark, shown, noise, seed, weight, epochs, None) | {
-        "noisy_tasks": ["segmentation"],
-        "primary_metric": {task: metric for task, (metric, _) in DENSE.items()},
-        "higher_is_better": {task: higher for task, (_, higher) in DENSE.items()},
-        "units": {task: "share" if higher else "ratio" for task, (_, higher) in DENSE.items()},
-        "scores": scores,
-        "mean_scores": scores,
-        "metrics": measured,
-        "weights": _shares(["depth", "normals"], ["segmentation"], weight or 2 / 3),
-    }
+    measured |= {f"normals/within_{angle}": scores["normals"] + 0.2 for angle in ("22.5", "30")}
+    return _row(benchmark, shown, noise, seed, scores, DENSE, ["segmentation"], weight, metrics=measured)
 
 
 def with_tasks_called(frame, names):
@@ -81,7 +58,7 @@ PACS = {"Art": "art_painting", "Clipart": "sketch", "Real_World": "photo", "Prod
 
 def as_frame(rows):
     """As `collect` gives it."""
-    return pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
+    return table(*rows)
 
 
 def write_course(folder, tasks, noisy, *, weights, losses, risks, epochs=10):
@@ -100,34 +77,14 @@ def write_course(folder, tasks, noisy, *, weights, losses, risks, epochs=10):
     pd.DataFrame(table).to_csv(folder / "metrics.csv", index=False)
 
 
-def _row(benchmark, shown, noise, seed, weight, epochs, source):
+def _row(benchmark, shown, noise, seed, scores, kinds, noisy, weight, epochs=None, source=None, **changes):
     method = METHODS[shown]
     options = dict(method.options)
     if benchmark in ("nyuv2", "synthetic-rooms") and options == {"estimator": "paper"}:
         options |= {"normalize": "initial", "warmup_steps": 300}  # as the benchmark's preset completes them
-    return {
-        "folder": f"{benchmark}/{shown}/{noise:g}/{seed}",
-        "benchmark": benchmark,
-        "source": source or SOURCES[benchmark],
-        "label": f"label of {shown}",
-        "method": method.name,
-        "options": options,
-        "code": "not recorded",
-        "method_options": {},
-        "settings": {},
-        "noise": float(noise),
-        "noise_kind": "uniform",
-        "loss": "plain",
-        "optimiser": "adam",
-        "seed": seed,
-        "epochs": epochs or EPOCHS.get(benchmark, 15),
-        "clean_score": None,
-        "noisy_score": None,
-        "overall_score": None,
-        "clean_weight": weight,
-        "seconds_per_step": 0.001,
-    }
-
-
-def _shares(clean, noisy, weight):
-    return {**dict.fromkeys(clean, weight / len(clean)), **dict.fromkeys(noisy, (1 - weight) / len(noisy))}
+    known = {"benchmark": benchmark, "method": method.name, "options": options, "clean_weight": weight}
+    known |= {"folder": f"{benchmark}/{shown}/{noise:g}/{seed}", "source": source or SOURCES[benchmark]}
+    known |= {"epochs": epochs or EPOCHS.get(benchmark, 15), "seconds_per_step": 0.001}
+    if weight is None:
+        known["weights"] = None
+    return made_up(f"label of {shown}", float(noise), seed, scores, kinds, noisy, **known, **changes)

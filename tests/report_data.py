@@ -89,12 +89,3 @@ def copied(source, target, steps=None, **changes):
             noise = {name: generator.uniform(0.1, 2, shape).astype(np.float32) for name in known if name != "tasks"}
             np.savez(target / "steps.npz", tasks=known["tasks"], **noise)
     return target
-
-
-def without_score(folder, task):
-    """The run diverged in one task."""
-    path = folder / "summary.json"
-    summary = json.loads(path.read_text())
-    summary["scores"][task] = None
-    summary |= {"overall_score": None, "clean_score": None}
-    path.write_text(json.dumps(summary))

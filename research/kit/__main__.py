@@ -1,103 +1,115 @@
-"""`python -m research.kit`: train every configuration on the choosing problems."""
+"""`python -m research.kit`: train every configuration on the choosing problems, and write a row per network."""
 
+import argparse
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
-import typer
 
-from excessmtl.lab.cli.terminal import plain_errors
+from excessmtl.files import atomic_write
 from research.kit.cases import load
 from research.kit.configs import Runs, read_configs
 from research.kit.problems import KINDS, PROBLEMS, Arrays, Case
-from research.kit.records import table, write
-from research.kit.training import Training
+from research.kit.training import Outcome, Training
 
 FILE = "kit.csv.gz"
+COLUMNS = (
+    *("problem", "config", "lr", "level", "kind", "seed"),
+    # Means over the clean tasks (and the worst of these), the noisy tasks and all tasks.
+    *("clean", "worst", "noisy", "overall"),
+    # On noisy validation labels, lower is better; the clean tasks' share of the weight; the estimated noise.
+    *("val", "cw", "eps_noisy", "eps_clean"),
+)
 
 
-def main(
-    configs: Annotated[Path, typer.Option(help="JSON file of configurations, like research/kit/configs.json.")],
-    out: Annotated[Path, typer.Option(help=f"Folder that {FILE} is written to.")],
-    problems: Annotated[str, typer.Option(help=f"Some of {','.join(PROBLEMS)}.")] = ",".join(PROBLEMS),
-    data: Annotated[Path | None, typer.Option(help="choose.npz, as `python -m research.kit.prepare` makes it.")] = None,
-    levels: Annotated[str, typer.Option(help="Shares of labels that are disturbed.")] = "0,.3,.6",
-    kinds: Annotated[str, typer.Option(help=f"Kinds of noise, of {', '.join(KINDS)}.")] = "uniform",
-    lrs: Annotated[str, typer.Option(help="Learning rates.")] = "1e-3,3e-3",
-    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
-    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    epochs: Annotated[float, typer.Option(help="Factor on every problem's number of epochs.")] = 1.0,
-) -> None:
-    """Train all configurations on all problems; write a row per network."""
-    names = _known("--problems", problems, PROBLEMS)
-    if seeds < 1 or first < 0 or not 0 < epochs < float("inf"):
-        raise ValueError(
-            f"--seeds is {seeds}, --first {first} and --epochs {epochs}: give at least 1, 0 and more than 0"
-        )
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: name a folder")
-    shares, kinds_of_noise = _numbers("--levels", levels), _known("--kinds", kinds, KINDS)
-    outside = [share for share in shares if not 0 <= share <= 1]
-    if outside:
-        raise ValueError(f"--levels holds {outside[0]:g}: give shares between 0 and 1")
-    pairs = [(share, kind) for share in shares for kind in kinds_of_noise if share or kind == kinds_of_noise[0]]
-    cases = [Case(share, kind, seed) for share, kind in pairs for seed in range(first, first + seeds)]
-    rates, chosen, arrays = _numbers("--lrs", lrs), read_configs(configs), _arrays(data, names)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tables = []
-    for name in names:
-        start, problem = time.perf_counter(), PROBLEMS[name]
-        runs = Runs(chosen, rates, cases, device)
-        training = Training(problem, load(problem, arrays, cases, device), runs)
-        outcome = training.run(max(1, round(problem.epochs * epochs)))
-        tables.append(table(name, runs, outcome, problem.noisy))
-        typer.echo(f"{name}: {runs.count} networks on {device}, {time.perf_counter() - start:.1f} s")
-    write(pd.concat(tables, ignore_index=True), out / FILE)
-    typer.echo(f"written: {out / FILE}")
+def table(problem: str, runs: Runs, outcome: Outcome) -> pd.DataFrame:
+    """A row per configuration, learning rate and case of one problem."""
+    scores, weights, noise = (part.cpu().numpy() for part in (outcome.scores, outcome.weights, outcome.noise))
+    bad = list(PROBLEMS[problem].noisy)
+    good = [task for task in range(scores.shape[1]) if task not in bad]
+    networks = [(config, rate, case) for config, rate in runs.combinations for case in runs.cases]
+    frame = pd.DataFrame(
+        [(problem, config.name, rate, case.level, case.kind, case.seed) for config, rate, case in networks],
+        columns=list(COLUMNS[:6]),
+    )
+    return frame.assign(
+        clean=scores[:, good].mean(1),
+        worst=scores[:, good].min(1),
+        noisy=scores[:, bad].mean(1),
+        overall=scores.mean(1),
+        val=outcome.validation.cpu().numpy(),
+        cw=weights[:, good].sum(1),
+        eps_noisy=noise[:, bad].mean(1),
+        eps_clean=noise[:, good].mean(1),
+    )
 
 
-def _known(option: str, text: str, known: Collection[str]) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"{option} {unknown[0]!r} is unknown: choose from {', '.join(known)}")
-    return names
+def _some_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    def read(text: str) -> list[str]:
+        unknown = [name for name in text.split(",") if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown: choose from {', '.join(known)}")
+        return text.split(",")
+
+    return read
 
 
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} is {text!r}: give numbers, with commas between them") from None
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
-def _arrays(path: Path | None, names: list[str]) -> Arrays:
+def _arrays(path: Path | None, names: Sequence[str]) -> Arrays:
     needed = {array for name in names for array in PROBLEMS[name].arrays}
     if not needed:
         return {}
     if path is None:
         raise ValueError(
-            "--data is missing: name choose.npz (research/kit/prepare.py makes it), or only t-... problems"
+            "--data is missing: name choose.npz, which research/kit/prepare.py makes, or t-... problems only"
         )
     try:
         with np.load(path) as file:
             return {array: file[array] for array in sorted(needed)}
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"--data {path} cannot be used ({error}): research/kit/prepare.py makes such a file"
-        ) from error
+        raise ValueError(f"--data {path} cannot be used ({error}): research/kit/prepare.py makes one") from error
 
 
-def app() -> typer.Typer:
-    """The command as an application, as tests call it."""
-    application = typer.Typer(add_completion=False)
-    application.command()(plain_errors(main, "nothing has been written"))
-    return application
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train all configurations on all problems."""
+    parser = argparse.ArgumentParser(prog="python -m research.kit", description=__doc__)
+    add = parser.add_argument
+    add("--configs", type=Path, required=True, help="JSON file of configurations, like research/kit/configs.json")
+    add("--out", type=Path, required=True, help=f"folder that {FILE} is written to")
+    add("--problems", type=_some_of(PROBLEMS), default=list(PROBLEMS), help=f"some of {','.join(PROBLEMS)}")
+    add("--data", type=Path, help="choose.npz, as `python -m research.kit.prepare` makes it")
+    add("--levels", type=_numbers, default=[0.0, 0.3, 0.6], help="shares of labels that are disturbed")
+    add("--kinds", type=_some_of(KINDS), default=["uniform"], help=f"kinds of noise, of {', '.join(KINDS)}")
+    add("--lrs", type=_numbers, default=[1e-3, 3e-3], help="learning rates")
+    add("--seeds", type=int, default=3, help="how many")
+    add("--epochs", type=float, default=1.0, help="factor on every problem's number of epochs")
+    wanted = parser.parse_args(arguments)
+    try:
+        chosen, arrays = read_configs(wanted.configs), _arrays(wanted.data, wanted.problems)
+    except ValueError as error:
+        parser.error(str(error))
+    if wanted.seeds < 1 or not all(0 <= share <= 1 for share in wanted.levels):
+        parser.error(f"--seeds is {wanted.seeds} and --levels {wanted.levels}: give 1 or more, and shares from 0 to 1")
+    # Without noise its kind makes no difference.
+    pairs = [(share, kind) for share in wanted.levels for kind in wanted.kinds if share or kind == wanted.kinds[0]]
+    cases = [Case(share, kind, seed) for share, kind in pairs for seed in range(wanted.seeds)]
+    runs = Runs(chosen, wanted.lrs, cases, "cuda" if torch.cuda.is_available() else "cpu")
+    tables = []
+    for name in wanted.problems:
+        start, problem = time.perf_counter(), PROBLEMS[name]
+        training = Training(problem, load(problem, arrays, cases, runs.device), runs)
+        tables.append(table(name, runs, training.run(max(1, round(problem.epochs * wanted.epochs)))))
+        print(f"{name}: {runs.count} networks on {runs.device}, {time.perf_counter() - start:.1f} s", flush=True)
+    with atomic_write(wanted.out / FILE) as file:
+        packing = {"method": "gzip", "compresslevel": 9, "mtime": 0}
+        pd.concat(tables)[list(COLUMNS)].to_csv(file, index=False, float_format="%.6g", compression=packing)
 
 
 if __name__ == "__main__":
-    app()(prog_name="python -m research.kit")
+    main()

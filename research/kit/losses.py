@@ -17,6 +17,8 @@ _FIRST = 20
 """The mixture is fitted from this step on."""
 _HILL = 0.1
 """Share of the targets' variance at which bad targets are distrusted half."""
+_HALF = 0.1
+"""A task whose loss is this share of its variance has half the gradient."""
 _SIGNAL = 0.25
 """Where suspicious residuals correlate with the prediction this much, they are signal."""
 _ONE_SIDED = 0.5
@@ -69,8 +71,8 @@ class Classification:
         self._counts += _MEMORY * (counts - self._counts)
         self._known += _MEMORY * (1 - self._known)
         running = self._counts / self._known / total
-        batch, others = (counts + 1) / (total + self.classes), counts / (total - 1 + self.classes)
-        kinds = torch.stack([torch.full_like(running, 1 / self.classes), batch, running, others])
+        others = counts / (total - 1 + self.classes)
+        kinds = torch.stack([torch.full_like(running, 1 / self.classes), running, others])
         runs = torch.arange(len(self._frequency), device=labels.device)
         return kinds[self._frequency, runs].gather(-1, labels)
 
@@ -100,7 +102,7 @@ class Regression:
         self._bad_rate, self._narrow, self._broad, self._variance = zeros + 0.05, zeros, zeros, zeros + 1
         self._sums = {name: zeros.clone() for name in _SUMS}
         self._loss = zeros.clone()
-        self._robust, self._power, self._half = (runs.column(name) for name in ("robust", "precision", "half"))
+        self._robust = runs.column("robust")
 
     def __call__(self, outputs: Tensor, targets: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, 1], targets [runs, batch]."""
@@ -138,7 +140,7 @@ class Regression:
         """A factor on the gradients of all samples, 1 where the loss is a small part of the variance."""
         self._loss += _MEMORY * (values - self._loss)
         share = self._loss / (1 - (1 - _MEMORY) ** step) / self._variance.clamp(min=1e-6)
-        return (self._half / (self._half + share)) ** self._power
+        return (_HALF / (_HALF + share)) ** self._robust
 
     def _distrust(self, share: Tensor, step: int) -> Tensor:
         sums, bad = self._sums, self._sums["bad"].clamp(min=1e-8)

@@ -20,16 +20,10 @@ def rows(*runs):
     return [(row[0], row[1], row[seeds]) for row in found.texts]
 
 
-def test_learning_rates_are_not_seeds():
-    assert rows(own(learning_rate=0.001), own(learning_rate=0.05)) == [
-        ("uniform (learning_rate=0.001)", "0.4", "1"),
-        ("uniform (learning_rate=0.05)", "0.4", "1"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"learning_rate": 0.05}, "learning_rate=0.05"),
         ({"weight_decay": 0.1}, "weight_decay=0.1"),
         ({"loss": "robust"}, "loss=robust"),
         ({"options": {"rate": 2}}, "option rate=2"),

@@ -79,12 +79,6 @@ def test_without_a_diagnosis_there_is_no_section(runs):
     assert "#noise" not in page
 
 
-def test_a_damaged_file_is_named(diagnosed):
-    (diagnosed / "one" / FILE).write_text('{"tasks": [{}]}')
-    with pytest.raises(ValueError, match=r"diagnosis.json cannot be read .* --save"):
-        render(diagnosed, collect(diagnosed), None, "again")
-
-
 def damaged(place, change):
     """The folder of runs with another diagnosis in it; `change` gets and returns plain values, or returns a text."""
     path = place / "one" / FILE
@@ -105,48 +99,20 @@ def with_suspect(**changes):
     return change
 
 
-def without_key(key):
-    def change(found):
-        task = {name: value for name, value in found["tasks"][0].items() if name != key}
-        return {**found, "tasks": [task]}
-
-    return change
-
-
 HUGE, NAN = 10**400, float("nan")
 CONFLICT = {"tasks": ["a", "b"], "cosines": [[1.0, 0.5], [0.5, None]]}
+TEXTS = ("", "{", "[]", "null", "[" * 100_000, '{"tasks": 3}', '{"tasks": [{}]}')
+CONFLICTS = ({"tasks": "ab"}, {"tasks": ["a"]}, {"cosines": [[1.0]]}, {"cosines": [[1.0, "x"], [1.0, 1.0]]})
 DAMAGES = {
-    **{
-        f"text {text[:9]!r}": lambda found, text=text: text
-        for text in ("", "{", "[]", "3", "null", "\0", "[" * 100_000)
-    },
-    **{f"no {key}": without_key(key) for key in ("task", "verdict", "reason", "suspects")},
-    **{
-        f"tasks {value!r}": lambda found, value=value: {"tasks": value}
-        for value in (None, 3, "x", {}, [3], [[]], ["x"])
-    },
+    **{f"text {text[:9]!r}": lambda found, text=text: text for text in TEXTS},
     **{f"rate {value!r:.9}": with_task(noise_rate=value) for value in ("x", [], True, NAN, math.inf, HUGE)},
-    **{f"interval {v!r:.9}": with_task(noise_rate_interval=v) for v in ([], [0.1], [0.1, NAN], [1, 2, 3], "ab", 3, {})},
+    **{f"interval {v!r:.9}": with_task(noise_rate_interval=v) for v in ([0.1], [0.1, NAN], [1, 2, 3], "ab")},
+    **{f"{key}": with_task(**{key: "x"}) for key in ("loss", "floor", "excess_risk", "suspects")},
+    **{f"verdict {value!r}": with_task(verdict=value) for value in (None, {}, 3)},
+    **{f"sample {value!r:.9}": with_suspect(sample=value) for value in ("x", None, NAN, HUGE)},
     **{
-        f"{key} {v!r:.9}": with_task(**{key: v})
-        for key in ("loss", "floor", "excess_risk")
-        for v in ("x", [1], NAN, HUGE)
-    },
-    **{f"verdict {value!r}": with_task(verdict=value) for value in (None, [], {}, 3)},
-    **{f"suspects {value!r}": with_task(suspects=value) for value in (3, {}, [3], [[]], [{}], ["x"], [{"sample": 1}])},
-    **{f"sample {value!r:.9}": with_suspect(sample=value) for value in ("x", None, [], {}, NAN, HUGE)},
-    **{
-        f"conflict {value!r}": lambda found, value=value: {**found, "conflict": value}
-        for value in (
-            3,
-            [],
-            {},
-            {**CONFLICT, "tasks": "ab"},
-            {**CONFLICT, "tasks": ["a"]},
-            {**CONFLICT, "cosines": [[1.0]]},
-            {**CONFLICT, "cosines": [[1.0, "x"], [1.0, 1.0]]},
-            {**CONFLICT, "cosines": [[1.0, 0.5], 3]},
-        )
+        f"conflict {value!r}": lambda found, value=value: {**found, "conflict": {**CONFLICT, **value}}
+        for value in CONFLICTS
     },
 }
 
@@ -165,15 +131,9 @@ def test_a_diagnosis_of_any_content_is_one_sentence(diagnosed, change, tmp_path)
     "address",
     [
         "https://example.com/spy.png",
-        "//example.com/spy.png",
-        "file:///etc/hostname",
         "../../elsewhere.png",
-        "picture.png",
-        "javascript:alert(1)",
-        "data:text/html;base64,PHA+",
         "data:image/svg+xml;base64,PHN2Zz4=",
         'data:image/png;base64,AAAA" onerror="alert(1)',
-        "",
         3,
         None,
     ],

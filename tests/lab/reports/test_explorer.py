@@ -69,13 +69,6 @@ def test_many_runs_share_the_page(tmp_path, monkeypatch):
     assert all(len(curve) == 50 for run in found.runs for curve in run["curves"]["losses"])
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "steps.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"run/steps\.npz is not the steps\.npz of a run"):
-        explored(tmp_path, made_up(folder="run"))
-
-
 def test_steps_of_other_tasks_are_refused(tmp_path):
     write_steps(tmp_path / "run", ["a", "c"])
     with pytest.raises(ValueError, match=r"run/steps\.npz has no task 'b'"):

@@ -7,13 +7,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from excessmtl.files import atomic_write
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.reports import page as reports_page
-from excessmtl.lab.reports.page import listed, write_report
-from report_data import copied, made_up, table, without_score
+from excessmtl.lab.reports.page import listed
+from report_data import copied, made_up, table
 
 
 def command(*arguments):
@@ -66,11 +65,6 @@ def test_a_table_alone_gives_a_page_without_explorer(runs, tmp_path):
     assert re.findall(cells, page) == re.findall(cells, whole)
 
 
-def test_a_run_that_diverged_is_called_so(runs, tmp_path):
-    without_score(copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one"), "top_left")
-    assert ">diverged</td>" in render(tmp_path / "runs", "")
-
-
 def test_runs_that_have_not_finished_are_counted(runs, tmp_path):
     first = copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
     assert "not finished" not in render(tmp_path / "runs", "")
@@ -96,17 +90,6 @@ def test_a_link_to_a_file_elsewhere_is_not_embedded(runs, tmp_path):
     assert "<img" not in render(tmp_path / "runs", "")
 
 
-def test_one_benchmark_on_two_data_sets_is_a_whole_report(tmp_path):
-    rows = [made_up(label, source=source) for source in ("small", "large") for label in ("excess", "mgda")]
-    write_table(table(*rows), tmp_path / "runs" / "runs.csv")
-    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
-    assert result.exit_code == 0, result.output
-    assert "digits (large)" in result.output
-    page = readable((tmp_path / "report.html").read_text())
-    assert page.count('<article class="setting"') == 2
-    assert "digits (small)" in page
-
-
 def test_the_regret_of_any_method_is_shown(tmp_path):
     write_table(table(made_up("mine"), made_up("mgda")), tmp_path / "runs" / "runs.csv")
     result = command(tmp_path / "runs", "-o", tmp_path / "report.html", "--method", "mine")
@@ -117,19 +100,6 @@ def test_the_regret_of_any_method_is_shown(tmp_path):
     assert wrong.exit_code == 2
     assert "there is no run of 'yours'; the methods of these runs are mine, mgda" in wrong.stderr
     assert not (tmp_path / "other.html").exists()
-
-
-def test_learning_rates_are_rows_and_scores_are_shown_in_their_unit(tmp_path):
-    kinds, units = dict.fromkeys("ab", ("psnr", True)), dict.fromkeys("ab", "dB")
-    known = {"scores": {"a": 31.2, "b": 30.0}, "kinds": kinds, "units": units}
-    runs = [made_up("uniform", learning_rate=rate, folder=str(rate), **known) for rate in (0.001, 0.05)]
-    write_table(table(*runs), tmp_path / "runs.csv")
-    page = readable(render(tmp_path, ""))
-    assert all(
-        part in page for part in ("uniform (learning_rate=0.001)", "uniform (learning_rate=0.05)", "clean, dB ↑")
-    )
-    assert ">31.20<" in page
-    assert "3120" not in page
 
 
 @pytest.mark.parametrize(
@@ -203,14 +173,6 @@ def test_a_folder_as_target_is_refused(runs, tmp_path):
     result = command(runs, "-o", tmp_path)
     assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "is a folder; name a file" in result.stderr
-
-
-def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path):
-    with atomic_write(tmp_path / "report.html") as file:
-        file.write(b"old")
-    with pytest.raises(ValueError, match="holds no finished run"):
-        write_report(tmp_path, tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_bytes() == b"old"
 
 
 def test_without_plotly_the_command_says_what_to_install(runs, tmp_path, monkeypatch):
