@@ -7,7 +7,7 @@ import time
 
 from filelock import FileLock
 
-from excessmtl.lab.studies.worker import Result
+from excessmtl.lab.studies.workers import Result
 from report_data import made_up
 
 

@@ -20,7 +20,7 @@ from excessmtl.lab.compare.collect import collect, read_table
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.study import expand, folder_of
 from excessmtl.lab.studies.sweep import SweepWatcher, only_one, sweep
-from excessmtl.lab.studies.worker import run
+from excessmtl.lab.studies.workers import run
 from excessmtl.lab.training.loop import Run
 
 TINY = {"epochs": 1, "limit_batches": 1, "batch_size": 8, "device": "cpu"}
@@ -201,7 +201,7 @@ def test_a_run_waits_for_the_process_that_still_works_in_its_folder(tmp_path, mo
 
 def test_a_run_whose_folder_stays_taken_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *args: None)
-    monkeypatch.setattr("excessmtl.lab.studies.worker._PATIENCE", 0.0)
+    monkeypatch.setattr("excessmtl.lab.studies.workers._PATIENCE", 0.0)
     config, folder = study(1)[0], tmp_path / "noise-0" / "seed-0"
     before = Run(config, folder)
     try:
@@ -226,7 +226,7 @@ def test_what_a_run_raises_is_sent_back_in_one_line(tmp_path, monkeypatch):
     def broken(*args, **kwargs):
         raise MemoryError("no\nroom")
 
-    monkeypatch.setattr("excessmtl.lab.studies.worker.train", broken)
+    monkeypatch.setattr("excessmtl.lab.training.loop.train", broken)
     result = run(study(1)[0], tmp_path / "run")
     assert (result.summary, result.reason) == (None, "MemoryError: no room")
     assert "Traceback" in result.details

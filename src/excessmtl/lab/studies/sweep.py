@@ -18,12 +18,11 @@ from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
-from excessmtl.lab.studies.backends import Compute, using_backend
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
 from excessmtl.lab.studies.study import Study
 from excessmtl.lab.studies.tuning import CHOSEN, tuning_folder
-from excessmtl.lab.studies.worker import run
+from excessmtl.lab.studies.workers import Compute, run, using_backend
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""

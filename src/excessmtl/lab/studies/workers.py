@@ -1,23 +1,85 @@
 """Where the runs of a sweep are computed: processes of this machine, or a cluster behind joblib."""
 
 import importlib
+import logging
 import os
+import signal
+import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
 from joblib.externals.loky import ProcessPoolExecutor
 
 from excessmtl.extras import missing
-from excessmtl.lab.studies.worker import Result, end_with
+from excessmtl.lab.runs.config import RunConfig
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_PATIENCE = 60.0
+"""Seconds for the worker of a killed sweep to notice and let go of the run's folder."""
+_LOOK_EVERY = 0.5
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run: its summary, or why there is none, in one line and at length."""
+
+    seconds: float
+    summary: dict[str, Any] | None = None
+    reason: str = ""
+    details: str = ""
+    died: bool = False
+    """Whether the worker has died, so that the run may be tried again."""
+
 
 Task = Callable[[], Result]
 Compute = Callable[[Mapping[Path, Task], int], Iterator[tuple[Path, Result]]]
 """Tasks by the folder of their run, and how many at a time -> each with what came of it, as they end."""
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def run(config: RunConfig, folder: Path) -> Result:
+    """Run, or go on with, one configuration; whatever it raises is sent back, not raised."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
+    end_with(os.getppid())  # of a cluster too, which starts its workers itself
+    from excessmtl.lab.training.loop import train  # here: the sweep itself trains nothing
+
+    torch.set_num_threads(1)  # several runs share the cores
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    start = time.monotonic()
+    try:
+        summary = train(config, folder, resume=True, wait=_PATIENCE)
+        return Result(time.monotonic() - start, summary)
+    except Exception as error:
+        message = " ".join(str(error).split())
+        reason = message if message and isinstance(error, ValueError) else f"{type(error).__name__}: {message}"
+        return Result(time.monotonic() - start, None, reason, traceback.format_exc())
+
+
+@cache
+def end_with(parent: int) -> None:
+    """Make this process end within a second of its parent, whatever either of them is doing.
+
+    A killed sweep ends nobody: its workers would keep their memory, go on writing in folders that the next sweep works
+    in, and wait for ever once they are idle.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:  # a process whose parent has died is given another one
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)  # nobody is left to be told
+
+    if os.name == "posix":  # elsewhere a process keeps the number of its dead parent
+        threading.Thread(target=watch, name="end with the sweep", daemon=True).start()
 
 
 def on_this_machine(tasks: Mapping[Path, Task], jobs: int) -> Iterator[tuple[Path, Result]]:
