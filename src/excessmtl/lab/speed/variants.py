@@ -89,6 +89,11 @@ class Ours:
         return lambda: replay(*batch)
 
 
+def _robust_losses(problem: Problem) -> Step:
+    criterion = excessmtl.MultiTaskLoss(problem.kinds, shared=problem.trunk)
+    return lambda: criterion.backward(problem.outputs(problem.inputs)[1], problem.targets)
+
+
 def _plain_replayed(problem: Problem) -> Step:
     device = problem.inputs.device
     if device.type != "cuda":
@@ -170,6 +175,7 @@ _NAMED = (
     Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
     Variant("uniform", "our uniform weighting", _UNIFORM),
     Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
+    Variant("excess-robust", "ExcessMTL with the robust losses (MultiTaskLoss)", _robust_losses),
     Variant("paper-z", "ExcessMTL, Algorithm 1 at the representation", Ours("excess", _AT_Z)),
     Variant("paper", "ExcessMTL, Algorithm 1 on all shared parameters", _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
