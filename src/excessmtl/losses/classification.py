@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from excessmtl.losses.estimate import ordinary, stacked
@@ -20,7 +20,7 @@ from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes,
 from excessmtl.losses.together import Lesson, StackableLoss
 
 
-class RobustCrossEntropy(nn.Module, StackableLoss):
+class RobustCrossEntropy(StackableLoss):
     """`nn.CrossEntropyLoss` whose trust in the labels follows the noise it sees.
 
     Use one for each task. It takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where
@@ -101,7 +101,7 @@ class RobustCrossEntropy(nn.Module, StackableLoss):
         # These are log-probabilities: the log_softmax inside leaves them as they are.
         samples = noisy.flatten(0, 1), target.flatten(0, 1), weight
         values = F.cross_entropy(*samples, reduction=first.reduction, **first.options)
-        values = values.unflatten(0, logs.shape[:2]) if values.ndim else values
+        values = values.view(*logs.shape[:2], *logs.shape[3:]) if values.ndim else values
         return values, _lesson(rates, logs.detach(), target, counts) if first.rate.learns else None
 
     def _check_classes(self, target: Tensor) -> None:
@@ -135,7 +135,7 @@ def _lesson(rates: Sequence[NoiseRate], logs: Tensor, target: Tensor, counts: Te
     return Lesson(rates, (confidence, predicted != labels, counts, total, logs.shape[2]))
 
 
-class RobustBCEWithLogits(nn.Module, StackableLoss):
+class RobustBCEWithLogits(StackableLoss):
     """`nn.BCEWithLogitsLoss` whose trust in the labels follows the noise it sees.
 
     Use one for each task. It learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from excessmtl.losses.estimate import Estimate, learn
@@ -38,7 +38,7 @@ class Lesson(NamedTuple):
         ]
 
 
-class StackableLoss:
+class StackableLoss(nn.Module):
     """A loss that can be computed for several tasks at once, each task with a loss of its own."""
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:

@@ -16,7 +16,7 @@ _WORDS = 30_522
 
 
 class Problem(nn.Module):
-    """A network with its batch. Whole numbers as targets are classes, others are regressed.
+    """A network with its batch. Whole numbers as targets are classes, bools are of two classes, others are regressed.
 
     `autocast`: computed in bf16.
     """
@@ -41,12 +41,36 @@ class Problem(nn.Module):
     def on(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The same for a batch that lies elsewhere."""
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
+            z, outputs = self.outputs(inputs)
+            return z, {task: _loss(output, targets[task]) for task, output in outputs.items()}
+
+    def outputs(self, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The shared representation, and the output of each head."""
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
             z = self.trunk(inputs)
-            return z, {task: _loss(head(z), targets[task]) for task, head in self.heads.items()}
+            return z, {task: head(z) for task, head in self.heads.items()}
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Task -> the kind of its labels, as `MultiTaskLoss` takes it."""
+        return {task: _kind(target) for task, target in self.targets.items()}
+
+
+_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "regression": F.mse_loss,
+    "binary": lambda output, target: F.binary_cross_entropy_with_logits(output, target.float()),
+    "classification": F.cross_entropy,
+}
+
+
+def _kind(target: Tensor) -> str:
+    if target.is_floating_point():
+        return "regression"
+    return "binary" if target.dtype == torch.bool else "classification"
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:
-    return F.mse_loss(output, target) if target.is_floating_point() else F.cross_entropy(output, target)
+    return _LOSSES[_kind(target)](output, target)
 
 
 @dataclass(frozen=True)
@@ -68,9 +92,10 @@ class Network:
             return self.build(self.tasks, self.batch, *self.arguments).to(device)
 
 
-def _perceptron(tasks: int, batch: int, features: int, hidden: int, layers: int) -> Problem:
+def _perceptron(tasks: int, batch: int, features: int, hidden: int, layers: int, binary: bool = False) -> Problem:
     heads: list[nn.Module] = [nn.Linear(hidden, 1) for _ in range(tasks)]
     targets = [torch.randn(batch, 1) for _ in range(tasks)]
+    targets = [target > 0 for target in targets] if binary else targets
     return Problem(MLP(features, hidden, layers), heads, torch.randn(batch, features), targets)
 
 
@@ -161,6 +186,7 @@ NETWORKS = {
     network.name: network
     for network in (
         Network("mlp-7", "MLP 21-128-128-128", 7, 256, _perceptron, (21, 128, 3)),
+        Network("binary-12", "MLP 64-128-128, 12 binary tasks", 12, 256, _perceptron, (64, 128, 2, True)),
         Network("lenet-2", "LeNet, 36 px", 2, 256, _classifier, (lambda: LeNet(36), (1, 36, 36), 10)),
         Network("resnet18-4", "ResNet-18, 64 px", 4, 128, _classifier, (ResNet18, _IMAGE, 65)),
         Network("resnet18-40", "ResNet-18, 64 px", 40, 64, _classifier, (ResNet18, _IMAGE, 2)),
@@ -176,7 +202,7 @@ NETWORKS = {
 }
 _SMALL = ("mlp512-40", "conv-5")
 USUAL = {
-    "cpu": (*_SMALL, "mlp-7", "lenet-2"),
+    "cpu": (*_SMALL, "mlp-7", "binary-12", "lenet-2"),
     "cuda": tuple(name for name in NETWORKS if name not in _SMALL),
 }
 """What is measured unless the user says otherwise: what a device is bought for."""

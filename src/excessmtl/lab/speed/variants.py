@@ -88,6 +88,11 @@ class Ours:
         return lambda: replay(*batch)
 
 
+def _robust_losses(problem: Problem) -> Step:
+    criterion = excessmtl.MultiTaskLoss(problem.kinds, shared=problem.trunk)
+    return lambda: criterion.backward(problem.outputs(problem.inputs)[1], problem.targets)
+
+
 def _plain_replayed(problem: Problem) -> Step:
     device = problem.inputs.device
     if device.type != "cuda":
@@ -169,6 +174,7 @@ _NAMED = (
     Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
     Variant("uniform", "our uniform weighting", Ours("uniform")),
     Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
+    Variant("excess-robust", "ExcessMTL with the robust losses (MultiTaskLoss)", _robust_losses),
     Variant("paper", _ALGORITHM_1, _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
     Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
