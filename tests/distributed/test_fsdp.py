@@ -6,9 +6,7 @@ No process group is needed: the balancer is told that something is sharded. What
 
 import pytest
 import torch
-from torch import nn
 
-import excessmtl
 from excessmtl.distributed import fsdp
 from models import DEVICE, PAPER_Z, ROBUST, UNIFORM, Method, batch, gradients, losses_of, mlp
 
@@ -74,17 +72,6 @@ def test_the_same_as_one_pass(told, method, how, scalar):
 
 
 @each_form
-@pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
-@pytest.mark.filterwarnings("ignore:.*outside shared")
-def test_losses_that_meet_above_the_representation(told, method, scalar):
-    def tangled(outputs, targets):
-        losses = losses_of(outputs, targets)
-        return {**losses, "c": losses["c"] + losses["b"] / 2}
-
-    assert_same(told, method, scalar, losses=tangled)
-
-
-@each_form
 def test_mixed_precision(told, scalar):
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=64.0)
     assert_same(told, ROBUST, scalar, scaler=scaler)
@@ -130,39 +117,6 @@ def test_a_loss_of_its_own_beside_the_walk_of_the_scalar(told, walked):
     model.zero_grad()
     losses_of(model(x), targets)["a"].backward()
     torch.testing.assert_close(found, gradients(model))
-
-
-def test_a_tensor_of_the_representation_without_gradient(told):
-    """Below it the walk has no business, though its trunk is the other's as well."""
-
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(1)
-            self.layer = nn.Linear(4, 6)
-
-        def forward(self, x):
-            hidden = self.layer(x)
-            return torch.tanh(hidden), torch.sigmoid(hidden)
-
-    class Blind(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, one, other):
-            return one + other
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient, None
-
-    def taken(whether):
-        told(whether)
-        trunk, head = Two().to(DEVICE), torch.ones(6, device=DEVICE)
-        one, other = trunk(torch.linspace(-1, 1, 12, device=DEVICE).view(3, 4))
-        losses = {"a": (Blind.apply(one, other) @ head).square().mean(), "b": (one @ head).mean()}
-        excessmtl.create("uniform", tasks=["a", "b"], shared=trunk).backward(losses, at=(one, other))
-        return gradients(trunk)
-
-    torch.testing.assert_close(taken(True), taken(False))
 
 
 @pytest.mark.parametrize("name", ["imtl", "gradnorm", "moml"])

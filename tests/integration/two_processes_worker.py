@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 import excessmtl
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
 
-BATCH, STEPS, TASKS = 16, 4, ["a", "b"]
+BATCH, STEPS, TASKS = 16, 3, ["a", "b"]
 PAPER = {"estimator": "paper"}
 # The steps of GradDrop depend on the signs of each process's own batch.
 EVERY_METHOD = [(name, {}) for name in excessmtl.list_methods() if name != "graddrop"]
@@ -102,7 +102,7 @@ def check_equal(what, found, expected=None):
 
 def every_method(form, mine):
     """Two processes with half a batch each train as one with all of it."""
-    for name, options in EVERY_METHOD:
+    for name, options in EVERY_METHOD if form == "backward" else [*A_FEW, ("excess", PAPER)]:
         model = Model()
         whole = copy.deepcopy(model)
         alone = (name, {**options, "pool": False})
@@ -172,7 +172,7 @@ def zero_at_first():
 def not_averaged(form, mine):
     """One warning, in the first process, if nobody averages gradients; none if somebody does or nobody is to."""
     expected = {"bare": 1, "starts at step 10": 1, "wrapped": 0, "on their own": 0}
-    for method in A_FEW:
+    for method in A_FEW[:2] if form == "backward" else A_FEW[:1]:
         for case, wanted in expected.items():
             model = Model()
             network = DistributedDataParallel(model) if case == "wrapped" else model
@@ -283,7 +283,7 @@ def multi_task_loss(form, mine):
     model = Model()
     whole = with_multi_task_loss(model, model, "backward", slice(None), pool=False)
     for wrap in (DistributedDataParallel, fully_shard):
-        for without in (None, "a"):
+        for without in (None, "a") if form == "backward" else (None,):
             model = Model()
             mine_is_missing = without if dist.get_rank() == 1 else None
             found = with_multi_task_loss(model, wrap(model), form, mine, mine_is_missing)
@@ -292,6 +292,8 @@ def multi_task_loss(form, mine):
                 # Not exactly: the frequencies of classes are those of each process's own batch.
                 close = without is not None or torch.allclose(one, other, rtol=0, atol=0.01)
                 check(f"{wrap.__name__}: {what} differ by {(one - other).abs().max():.2g}", close)
+    if form == "scalar":
+        return
     model = Model()
     _, alone = with_multi_task_loss(model, DistributedDataParallel(model), form, mine, pool=False)
     differs = not torch.allclose(alone, whole[1], rtol=0, atol=0.03)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import excessmtl.methods
-from excessmtl.graph.places import Probe
 from models import TASKS, batch, host_state, losses_of, mlp, with_host_state
 
 BAD = [
@@ -73,14 +72,6 @@ BAD = [
 def test_bad_options(name, options, message):
     with pytest.raises(ValueError, match=message):
         excessmtl.methods.registry()[name](**options).bind(["a", "b"])
-
-
-@pytest.mark.parametrize("name", ["mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash"])
-def test_the_probe_is_an_option(name):
-    rule = excessmtl.methods.registry()[name]
-    assert rule().probe is Probe.SHARED
-    assert rule(probe="representation").probe is Probe.REPRESENTATION
-    assert rule(probe=Probe.REPRESENTATION) == rule(probe="representation")
 
 
 def without_option(state_dict, name):

@@ -34,10 +34,3 @@ def test_an_entry_left_out_is_bit_identical_and_resumes_as_if_nothing_had_been()
         else:
             alone, alone_state = adam_step(alone, gradient[:1], alone_state, everyone[:1], 0.1)
     assert torch.equal(value[:1], alone)
-
-
-def test_a_gradient_that_stays_zero_moves_nothing():
-    value, state = torch.ones(1), adam_state(1)
-    for _ in range(3):
-        value, state = adam_step(value, torch.zeros(1), state, torch.tensor([True]), 0.1)
-    assert value == 1
