@@ -1,7 +1,5 @@
 """Micro-batches, steps between estimates, and batches in which not everything has a label."""
 
-import copy
-
 import pytest
 import torch
 from torch.nn.functional import mse_loss
@@ -21,36 +19,27 @@ from models import (
     Method,
     assert_same,
     batch,
+    both_forms,
     gradients,
+    heads_on,
     losses_of,
     mlp,
+    take_step,
     trained,
+    twins,
 )
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM], ids=str)
-both_forms = pytest.mark.parametrize("form", ["backward", "scalar"])
 
 
-def twins(method, **options):
-    model = mlp()
-    balancer = method.create(model.trunk, **options)
-    trained(balancer, model, 3)
-    model.zero_grad()
-    return (model, balancer), copy.deepcopy((model, balancer))
-
-
-def in_micro_batches(balancer, model, x, targets, parts, form="backward", **arguments):
-    size = len(x) // parts
+def in_micro_batches(balancer, model, x, targets, scalar=False):
+    """The steps of four micro-batches."""
     steps = []
-    for k in range(parts):
-        rows = slice(k * size, (k + 1) * size)
-        part = {task: target[rows] for task, target in targets.items()}
-        losses = {task: loss / parts for task, loss in losses_of(model(x[rows]), part).items()}
-        if form == "scalar":
-            balancer(losses, accumulate=k < parts - 1, **arguments).backward()
-            steps.append(balancer.last_step)
-        else:
-            steps.append(balancer.backward(losses, accumulate=k < parts - 1, **arguments))
+    for part in range(4):
+        rows = slice(part * len(x) // 4, (part + 1) * len(x) // 4)
+        losses = losses_of(model(x[rows]), {task: target[rows] for task, target in targets.items()})
+        losses = {task: loss / 4 for task, loss in losses.items()}
+        steps.append(take_step(balancer, losses, scalar, accumulate=part < 3))
     return steps
 
 
@@ -61,7 +50,7 @@ def test_parameter_probing_methods_see_one_big_batch(method):
         x, targets = batch(16)
         model.zero_grad()
         other_model.zero_grad()
-        steps = in_micro_batches(balancer, model, x, targets, 4)
+        steps = in_micro_batches(balancer, model, x, targets)
         big = other.backward(losses_of(other_model(x), targets))
         torch.testing.assert_close(steps[-1].weights, big.weights, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(gradients(model), gradients(other_model), rtol=1e-4, atol=1e-5)
@@ -71,11 +60,11 @@ def test_parameter_probing_methods_see_one_big_batch(method):
 
 @both_forms
 @pytest.mark.parametrize("method", [ROBUST, PAPER_Z, GRADNORM], ids=str)
-def test_statistics_at_the_representation_are_those_of_the_big_batch(method, form):
+def test_statistics_at_the_representation_are_those_of_the_big_batch(method, scalar):
     (model, balancer), (other_model, other) = twins(method)
     x, targets = batch(16)
     before = balancer.weights.clone()
-    steps = in_micro_batches(balancer, model, x, targets, 4, form)
+    steps = in_micro_batches(balancer, model, x, targets, scalar)
     other.backward(losses_of(other_model(x), targets))
     torch.testing.assert_close(balancer.state, other.state, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(balancer.weights, other.weights, rtol=1e-4, atol=1e-6)
@@ -85,13 +74,13 @@ def test_statistics_at_the_representation_are_those_of_the_big_batch(method, for
 
 @both_forms
 @each_method
-def test_the_losses_of_the_last_micro_batch_are_those_of_the_step(method, form):
+def test_the_losses_of_the_last_micro_batch_are_those_of_the_step(method, scalar):
     model = mlp()
     balancer = method.create(model.trunk, every=2)
     for _ in range(3):
         x, targets = batch(16)
         whole = losses_of(model(x), targets)
-        steps = in_micro_batches(balancer, model, x, targets, 4, form)
+        steps = in_micro_batches(balancer, model, x, targets, scalar)
         torch.testing.assert_close(steps[-1].losses, torch.stack([whole[task].detach() for task in TASKS]))
         assert (steps[0].losses < steps[-1].losses).all()
     whole = losses_of(model(x), targets)
@@ -137,7 +126,7 @@ def test_steps_are_counted_once_unless_every_micro_batch_is_decided_by_itself(me
     balancer = method.create(model.trunk)
     x, targets = batch(16)
     for _ in range(3):
-        in_micro_batches(balancer, model, x, targets, 4)
+        in_micro_batches(balancer, model, x, targets)
     assert balancer.steps == steps
 
 
@@ -182,7 +171,7 @@ def test_partly_labelled_is_the_labelled_part_alone(method):
     x, targets = batch(12)
     chosen = torch.arange(12, device=DEVICE) % 3 > 0
     z = model.trunk(x)
-    losses = {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
+    losses = heads_on(model, z, targets)
     losses["b"] = mse_loss(model.heads["b"](z)[chosen], targets["b"][chosen])
     one = balancer.backward(losses, mask={"b": chosen})
     losses = losses_of(other_model(x), targets)
@@ -202,11 +191,7 @@ def test_partly_labelled_is_the_labelled_part_alone(method):
     ids=str,
 )
 def test_a_mask_that_lets_nothing_through_is_a_missing_task(method, shared, factor):
-    model = mlp()
-    balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
-    trained(balancer, model, 3)
-    model.zero_grad()
-    other_model, other = copy.deepcopy((model, balancer))
+    (model, balancer), (other_model, other) = twins(method, shared)
     x, targets = batch()
     nobody = torch.zeros(BATCH, dtype=torch.bool, device=DEVICE)
     losses = losses_of(model(x), targets)

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl import torch_private
-from excessmtl.graph.search import nodes_of
 from models import (
     DEVICE,
     FEATURES,
@@ -23,9 +21,12 @@ from models import (
     UNIFORM,
     WIDTH,
     batch,
+    both_forms,
     check_backward,
     gradients,
+    heads_on,
     losses_of,
+    take_step,
     trunk_of,
 )
 
@@ -134,10 +135,8 @@ def steps(method, way, backend, scalar=False, sizes=(8, 8, 5, 8, 11), **options)
         optimiser.zero_grad()
         if number == 0:  # a backward that is compiled for one run overwrites what it has saved
             sum(losses.values()).backward()
-        elif scalar:
-            balancer(losses, **arguments).backward()
         else:
-            balancer.backward(losses, **arguments)
+            take_step(balancer, losses, scalar, **arguments)
         optimiser.step()
         weights = None if number == 0 else balancer.weights.clone()
         weights_and_gradients.append((weights, list(gradients(model).values())))
@@ -164,10 +163,7 @@ def whole_steps(method, backend, scalar):
     def step(x, targets):
         optimiser.zero_grad()
         losses = losses_of(model(x), targets)
-        if scalar:
-            balancer(losses).backward()
-        else:
-            balancer.backward(losses)
+        take_step(balancer, losses, scalar)
         optimiser.step()
 
     run = torch.compile(step, backend=backend) if backend else step
@@ -187,7 +183,7 @@ def whole_steps(method, backend, scalar):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@both_forms
 def test_a_compiled_function_that_takes_a_whole_step(method, backend, scalar):
     """The balancer is not compiled: the compiler goes around it."""
     found, wanted = (whole_steps(method, one, scalar) for one in (backend, None))
@@ -195,7 +191,7 @@ def test_a_compiled_function_that_takes_a_whole_step(method, backend, scalar):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@both_forms
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("method", THREE, ids=str)
 def test_every_way(method, way, scalar):
@@ -230,7 +226,7 @@ def test_fullgraph(sequential):
     for trunk in (compiled, model.trunk):  # either is the shared module
         x, targets = batch()
         z = trunk(x)
-        balancer.backward(losses_of({task: head(z) for task, head in model.heads.items()}, targets))
+        balancer.backward(heads_on(model, z, targets))
     assert balancer.steps == 2
 
 
@@ -264,24 +260,6 @@ def test_several_tasks_at_once_are_not_tried():
     x, targets = batch()
     balancer.backward(losses_of(forward(x)[0], targets))
     assert trunk_of(balancer).vmap_works
-
-
-@pytest.mark.slow
-def test_buffers_that_cannot_be_copied():
-    """Another version of torch: its own error says what to set, and no number is wrong."""
-    _, balancer, forward = prepared(PAPER, COMPILED, "aot_eager")
-    x, targets = batch()
-    sum(losses_of(forward(x)[0], targets).values()).backward()
-    losses = losses_of(forward(x)[0], targets)
-    assert torch_private.modules._copy_donated(compiled_node(losses))
-    type(compiled_node(losses))._forward_cls.metadata.bw_donated_idxs = [99]
-    with pytest.raises(RuntimeError, match=r"donated_buffer=False"):
-        balancer.backward(losses)
-
-
-def compiled_node(losses):
-    (node,) = torch_private.compiled_among(nodes_of(losses.values()))
-    return node
 
 
 # ------------------------------------------------------------------ what a mark finds, compiled or not
@@ -319,7 +297,7 @@ def test_a_mark_is_found_before_the_output_of_the_module():
         z = model.trunk(x) * 2
         if marked:
             z = excessmtl.representation(z)
-        losses = losses_of({task: head(z) for task, head in model.heads.items()}, targets)
+        losses = heads_on(model, z, targets)
         balancer.backward(losses, **({} if marked else {"at": z}))
         states.append(dict(balancer.state))
     torch.testing.assert_close(*states)

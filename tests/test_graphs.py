@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
-from torch.utils.checkpoint import checkpoint
 
 import excessmtl
 from excessmtl.graph.places import Probe
@@ -27,12 +26,15 @@ from models import (
     WIDTH,
     MultiTask,
     batch,
+    both_forms,
     check_backward,
     gradients,
+    heads_on,
     losses_of,
     mlp,
     needs_z,
     rule_of,
+    take_step,
 )
 
 a_few_methods = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
@@ -52,10 +54,6 @@ def graph(few=False, outside=False):
         return make
 
     return add
-
-
-def heads_on(model, z, targets):
-    return {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
 
 
 def on_trunk(trunk, heads=None):
@@ -229,19 +227,6 @@ def a_forward_for_validation_between_forward_and_backward():
 
 
 @graph(few=True)
-def a_checkpointed_trunk():
-    trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Dropout(0.5), nn.Linear(WIDTH, WIDTH))
-    model = MultiTask(trunk).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        z = checkpoint(model.trunk, x, use_reentrant=False)
-        return heads_on(model, z, targets), {"at": z}
-
-    return model, losses
-
-
-@graph(few=True)
 def losses_of_one_element():
     model, plain = on_trunk(None)
     return model, lambda: {task: loss.reshape(1, 1) for task, loss in plain().items()}
@@ -409,7 +394,7 @@ def test_an_in_place_change_that_is_told_of_does_not_falsify_the_statistics():
 # ------------------------------------------------------------------ what a step adds to, and what it lets go
 
 
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@both_forms
 @a_few_methods
 def test_called_under_no_grad(method, scalar):
     computed = []
@@ -418,7 +403,7 @@ def test_called_under_no_grad(method, scalar):
         model, make = on_trunk(None)
         balancer, losses = method.create(model.trunk), make()
         with torch.set_grad_enabled(gradient):
-            balancer(losses).backward() if scalar else balancer.backward(losses)
+            take_step(balancer, losses, scalar)
         computed.append(gradients(model))
     torch.testing.assert_close(*computed, rtol=0, atol=0)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from excessmtl.step.notices import IN_A_ROW
-from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp, trained
+from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM, batch, both_forms, losses_of, mlp, take_step, trained
 
 ALL, ONE = "every task of a step was left out", f"left out of {IN_A_ROW} batches in a row"
 
@@ -19,14 +19,11 @@ def told(function):
     return [str(one.message) for one in caught]
 
 
-def step(balancer, model, bad=(), missing=(), form="backward"):
+def step(balancer, model, bad=(), missing=(), scalar=False):
     x, targets = batch()
     losses = losses_of(model(x), targets)
     losses = {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
-    if form == "backward":
-        balancer.backward(losses)
-    else:
-        balancer(losses).backward()
+    take_step(balancer, losses, scalar)
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
 
@@ -36,12 +33,12 @@ def steps(count, balancer, model, **how):
         step(balancer, model, **how)
 
 
-@pytest.mark.parametrize("form", ["backward", "scalar"])
+@both_forms
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_nan_in_all_losses_is_reported_once_with_the_remedy(method, form):
+def test_nan_in_all_losses_is_reported_once_with_the_remedy(method, scalar):
     model = mlp()
     balancer = method.create(model.trunk)
-    (warning,) = told(lambda: steps(3, balancer, model, bad=TASKS, form=form))
+    (warning,) = told(lambda: steps(3, balancer, model, bad=TASKS, scalar=scalar))
     assert ALL in warning
     assert "mask=" in warning
     assert "None" in warning

@@ -38,8 +38,10 @@ from models import (
     batch,
     finds_selections,
     gradients,
+    heads_on,
     losses_of,
     mlp,
+    take_step,
 )
 
 # ---------------------------------------------------------------------- in one place
@@ -347,10 +349,7 @@ def steps(method, make=separate_heads, scalar=False, **options):
         torch.manual_seed(seed)
         model.zero_grad()
         losses = losses_of_batch(*batch())
-        if scalar:
-            balancer(losses).backward()
-        else:
-            balancer.backward(losses)
+        take_step(balancer, losses, scalar)
         computed.append(gradients(model))
     return computed
 
@@ -422,7 +421,7 @@ def test_hooks_that_cannot_be_disabled_act_twice_and_do_not_stop_a_step(known, m
     z = model.trunk(x)
     z.register_hook(lambda gradient: calls.append(gradient.shape))
     balancer = ROBUST.create(model.trunk, engine="reference")
-    step = balancer.backward({task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}, at=z)
+    step = balancer.backward(heads_on(model, z, targets), at=z)
     assert step.skipped == ()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert len(calls) == 1 if known else len(calls) > 1

@@ -131,6 +131,13 @@ def no_label_in_one_process(form, mine):
         check_equal(str(method), computed[form], computed.get("plain"))
 
 
+def mean_loss_of_the_processes_with_a_label(form, mine):
+    rank, parameter = dist.get_rank(), nn.Parameter(torch.ones(()))
+    balancer = excessmtl.create("groupdro", tasks=TASKS, shared=[parameter], step_size=1.0)
+    balancer.backward({"a": (1 + rank) * parameter, "b": 3 * parameter if rank == 0 else None})
+    check_equal("weights", balancer.weights, torch.tensor([1.5, 3.0]).softmax(0))
+
+
 def refused(what, word, call):
     try:
         call()
@@ -302,7 +309,8 @@ def multi_task_loss(form, mine):
 
 OF_STEPS = (every_method, nan_in_one_process, no_label_in_one_process, static_graph, uneven_inputs, not_averaged)
 SCENARIOS = {f"{one.__name__}-{form}": (one, form) for one in OF_STEPS for form in ("backward", "scalar")}
-SCENARIOS |= {one.__name__: (one, None) for one in (robust_losses, robust_losses_with_a_task_left_out)}
+WITHOUT_FORMS = (mean_loss_of_the_processes_with_a_label, robust_losses, robust_losses_with_a_task_left_out)
+SCENARIOS |= {one.__name__: (one, None) for one in WITHOUT_FORMS}
 # Last, since it has models sharded, which the library looks for from then on.
 SCENARIOS |= {f"multi_task_loss-{form}": (multi_task_loss, form) for form in ("backward", "scalar")}
 
