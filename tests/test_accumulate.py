@@ -105,6 +105,18 @@ def test_losses_of_micro_batches_with_labels_here_and_there():
     assert last.losses[2].isnan()
 
 
+def test_a_task_with_labels_in_the_first_micro_batch_alone_takes_part():
+    model = mlp()
+    balancer = Method("groupdro", {"step_size": 1.0}).create(model.trunk)
+    x, targets = batch()
+    losses = losses_of(model(x), targets)
+    wanted = torch.stack([losses["a"] + losses["a"], losses["b"], losses["c"]]).detach().softmax(0)
+    balancer.backward({"a": losses["a"], "b": losses["b"]}, accumulate=True)
+    losses = losses_of(model(x), targets)
+    balancer.backward({"a": losses["a"], "c": losses["c"]})
+    torch.testing.assert_close(balancer.weights, wanted)
+
+
 def test_a_discarded_micro_batch_is_in_no_loss():
     model = mlp()
     balancer = UNIFORM.create(model.trunk)

@@ -103,6 +103,12 @@ def nodes_shared_above_the_representation(model):
     return heads_on(model, (model.trunk(x) * 1.5).exp().clamp(max=3), targets)
 
 
+@graph()
+def a_loss_that_is_part_of_another(model):
+    losses = one_batch(model)
+    return {**losses, "c": losses["c"] + 0.1 * losses["b"]}
+
+
 def heads_of_several_shapes():
     return {
         "a": nn.Conv2d(12, 5, 1),
