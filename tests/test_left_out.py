@@ -97,21 +97,6 @@ def test_all_tasks_of_a_batch_that_has_some():
     assert "['b']" in warning
 
 
-def test_a_gradient_scaler_that_lowers_its_scale_is_no_fault_of_a_task():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**127)
-
-    def train():
-        for _ in range(2 * IN_A_ROW):
-            x, targets = batch()
-            balancer.backward({t: 1e3 * loss for t, loss in losses_of(model(x), targets).items()}, scaler=scaler)
-            model.zero_grad()
-
-    assert not told(train)
-    assert not balancer.skipped.any()
-
-
 def test_masks_without_labels_are_nothing_to_report():
     model = mlp()
     balancer = ROBUST.create(model.trunk)

@@ -1,7 +1,6 @@
 """Graphs that a step must get right, or refuse with a sentence that says what to do."""
 
 import gc
-import weakref
 
 import pytest
 import torch
@@ -247,40 +246,6 @@ def test_hooks_on_the_node_of_a_linear_head_are_called(method, place):
     step = balancer.backward(losses)
     assert len(calls) > 1, "not called"
     assert_gradients(parameters, expected_gradients(balancer, step, plain, parameters, model.trunk.parameters()))
-
-
-# ------------------------------------------------------------------ nothing is kept for ever
-
-
-def test_classes_of_functions_are_not_kept_for_ever():
-    """Libraries make classes of autograd functions as they go; torch lets go of them, and so must a balancer."""
-
-    def take_step():
-        class Made(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x.clone()
-
-            @staticmethod
-            def backward(ctx, gradient):
-                return gradient
-
-        class Trunk(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = nn.Linear(FEATURES, WIDTH)
-
-            def forward(self, x):
-                return Made.apply(self.layer(x))
-
-        model = MultiTask(Trunk())
-        x, targets = batch()
-        ROBUST.create(model.trunk).backward(losses_of(model.cpu()(x.cpu()), {t: y.cpu() for t, y in targets.items()}))
-        return weakref.ref(Made)
-
-    made = [take_step() for _ in range(3)]
-    gc.collect()
-    assert [one() for one in made] == [None] * 3
 
 
 # ------------------------------------------------------------------ TorchScript

@@ -180,20 +180,6 @@ def test_processes_share_one_posterior():
     assert summed[0] == summed[1]
 
 
-def test_a_last_layer_of_many_outputs_takes_bounded_memory(monkeypatch):
-    """Draws are looked at some at a time."""
-    largest = []
-    monkeypatch.setattr("excessmtl.methods.last_layer._AT_ONCE", 64)
-    model = model_of({"many": nn.Linear(6, 5)})
-    balancer = made(model, kinds="binary", warmup_epochs=0, samples=50)
-    x, target = batch_of()[0], torch.ones(10, 5, device=DEVICE)
-    loss = binary_cross_entropy_with_logits(model["heads"]["many"](model["trunk"](x)), target)
-    original = torch.Tensor.sigmoid
-    monkeypatch.setattr(torch.Tensor, "sigmoid", lambda tensor: (largest.append(tensor.numel()), original(tensor))[1])
-    balancer.backward({"many": loss}, targets={"many": target})
-    assert max(largest) <= 64
-
-
 def test_a_state_of_other_layers_or_kinds_is_refused_by_name():
     model = model_of()
     state = trained(made(model), model).state_dict()
