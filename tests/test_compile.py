@@ -1,10 +1,8 @@
 """Compiled models: a step is the one of the uncompiled model, to rounding, whichever part is compiled and how."""
 
 import copy
-import gc
 import pickle
-from collections import OrderedDict, namedtuple
-from collections.abc import Mapping
+from collections import namedtuple
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,8 +11,6 @@ import torch
 from torch import nn
 
 import excessmtl
-from excessmtl import torch_private
-from excessmtl.graph.search import nodes_of
 from models import (
     DEVICE,
     FEATURES,
@@ -25,9 +21,12 @@ from models import (
     UNIFORM,
     WIDTH,
     batch,
+    both_forms,
     check_backward,
     gradients,
+    heads_on,
     losses_of,
+    take_step,
     trunk_of,
 )
 
@@ -91,20 +90,12 @@ class Way:
         return "-".join([self.shared, self.compiled, *flags]).replace(" ", "_")
 
 
+COMPILED = Way(shared="compiled")
 WAYS = [
-    Way(sequential=sequential, **options)
-    for sequential in (False, True)
-    for options in (
-        {"compiled": "trunk"},
-        {"shared": "compiled", "compiled": "trunk"},
-        {"compiled": "in place"},
-        {"compiled": "whole"},
-    )
-] + [
+    *(Way(compiled=part, sequential=sequential) for part in ("trunk", "in place", "whole") for sequential in (0, 1)),
+    COMPILED,
     Way(shared="parameters", at=True),
-    Way(shared="parameters", compiled="whole", mark=True),
-    Way(shared="module", compiled="whole", mark=True),
-    Way(shared="parameters", compiled="trunk", mark=True),
+    *(Way(shared=shared, compiled="whole", mark=True) for shared in ("parameters", "module")),
     Way(compiled="trunk and whole"),
 ]
 
@@ -135,7 +126,7 @@ def steps(method, way, backend, scalar=False, sizes=(8, 8, 5, 8, 11), **options)
     torch._dynamo.reset()
     model, balancer, forward = prepared(method, way, backend, **options)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    found = []
+    weights_and_gradients = []
     torch.manual_seed(2)
     for number, size in enumerate(sizes):
         x, targets = batch(size)
@@ -144,19 +135,17 @@ def steps(method, way, backend, scalar=False, sizes=(8, 8, 5, 8, 11), **options)
         optimiser.zero_grad()
         if number == 0:  # a backward that is compiled for one run overwrites what it has saved
             sum(losses.values()).backward()
-        elif scalar:
-            balancer(losses, **arguments).backward()
         else:
-            balancer.backward(losses, **arguments)
+            take_step(balancer, losses, scalar, **arguments)
         optimiser.step()
         weights = None if number == 0 else balancer.weights.clone()
-        found.append((weights, list(gradients(model).values())))
-    return found
+        weights_and_gradients.append((weights, list(gradients(model).values())))
+    return weights_and_gradients
 
 
 def check(method, way, backend="aot_eager", **options):
-    found, wanted = (steps(method, way, one, **options) for one in (backend, None))
-    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-6)
+    compiled, eager = (steps(method, way, one, **options) for one in (backend, None))
+    torch.testing.assert_close(compiled, eager, rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("method", THREE, ids=str)
@@ -174,10 +163,7 @@ def whole_steps(method, backend, scalar):
     def step(x, targets):
         optimiser.zero_grad()
         losses = losses_of(model(x), targets)
-        if scalar:
-            balancer(losses).backward()
-        else:
-            balancer.backward(losses)
+        take_step(balancer, losses, scalar)
         optimiser.step()
 
     run = torch.compile(step, backend=backend) if backend else step
@@ -197,7 +183,7 @@ def whole_steps(method, backend, scalar):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@both_forms
 def test_a_compiled_function_that_takes_a_whole_step(method, backend, scalar):
     """The balancer is not compiled: the compiler goes around it."""
     found, wanted = (whole_steps(method, one, scalar) for one in (backend, None))
@@ -205,7 +191,7 @@ def test_a_compiled_function_that_takes_a_whole_step(method, backend, scalar):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+@both_forms
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("method", THREE, ids=str)
 def test_every_way(method, way, scalar):
@@ -214,44 +200,20 @@ def test_every_way(method, way, scalar):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [WAYS[1], WAYS[3], *WAYS[8:10]], ids=str)
+@pytest.mark.parametrize("how", [{"engine": "reference"}, {"backend": "inductor"}], ids=str)
+@pytest.mark.parametrize("way", [COMPILED, Way(compiled="whole"), Way(shared="parameters", at=True)], ids=str)
 @pytest.mark.parametrize("method", THREE, ids=str)
-def test_the_reference_engine(method, way):
-    check(method, way, engine="reference")
+def test_the_reference_engine_and_the_usual_backend(method, way, how):
+    check(method, way, **how)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[2], WAYS[9]], ids=str)
-@pytest.mark.parametrize("method", THREE, ids=str)
-def test_the_usual_backend(method, way):
-    check(method, way, "inductor")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", [WAYS[1], WAYS[9]], ids=str)
+@pytest.mark.parametrize("way", [COMPILED, Way(shared="parameters", compiled="whole", mark=True)], ids=str)
 @pytest.mark.parametrize("method", THREE, ids=str)
 def test_recorded_by_the_compiler(method, way, monkeypatch):
     """On a GPU every forward overwrites the outputs of the one before."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, mode="reduce-overhead", dynamic=False))
     check(method, way, "inductor", sizes=(8,) * 6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", THREE, ids=str)
-def test_micro_batches(method):
-    """Heads that are compiled together keep their own gradients."""
-
-    def gradients_of(backend):
-        torch._dynamo.reset()
-        model, balancer, forward = prepared(method, Way(compiled="whole"), backend)
-        torch.manual_seed(2)
-        for part in range(4):
-            x, targets = batch()
-            losses = losses_of(forward(x)[0], targets)
-            balancer.backward({task: loss / 2 for task, loss in losses.items()}, accumulate=part % 2 == 0)
-        return gradients(model)
-
-    torch.testing.assert_close(gradients_of("aot_eager"), gradients_of(None), rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.slow
@@ -264,7 +226,7 @@ def test_fullgraph(sequential):
     for trunk in (compiled, model.trunk):  # either is the shared module
         x, targets = batch()
         z = trunk(x)
-        balancer.backward(losses_of({task: head(z) for task, head in model.heads.items()}, targets))
+        balancer.backward(heads_on(model, z, targets))
     assert balancer.steps == 2
 
 
@@ -293,101 +255,36 @@ def test_a_compiled_trunk_inside_of_a_compiled_model():
 @pytest.mark.slow
 def test_several_tasks_at_once_are_not_tried():
     """`torch.vmap` cannot pass compiled code, and an attempt is not needed to find out."""
-    way = Way(shared="compiled")
-    check(PAPER, way, tasks_at_once=3, sizes=(8, 8))
-    _, balancer, forward = prepared(PAPER, way, "aot_eager", tasks_at_once=3)
+    check(PAPER, COMPILED, tasks_at_once=3, sizes=(8, 8))
+    _, balancer, forward = prepared(PAPER, COMPILED, "aot_eager", tasks_at_once=3)
     x, targets = batch()
     balancer.backward(losses_of(forward(x)[0], targets))
     assert trunk_of(balancer).vmap_works
 
 
-@pytest.mark.slow
-def test_buffers_that_cannot_be_copied():
-    """Another version of torch: its own error says what to set, and no number is wrong."""
-    _, balancer, forward = prepared(PAPER, Way(shared="compiled"), "aot_eager")
-    x, targets = batch()
-    sum(losses_of(forward(x)[0], targets).values()).backward()
-    losses = losses_of(forward(x)[0], targets)
-    assert torch_private.modules._copy_donated(compiled_node(losses))
-    type(compiled_node(losses))._forward_cls.metadata.bw_donated_idxs = [99]
-    with pytest.raises(RuntimeError, match=r"donated_buffer=False"):
-        balancer.backward(losses)
-
-
-def compiled_node(losses):
-    (node,) = torch_private.compiled_among(nodes_of(losses.values()))
-    return node
-
-
 # ------------------------------------------------------------------ what a mark finds, compiled or not
 
-Pair = namedtuple("Pair", ["tokens", "pooled"])
+Pair = namedtuple("Pair", ["low", "high"])
 
 
 @dataclass
 class Output:
     """As the models of a hub return them."""
 
-    tokens: torch.Tensor
-    pooled: torch.Tensor | None = None
+    low: torch.Tensor
+    high: torch.Tensor
 
 
-class OrderedOutput(OrderedDict):
-    """A dictionary that is a dataclass as well."""
-
-
-class Encoder(nn.Module):
-    """Tokens, and a pooled vector that is computed from them."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.layer, self.pooler, self.kind = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, WIDTH), kind
-
-    def forward(self, x):
-        tokens = torch.tanh(self.layer(x))
-        pooled = torch.tanh(self.pooler(tokens.mean(1)))
-        return self.kind(tokens=tokens, pooled=pooled)
-
-
-class Tagger(nn.Module):
-    """One head on the tokens, two on the pooled vector."""
-
-    def __init__(self, kind, mark):
-        super().__init__()
-        self.trunk, self.mark = Encoder(kind), mark
-        self.heads = nn.ModuleDict({task: nn.Linear(WIDTH, OUTPUTS[task]) for task in TASKS})
-
-    def forward(self, x):
-        found = self.trunk(x)
-        if self.mark:
-            found = excessmtl.representation(found)
-        found = found if isinstance(found, Mapping) else found._asdict() if isinstance(found, Pair) else vars(found)
-        tokens, pooled = found["tokens"], found["pooled"]
-        return {"a": self.heads["a"](tokens).mean(1), "b": self.heads["b"](pooled), "c": self.heads["c"](pooled)}
-
-
-KINDS = [Pair, Output, dict, OrderedOutput]
-
-
-@pytest.mark.parametrize("mark", [False, True], ids=["module", "mark"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("method", THREE, ids=str)
-def test_kinds_of_outputs(method, kind, mark):
-    model = Tagger(kind, mark).to(DEVICE)
-    balancer = method.create(list(model.trunk.parameters()) if mark else model.trunk)
-    for size in (8, 5):
-        x = torch.randn(size, 4, FEATURES, device=DEVICE)
-        check_backward(balancer, losses_of(model(x), batch(size)[1]), model, model.trunk)
-
-
-@pytest.mark.parametrize("method", THREE, ids=str)
-def test_a_mark_above_the_output_of_the_module(method):
+@pytest.mark.parametrize("kind", [Pair, Output, dict], ids=lambda kind: kind.__name__)
+def test_a_mark_of_tensors_inside_of_something(kind):
     model = model_of()
-    balancer = method.create(model.trunk)
+    balancer = ROBUST.create(list(model.trunk.parameters()))
     x, targets = batch()
-    z = excessmtl.representation(model.trunk(x) * 2)
-    losses = losses_of({task: head(z) for task, head in model.heads.items()}, targets)
-    check_backward(balancer, losses, model, model.trunk)
+    z = model.trunk(x)
+    marked = excessmtl.representation(kind(low=z, high=z.exp()))
+    low, high = marked.values() if kind is dict else (marked.low, marked.high)
+    outputs = {task: head(low if task == "a" else high) for task, head in model.heads.items()}
+    check_backward(balancer, losses_of(outputs, targets), model, model.trunk)
 
 
 def test_a_mark_is_found_before_the_output_of_the_module():
@@ -400,7 +297,7 @@ def test_a_mark_is_found_before_the_output_of_the_module():
         z = model.trunk(x) * 2
         if marked:
             z = excessmtl.representation(z)
-        losses = losses_of({task: head(z) for task, head in model.heads.items()}, targets)
+        losses = heads_on(model, z, targets)
         balancer.backward(losses, **({} if marked else {"at": z}))
         states.append(dict(balancer.state))
     torch.testing.assert_close(*states)
@@ -442,26 +339,3 @@ def test_a_copy_of_a_compiled_model(how):
     pair["balancer"].backward(losses_of(pair["model"](x), targets))
     assert all(parameter.grad is not None for parameter in pair["model"].parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-@pytest.mark.slow
-def test_two_compiled_forms_of_one_trunk_have_a_balancer_each():
-    model = model_of()
-    forms = [torch.compile(model.trunk, backend="aot_eager") for _ in range(2)]
-    first, second = (ROBUST.create(form) for form in forms)
-    del second
-    gc.collect()
-    x, targets = batch()
-    first.backward(losses_of(model(x), targets))
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("marked", [False, True])
-def test_without_gradients_compiled_code_is_not_interrupted(marked):
-    model = model_of(mark=marked)
-    _balancer = ROBUST.create(model.trunk)
-    x, _ = batch()
-    with torch.no_grad():
-        whole = torch.compile(model, backend="aot_eager", fullgraph=True)
-        torch.testing.assert_close(whole(x), model(x))

@@ -22,11 +22,3 @@ def test_every_text_file_names_its_encoding():
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) > 100
     assert [f"{path.relative_to(SOURCE)}:{line}" for path in files for line in unnamed(path)] == []
-
-
-def test_the_check_finds_what_it_looks_for(tmp_path):
-    sample = tmp_path / "sample.py"
-    sample.write_text(
-        "p.read_text()\nopen('x')\nopen('x', 'rb')\np.read_text(encoding='utf-8')\nread_text(p)\n", encoding="utf-8"
-    )
-    assert list(unnamed(sample)) == [1, 2]

@@ -12,41 +12,36 @@ from excessmtl.testing import check_rule
 from excessmtl.testing.training import TASKS, Network
 from models import EVERY_METHOD, METHODS, Method, rule_of
 
-AT_Z = ("mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash", "aligned_mtl")
-VARIANTS = [Method(name, {"probe": "representation"}) for name in AT_Z]
-VARIANTS += [Method("mgda", {"normalize": way}) for way in ("l2", "loss", "loss+")]
-VARIANTS += [Method("mgda", {"solver": "frank-wolfe"}), Method("groupdro", {"step_size": 2.0})]
-VARIANTS += [
-    Method("dwa", {"window": 2}),
-    Method("nash", {"max_norm": None}),
-    Method("uw", {"kinds": "classification"}),
-]
-VARIANTS += [Method("cagrad", {"rescale": 2, "c": 0.8}), Method("igb", {"base_epoch": 0, "window": 1})]
-VARIANTS += [Method("stch", {"warmup_epochs": 0, "window": 1, "mu": 0.1}), Method("moml", {"normalize": "loss"})]
-VARIANTS += [Method("fairgrad", {"alpha": 2.0, "max_norm": None}), Method("moml", {"normalize": "none"})]
-VARIANTS += [Method("fairgrad", {"alpha": 0.5}), Method("aligned_mtl", {"size": "rmse"})]
-VARIANTS += [Method("aligned_mtl", {"size": "median"}), Method("gradvac", {"rate": 0.5})]
-VARIANTS += [Method("krum", {"selected": 2}), Method("pcd", {"tau": 0.5}), Method("dtp", {"gamma": 2.0, "rate": 1.0})]
-VARIANTS += [Method("graddrop", {"leak": 0.5}), Method("ldc_mtl", {"compare": "plain"})]
-VARIANTS += [Method("autoscale", {"windows": 2, "window": 1})]
+VARIANTS = [Method(name, {"probe": "representation"}) for name in ("mgda", "pcgrad", "aligned_mtl")]
+VARIANTS += [Method("mgda", {"normalize": "loss+"}), Method("mgda", {"solver": "frank-wolfe"})]
+VARIANTS += [Method("moml", {"normalize": how}) for how in ("loss", "none")]
+VARIANTS += [Method("aligned_mtl", {"size": how}) for how in ("rmse", "median")]
+VARIANTS += [Method("nash", {"max_norm": None}), Method("fairgrad", {"alpha": 0.5, "max_norm": None})]
+VARIANTS += [Method("dwa", {"window": 2}), Method("igb", {"base_epoch": 0, "window": 1})]
+VARIANTS += [Method("stch", {"warmup_epochs": 0, "window": 1, "mu": 0.1})]
 VARIANTS += [Method("excess", {"estimator": "paper", "normalize": "initial", "warmup_steps": 2})]
-
-
-@pytest.mark.parametrize("method", EVERY_METHOD + VARIANTS, ids=str)
-def test_every_rule_passes_the_battery(method):
-    """The seed 0 has three tasks."""
-    check_rule(registry()[method.name], seeds=[0], **method.options)
-
-
+"""Other divisors, solvers and windows than the default's."""
 # With two tasks the hull of MOML's upper gradients often holds zero: its direction, which Adam scales, is rounding.
 DRAWN = [method for method in EVERY_METHOD if method.name != "moml"]
 
 
-@pytest.mark.parametrize("method", DRAWN, ids=str)
-@settings(max_examples=1, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10_000))
-def test_every_rule_passes_the_battery_with_another_number_of_tasks(method, seed):
-    check_rule(registry()[method.name], seeds=[5 * (seed // 5) + 1 + EVERY_METHOD.index(method) % 4], **method.options)
+@pytest.mark.parametrize(("place", "method"), [*enumerate(EVERY_METHOD + VARIANTS)], ids=str)
+def test_every_rule_passes_the_battery(place, method):
+    """With two to five tasks, by turns; the oracles have three."""
+    seed = 0 if method.name == "moml" else (0, 1, 2, 4)[place % 4]
+    check_rule(registry()[method.name], seeds=[seed], **method.options)
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
+def test_one_task_alone(method):
+    model = Network()
+    balancer = method.create(model.trunk, tasks=["a"])
+    for number in range(3):
+        model.zero_grad()
+        step = balancer.backward(model.losses(number, tasks=["a"])[1])
+        assert step.weights.isfinite().all()
+        assert all(parameter.grad.isfinite().all() for parameter in model.trunk.parameters())
+    assert step.weights.abs() > 0
 
 
 @pytest.mark.slow
@@ -60,7 +55,7 @@ def test_every_rule_passes_the_battery_with_any_number_of_tasks(method, seed):
 def test_the_methods_that_stand_for_all_ask_for_all_that_any_asks_for():
     def asked(method):
         rule = rule_of(method)
-        return rule.probe, rule.per_sample, rule.gated, rule.directs, rule.uses
+        return rule.probe, rule.per_sample, rule.gated, rule.directs
 
     assert {asked(method) for method in METHODS} == {asked(method) for method in EVERY_METHOD}
 

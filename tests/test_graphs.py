@@ -1,22 +1,23 @@
 """Any graph: what `backward` adds to `.grad` is what plain autograd gives for the weights in `step.weights`.
 
 `GRAPHS` has the ways in which losses may depend on a trunk; each meets the methods, in both forms of a step.
+`check_rule` compares the fast way with one backward pass per task for every method, test_random_graphs.py has models
+and batches drawn at random.
 """
 
 import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, embedding, mse_loss
-from torch.utils.checkpoint import checkpoint
+from torch.nn.functional import cross_entropy, mse_loss
 
 import excessmtl
-from excessmtl.graph.places import Probe
 from models import (
     BATCH,
     DEVICE,
-    EVERY_METHOD,
     FEATURES,
     METHODS,
     OUTPUTS,
@@ -25,133 +26,109 @@ from models import (
     TASKS,
     UNIFORM,
     WIDTH,
-    WITHOUT_Z,
     MultiTask,
     batch,
+    both_forms,
     check_backward,
     gradients,
+    heads_on,
     losses_of,
     mlp,
-    needs_z,
-    rule_of,
+    take_step,
 )
 
-each_method = pytest.mark.parametrize("method", METHODS, ids=str)
-a_few_methods = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-without_z = pytest.mark.parametrize("method", WITHOUT_Z, ids=str)
-both_forms = pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
-GRAPHS, A_FEW, OUTSIDE = {}, set(), set()
+FEW = (ROBUST, PAPER, UNIFORM)
+a_few_methods = pytest.mark.parametrize("method", FEW, ids=str)
 
 
-def graph(few=False, outside=False):
-    """Register a function from nothing to a model and a function that makes losses and arguments of the step.
+@dataclass(frozen=True)
+class Graph:
+    """A function from a model to losses, and what the model is made of."""
 
-    `few`: a few methods are enough. `outside`: several tasks reach parameters that are not in `shared`.
-    """
+    losses: Callable
+    trunk: Callable = lambda: None
+    heads: Callable = lambda: None
+    methods: Sequence = FEW
 
-    def add(make):
-        GRAPHS[make.__name__] = make
-        A_FEW.update([make.__name__] if few else [])
-        OUTSIDE.update([make.__name__] if outside else [])
-        return make
+    def model(self):
+        torch.manual_seed(1)
+        return MultiTask(self.trunk(), self.heads()).to(DEVICE)
+
+
+GRAPHS = {}
+
+
+def graph(*parts, methods=FEW):
+    """Register a function as the losses of a graph."""
+
+    def add(losses):
+        GRAPHS[losses.__name__] = Graph(losses, *parts, methods=methods)
+        return losses
 
     return add
 
 
-def heads_on(model, z, targets):
-    return {task: mse_loss(model.heads[task](z), targets[task]) for task in TASKS}
+def linear_heads(features):
+    return lambda: {task: nn.Linear(features, OUTPUTS[task]) for task in TASKS}
 
 
-def on_trunk(trunk, heads=None):
-    """A model with this trunk, whose heads are linear and take what it returns."""
-    model = MultiTask(trunk, heads).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        return losses_of(model(x), targets)
-
-    return model, losses
+@graph(methods=METHODS)
+def one_batch(model):
+    x, targets = batch()
+    return losses_of(model(x), targets)
 
 
 @graph()
-def shared_input():
-    return on_trunk(None)
+def own_inputs(model):
+    losses = {}
+    for size, task in zip((4, 7, 5), TASKS, strict=True):
+        x, targets = batch(size)
+        losses[task] = mse_loss(model.heads[task](model.trunk(x)), targets[task])
+    return losses
 
 
-@graph()
-def own_inputs():
-    model = mlp()
-
-    def losses():
-        made = {}
-        for size, task in zip((4, 7, 5), TASKS, strict=True):
-            x, targets = batch(size)
-            made[task] = mse_loss(model.heads[task](model.trunk(x)), targets[task])
-        return made
-
-    return model, losses
-
-
-@graph(outside=True)
-def a_loss_vector_computed_once_and_unbound():
+@graph(methods=METHODS)
+def a_loss_vector_computed_once_and_unbound(model):
     """Each loss reaches every head, with a zero gradient."""
-    model = mlp()
-
-    def losses():
-        x, targets = batch()
-        outputs = model(x)
-        wanted = torch.cat([targets[task] for task in TASKS], 1)
-        errors = (torch.cat([outputs[task] for task in TASKS], 1) - wanted).square().mean(0)
-        vector = torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()])
-        return dict(zip(TASKS, vector.unbind(), strict=True))
-
-    return model, losses
-
-
-@graph(few=True)
-def nodes_shared_above_the_representation():
-    model = mlp()
-
-    def losses():
-        x, targets = batch()
-        return heads_on(model, (model.trunk(x) * 1.5).exp().clamp(max=3), targets)
-
-    return model, losses
-
-
-@graph(few=True, outside=True)
-def a_loss_that_uses_another_tasks_output():
-    model = mlp()
-
-    def losses():
-        x, targets = batch()
-        outputs = model(x)
-        made = losses_of(outputs, targets)
-        made["b"] = made["b"] + (outputs["a"].detach().sum() * outputs["b"]).mean()
-        return {**made, "c": made["c"] + 0.1 * made["b"]}
-
-    return model, losses
+    x, targets = batch()
+    outputs, targets = (torch.cat([parts[task] for task in TASKS], 1) for parts in (model(x), targets))
+    errors = (outputs - targets).square().mean(0)
+    vector = torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()])
+    return dict(zip(TASKS, vector.unbind(), strict=True))
 
 
 @graph()
-def heads_of_any_shape_and_batch_norm():
-    trunk = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU())
-    heads = {
+def nodes_shared_above_the_representation(model):
+    x, targets = batch()
+    return heads_on(model, (model.trunk(x) * 1.5).exp().clamp(max=3), targets)
+
+
+@graph()
+def a_loss_that_is_part_of_another(model):
+    losses = one_batch(model)
+    return {**losses, "c": losses["c"] + 0.1 * losses["b"]}
+
+
+def heads_of_several_shapes():
+    return {
         "a": nn.Conv2d(12, 5, 1),
         "b": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)),
         "c": nn.Sequential(nn.Flatten(), nn.Linear(12 * 36, 8), nn.ReLU(), nn.Linear(8, 1)),
     }
-    model = MultiTask(trunk, heads).to(DEVICE)
 
-    def losses():
-        outputs = model(torch.randn(4, 3, 6, 6, device=DEVICE))
-        return {
-            "a": cross_entropy(outputs["a"], torch.randint(5, (4, 6, 6), device=DEVICE)),
-            "b": cross_entropy(outputs["b"], torch.randint(4, (4,), device=DEVICE)),
-            "c": outputs["c"].square().mean(),
-        }
 
-    return model, losses
+@graph(
+    lambda: nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU()),
+    heads_of_several_shapes,
+    methods=METHODS,
+)
+def heads_of_any_shape_and_batch_norm(model):
+    outputs = model(torch.randn(4, 3, 6, 6, device=DEVICE))
+    return {
+        "a": cross_entropy(outputs["a"], torch.randint(5, (4, 6, 6), device=DEVICE)),
+        "b": cross_entropy(outputs["b"], torch.randint(4, (4,), device=DEVICE)),
+        "c": outputs["c"].square().mean(),
+    }
 
 
 class Branches(nn.Module):
@@ -167,269 +144,85 @@ class Branches(nn.Module):
         return left, self.right(left).tanh()
 
 
-@graph()
-def a_representation_computed_from_another_and_a_layer_that_nobody_uses():
-    model = MultiTask(Branches()).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        left, right = model.trunk(x)
-        return {
-            "a": mse_loss(model.heads["a"](left), targets["a"]),
-            "b": mse_loss(model.heads["b"](right), targets["b"]),
-            "c": mse_loss(model.heads["c"](left + right), targets["c"]),
-        }
-
-    return model, losses
+@graph(Branches, methods=METHODS)
+def a_representation_computed_from_another_and_a_layer_that_nobody_uses(model):
+    x, targets = batch()
+    left, right = model.trunk(x)
+    heads = model.heads
+    return losses_of({"a": heads["a"](left), "b": heads["b"](right), "c": heads["c"](left + right)}, targets)
 
 
-class Table(nn.Module):
-    """A representation of things, not of samples."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = nn.Parameter(torch.randn(10, WIDTH))
-
-    def forward(self):
-        return self.rows * 2
+@graph(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()))
+def a_recurrent_trunk_whose_every_output_is_used(model):
+    first = model.trunk(torch.randn(BATCH, WIDTH, device=DEVICE))
+    return heads_on(model, first + model.trunk(first), batch()[1])
 
 
-@graph(few=True)
-def sparse_gradients_at_the_representation():
-    model = MultiTask(Table()).to(DEVICE)
-
-    def losses():
-        z = model.trunk()
-        seen = {task: torch.tensor([i, 5, 5], device=DEVICE) for i, task in enumerate(TASKS)}
-        taken = {t: embedding(rows, z, sparse=True) + embedding(rows + 1, z, sparse=True) for t, rows in seen.items()}
-        return {task: model.heads[task](rows).square().mean() for task, rows in taken.items()}
-
-    return model, losses
+@graph(lambda: nn.LSTM(FEATURES, WIDTH, batch_first=True))
+def sequence_outputs_of_an_lstm(model):
+    output, _ = model.trunk(torch.randn(BATCH, 5, FEATURES, device=DEVICE))
+    inputs = {"a": output, "b": output[:, -1], "c": output.mean(1)}
+    return {task: model.heads[task](z).square().mean() for task, z in inputs.items()}
 
 
-@graph(few=True)
-def a_recurrent_trunk_whose_every_output_is_used():
-    model = MultiTask(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())).to(DEVICE)
+@graph(lambda: nn.Sequential(nn.Embedding(11, WIDTH, sparse=True), nn.Tanh()))
+def sparse_embeddings(model):
+    tokens = torch.randint(11, (BATCH, 4), device=DEVICE)
+    return {task: output.square().mean() for task, output in model(tokens).items()}
 
-    def losses():
-        first = model.trunk(torch.randn(BATCH, WIDTH, device=DEVICE))
-        return heads_on(model, first + model.trunk(first), batch()[1])
 
-    return model, losses
+@graph(lambda: None, lambda: {**linear_heads(WIDTH)(), "a": nn.Embedding(7, 3, sparse=True)})
+def a_head_with_sparse_embeddings(model):
+    x, _ = batch()
+    z, rows = model.trunk(x), model.heads["a"](torch.tensor([1, 2, 2], device=DEVICE))
+    return {"a": z.mean() + rows.square().mean(), **{task: model.heads[task](z).square().mean() for task in "bc"}}
 
 
 @graph()
-def dropout_in_trunk_and_heads():
-    trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Dropout(0.5), nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3))
-    return on_trunk(trunk, {task: nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH, OUTPUTS[task])) for task in TASKS})
+def a_forward_for_validation_between_forward_and_backward(model):
+    losses = one_batch(model)
+    one_batch(model)
+    with torch.no_grad():
+        one_batch(model)
+    return losses
 
 
 @graph()
-def sequence_outputs_of_an_lstm():
-    model = MultiTask(nn.LSTM(FEATURES, WIDTH, batch_first=True)).to(DEVICE)
-
-    def losses():
-        output, _ = model.trunk(torch.randn(BATCH, 5, FEATURES, device=DEVICE))
-        return {
-            "a": model.heads["a"](output).square().mean(),
-            "b": model.heads["b"](output[:, -1]).square().mean(),
-            "c": model.heads["c"](output.mean(1)).abs().mean(),
-        }
-
-    return model, losses
+def losses_of_one_element(model):
+    return {task: loss.reshape(1, 1) for task, loss in one_batch(model).items()}
 
 
-@graph()
-def sparse_embeddings():
-    model = MultiTask(nn.Sequential(nn.Embedding(11, WIDTH, sparse=True), nn.Tanh())).to(DEVICE)
-
-    def losses():
-        tokens = torch.randint(11, (BATCH, 4), device=DEVICE)
-        return {task: output.square().mean() for task, output in model(tokens).items()}
-
-    return model, losses
+GRAPHS["a_representation_wider_than_the_sketch"] = Graph(
+    one_batch, lambda: nn.Sequential(nn.Linear(FEATURES, 100), nn.Tanh()), linear_heads(100)
+)
 
 
-@graph(few=True)
-def a_head_with_sparse_embeddings():
-    model, plain = on_trunk(None)
-    model.table = nn.Embedding(7, 3, sparse=True).to(DEVICE)
-
-    def losses():
-        made = plain()
-        return {**made, "a": made["a"] + model.table(torch.tensor([1, 2, 2], device=DEVICE)).square().mean()}
-
-    return model, losses
-
-
-@graph()
-def a_forward_for_validation_between_forward_and_backward():
-    model, plain = on_trunk(None)
-
-    def losses():
-        made = plain()
-        plain()
-        with torch.no_grad():
-            plain()
-        return made
-
-    return model, losses
-
-
-@graph()
-def frozen_shared_parameters():
-    model, losses = on_trunk(nn.Sequential(nn.Linear(FEATURES, 9), nn.Tanh(), nn.Linear(9, WIDTH), nn.Tanh()))
-    model.trunk[0].requires_grad_(False)
-    model.trunk[2].bias.requires_grad_(False)
-    return model, losses
-
-
-@graph(few=True)
-def a_checkpointed_trunk():
-    trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Dropout(0.5), nn.Linear(WIDTH, WIDTH))
-    model = MultiTask(trunk).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        z = checkpoint(model.trunk, x, use_reentrant=False)
-        return heads_on(model, z, targets), {"at": z}
-
-    return model, losses
-
-
-@graph(few=True)
-def a_trunk_with_a_checkpointed_block_that_returns_a_dict():
-    class Trunk(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.block = nn.Linear(FEATURES, WIDTH), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-
-        def forward(self, x):
-            return {"features": [checkpoint(self.block, self.first(x), use_reentrant=False).tanh()], "size": len(x)}
-
-    model = MultiTask(Trunk()).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        return heads_on(model, model.trunk(x)["features"][0], targets)
-
-    return model, losses
-
-
-@graph(few=True)
-def losses_of_one_element():
-    model, plain = on_trunk(None)
-    return model, lambda: {task: loss.reshape(1, 1) for task, loss in plain().items()}
-
-
-@graph()
-def a_representation_wider_than_the_sketch():
-    trunk = nn.Sequential(nn.Linear(FEATURES, 100), nn.Tanh())
-    return on_trunk(trunk, {task: nn.Linear(100, OUTPUTS[task]) for task in TASKS})
-
-
-def on_shape(shape):
-    """A representation of this shape for each sample."""
-    size = torch.Size(shape).numel()
-    shaped = [nn.Unflatten(1, shape)] if shape else [nn.Flatten(0)]
-    trunk = nn.Sequential(nn.Linear(FEATURES, size), nn.Tanh(), *shaped)
-    model = MultiTask(trunk, {task: nn.Linear(size, OUTPUTS[task]) for task in TASKS}).to(DEVICE)
-
-    def losses():
-        x, targets = batch()
-        return heads_on(model, model.trunk(x).reshape(BATCH, -1), targets)
-
-    return model, losses
+def on_flattened_outputs(model):
+    x, targets = batch()
+    return heads_on(model, model.trunk(x).reshape(BATCH, -1), targets)
 
 
 for shape in ((), (5, WIDTH), (4, 3, 3), (2, 3, 2, 2)):
-    GRAPHS[f"representations of shape {shape}"] = lambda shape=shape: on_shape(shape)
-PAIRS = [
-    pytest.param(name, method, id=f"{name}-{method}")
-    for name in GRAPHS
-    for method in ([ROBUST, PAPER, UNIFORM] if name in A_FEW else METHODS)
-]
+    size, last = torch.Size(shape).numel(), nn.Unflatten(1, shape) if shape else nn.Flatten(0)
+    GRAPHS[f"representations of shape {shape}"] = Graph(
+        on_flattened_outputs,
+        lambda size=size, last=last: nn.Sequential(nn.Linear(FEATURES, size), nn.Tanh(), last),
+        linear_heads(size),
+    )
 
 
-@both_forms
 @pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
-@pytest.mark.parametrize(("name", "method"), PAIRS)
-def test_the_step_is_the_weighted_sum_of_plain_gradients(name, method, scalar):
-    model, make = GRAPHS[name]()
+@pytest.mark.parametrize(("name", "method"), [(name, m) for name in GRAPHS for m in GRAPHS[name].methods], ids=str)
+def test_the_step_is_the_weighted_sum_of_plain_gradients(name, method):
+    model = GRAPHS[name].model()
     balancer = method.create(model.trunk)
-    before = copy.deepcopy(list(model.buffers()))
-    for _ in range(2):
-        made = make()
-        losses, arguments = made if isinstance(made, tuple) else (made, {})
+    for scalar in (False, True, False):
+        losses = GRAPHS[name].losses(model)
         random = torch.get_rng_state()
-        check_backward(balancer, losses, model, model.trunk, scalar=scalar, **arguments)
+        check_backward(balancer, losses, model, model.trunk, scalar=scalar)
         assert torch.equal(random, torch.get_rng_state())
     counts = [buffer for buffer in model.buffers() if buffer.dtype == torch.int64]
-    assert all(int(count) == 2 for count in counts), "batch norm saw one forward per step"
-    assert len(before) == len(list(model.buffers()))
-
-
-@pytest.mark.parametrize("name", sorted(OUTSIDE))
-def test_parameters_outside_shared_are_warned_of(name):
-    model, make = GRAPHS[name]()
-    with pytest.warns(UserWarning, match="outside shared"):
-        UNIFORM.create(model.trunk).backward(make())
-
-
-# ------------------------------------------------------------------ the fast way and one backward pass per task
-
-
-@both_forms
-@pytest.mark.parametrize("heads", ["linear", "deep"])
-@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
-def test_the_fast_way_is_one_backward_pass_per_task(method, heads, scalar):
-    made = []
-    deep = {task: nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, OUTPUTS[task])) for task in TASKS}
-    for engine in ("fast", "reference"):
-        torch.manual_seed(2)
-        model, losses = on_trunk(None, copy.deepcopy(deep) if heads == "deep" else None)
-        balancer = method.create(model.trunk, engine=engine)
-        for _ in range(3):
-            model.zero_grad()
-            balancer(losses()).backward() if scalar else balancer.backward(losses())
-        made.append((balancer.last_step.weights, balancer.last_step.excess_risks, gradients(model)))
-    torch.testing.assert_close(*made, rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-# ------------------------------------------------------------------ what `shared` may be
-
-
-@without_z
-def test_shared_parameters_named_twice_count_once(method):
-    computed = []
-    for times in (1, 2):
-        model = mlp()
-        balancer = method.create(list(model.trunk.parameters()) * times)
-        torch.manual_seed(2)
-        x, targets = batch()
-        step = balancer.backward(losses_of(model(x), targets))
-        computed.append((step.weights, gradients(model)))
-    torch.testing.assert_close(*computed)
-
-
-@pytest.mark.parametrize("tasks", [["only"], [str(i) for i in range(12)]], ids=["one", "twelve"])
-@each_method
-def test_any_number_of_tasks(method, tasks):
-    model = MultiTask(heads={task: nn.Linear(WIDTH, 2) for task in tasks}).to(DEVICE)
-    balancer = method.create(model.trunk, tasks=tasks)
-    for _ in range(3):
-        outputs = model(torch.randn(BATCH, FEATURES, device=DEVICE))
-        losses = {task: (output - 1).square().mean() for task, output in outputs.items()}
-        check_backward(balancer, losses, model, model.trunk)
-
-
-@each_method
-def test_double_precision_is_kept(method):
-    model = mlp().double()
-    x, targets = batch()
-    targets = {task: target.double() for task, target in targets.items()}
-    balancer = method.create(model.trunk)
-    check_backward(balancer, losses_of(model(x.double()), targets), model, model.trunk, rtol=1e-6)
+    assert all(int(count) == 3 for count in counts), "batch norm saw one forward per step"
 
 
 @pytest.mark.parametrize("where", ["low", "bias alone"])
@@ -447,8 +240,7 @@ def test_gradnorm_sees_its_layer(where):
             layer = layer if first else layer.bias
         balancer = excessmtl.create("gradnorm", tasks=TASKS, shared=shared, layer=layer)
         x, targets = batch()
-        left, right = model.trunk(x)
-        losses = heads_on(model, left + right, targets)
+        losses = heads_on(model, sum(model.trunk(x)), targets)
         balancer.backward({task: 3**i * loss for i, (task, loss) in enumerate(losses.items())})
         computed.append(balancer.state["weights"])  # for the next step
     assert computed[0].std() > 0.001
@@ -458,7 +250,7 @@ def test_gradnorm_sees_its_layer(where):
             excessmtl.create("gradnorm", tasks=TASKS, shared=model.trunk, layer=model.trunk.common.weight)
 
 
-# ------------------------------------------------------------------ complex numbers
+# ------------------------------------------------------------------ complex numbers, in-place changes
 
 
 class Complex(nn.Module):
@@ -472,14 +264,11 @@ class Complex(nn.Module):
         return (z.to(self.weight.dtype) @ self.weight.T).abs()
 
 
-def complex_heads():
-    return on_trunk(None, {task: Complex(WIDTH, outputs) for task, outputs in OUTPUTS.items()})
-
-
-@each_method
+@a_few_methods
 def test_complex_heads(method):
-    model, make = complex_heads()
-    balancer, losses = method.create(model.trunk), make()
+    model = MultiTask(heads={task: Complex(WIDTH, outputs) for task, outputs in OUTPUTS.items()}).to(DEVICE)
+    balancer = method.create(model.trunk)
+    losses = one_batch(model)
     parameters = [head.weight for head in model.heads.values()]
     plain = torch.autograd.grad(list(losses.values()), parameters, retain_graph=True)
     step = balancer.backward(losses)
@@ -488,48 +277,19 @@ def test_complex_heads(method):
         torch.testing.assert_close(parameter.grad, gradient * multiplier)
 
 
-@a_few_methods
-def test_an_imaginary_part_that_is_not_finite_leaves_a_task_out(method):
-    model, make = complex_heads()
-    balancer, losses = method.create(model.trunk), make()
-    imaginary = model.heads["b"].weight.imag.sum()
-    losses["b"] = losses["b"] + (imaginary - imaginary.detach()).sqrt()
-    assert balancer.backward(losses).skipped == ("b",)
-    assert all(torch.view_as_real(head.weight.grad).isfinite().all() for head in model.heads.values())
-
-
-@each_method
-def test_complex_shared_parameters_are_refused_where_their_gradients_are_looked_at(method):
-    model, losses = on_trunk(nn.Sequential(Complex(FEATURES, WIDTH), nn.Tanh()))
-    if rule_of(method).probe in (Probe.SHARED, Probe.LAYER):
-        with pytest.raises(ValueError, match="complex"):
-            method.create(model.trunk)
-        return
-    assert method.create(model.trunk).backward(losses()).skipped == ()
+def test_complex_shared_parameters_are_refused_where_their_gradients_are_looked_at():
+    model = MultiTask(nn.Sequential(Complex(FEATURES, WIDTH), nn.Tanh())).to(DEVICE)
+    with pytest.raises(ValueError, match="complex"):
+        PAPER.create(model.trunk)
+    balancer = ROBUST.create(model.trunk)
+    assert balancer.backward(one_batch(model)).skipped == ()
     assert torch.view_as_real(model.trunk[0].weight.grad).abs().sum((0, 1)).gt(0).all()
 
 
-# ------------------------------------------------------------------ recurrent trunks, in-place changes, checkpoints
-
-
-@pytest.mark.parametrize("take", ["last state", "last state and outputs"])
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-@a_few_methods
-def test_recurrent_trunks(method, kind, take):
-    model = MultiTask(kind(FEATURES, WIDTH, num_layers=2)).to(DEVICE)
-    balancer = method.create(model.trunk, **({"batch_dim": 1} if method is ROBUST else {}))
-    outputs, hidden = model.trunk(torch.randn(5, BATCH, FEATURES, device=DEVICE))
-    last = (hidden[0] if isinstance(hidden, tuple) else hidden)[-1]
-    z = last if take == "last state" else last + outputs[0]
-    losses = {task: model.heads[task](z).square().mean() for task in TASKS}
-    check_backward(balancer, losses, model, model.trunk)
-
-
-@both_forms
 @pytest.mark.parametrize("change", ["relu_", "neg_"])
 @pytest.mark.parametrize("alive", [True, False], ids=["alive", "dead"])
 @a_few_methods
-def test_in_place_change_of_the_representation(method, scalar, alive, change):
+def test_in_place_change_of_the_representation(method, alive, change):
     model = MultiTask(nn.Linear(FEATURES, WIDTH)).to(DEVICE)
     balancer = method.create(model.trunk)
     x, targets = batch()
@@ -544,7 +304,7 @@ def test_in_place_change_of_the_representation(method, scalar, alive, change):
             balancer.backward(losses)
         torch.testing.assert_close(balancer.state_dict(), before, rtol=0, atol=0)
         return
-    check_backward(balancer, losses, model, model.trunk, scalar=scalar)
+    check_backward(balancer, losses, model, model.trunk, scalar=not alive)
 
 
 def test_an_in_place_change_that_is_told_of_does_not_falsify_the_statistics():
@@ -560,19 +320,6 @@ def test_an_in_place_change_that_is_told_of_does_not_falsify_the_statistics():
     torch.testing.assert_close(*states)
 
 
-def test_a_reentrant_checkpoint_with_a_representation():
-    """Its graph does not show the parameters, but the trunk takes an ordinary backward pass."""
-    model = mlp()
-    x, targets = batch()
-    x.requires_grad_()
-    z = checkpoint(model.trunk, x, use_reentrant=True)
-    step = ROBUST.create(model.trunk).backward(heads_on(model, z, targets), at=z)
-    again = heads_on(model, model.trunk(x), targets)
-    total = sum(w * loss for w, loss in zip(step.weights, again.values(), strict=True))
-    wanted = torch.autograd.grad(total, list(model.trunk.parameters()))
-    torch.testing.assert_close([parameter.grad for parameter in model.trunk.parameters()], list(wanted))
-
-
 # ------------------------------------------------------------------ what a step adds to, and what it lets go
 
 
@@ -582,10 +329,11 @@ def test_called_under_no_grad(method, scalar):
     computed = []
     for gradient in (True, False):
         torch.manual_seed(1)
-        model, make = on_trunk(None)
-        balancer, losses = method.create(model.trunk), make()
+        model = mlp()
+        balancer = method.create(model.trunk)
+        losses = one_batch(model)
         with torch.set_grad_enabled(gradient):
-            balancer(losses).backward() if scalar else balancer.backward(losses)
+            take_step(balancer, losses, scalar)
         computed.append(gradients(model))
     torch.testing.assert_close(*computed, rtol=0, atol=0)
 
@@ -607,7 +355,7 @@ def test_adds_to_what_is_there_and_to_inputs(method):
     torch.testing.assert_close(x.grad, wanted)
 
 
-@without_z
+@pytest.mark.parametrize("method", [PAPER, UNIFORM], ids=str)
 def test_gradients_share_no_memory_and_can_be_added_to(method):
     """Two parameters that are added get one and the same gradient from autograd; in-place clipping must not see it."""
     one, two, other = (nn.Parameter(torch.randn(4, 5, device=DEVICE)) for _ in range(3))
@@ -621,30 +369,29 @@ def test_gradients_share_no_memory_and_can_be_added_to(method):
     assert two.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("shared", ["module", "list", "own inputs"])
-@each_method
-def test_the_graph_is_freed(method, shared):
+@pytest.mark.parametrize("losses_of_model", [one_batch, own_inputs], ids=lambda losses: losses.__name__)
+@pytest.mark.parametrize(("method", "shared"), [*((m, "module") for m in FEW), (PAPER, "list")], ids=str)
+def test_the_graph_is_freed(method, shared, losses_of_model):
     """As `loss.backward()` does: a loop that keeps `losses` alive must not keep the activations.
 
     Not so for methods that read losses only and know no representation: their one backward keeps the graph, to find
     the task at fault when something in it is not finite (`gradients/losses_only.py`).
     """
-    if shared == "list" and (needs_z(method) or rule_of(method).probe is Probe.LOSSES):
-        pytest.skip("needs the representation, or keeps the graph")
-    model, make = own_inputs() if shared == "own inputs" else shared_input()
+    model = mlp()
     balancer = method.create(list(model.trunk.parameters()) if shared == "list" else model.trunk)
-    losses = make()
+    losses = losses_of_model(model)
     balancer.backward(losses)
     for loss in losses.values():
         with pytest.raises(RuntimeError, match="second time"):
             loss.backward()
 
 
-@each_method
+@a_few_methods
 def test_another_default_device(method):
     """With `torch.set_default_device` somewhere else, nothing of ours may land there."""
-    model, make = on_trunk(None)
-    balancer, losses = method.create(model.trunk, **({"seed": 987} if method is ROBUST else {})), make()
+    model = mlp()
+    balancer = method.create(model.trunk, **({"seed": 987} if method is ROBUST else {}))
+    losses = one_batch(model)
     with torch.device("meta"):
         step = balancer.backward(losses)
     assert step.weights.isfinite().all()

@@ -1,15 +1,12 @@
 """Tasks that are left out again and again are reported: once, and with what to do."""
 
-import copy
-import pickle
 import warnings
 
 import pytest
 import torch
-from torch.nn.functional import mse_loss
 
 from excessmtl.step.notices import IN_A_ROW
-from models import DEVICE, METHODS, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp, trained
+from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM, batch, both_forms, losses_of, mlp, take_step, trained
 
 ALL, ONE = "every task of a step was left out", f"left out of {IN_A_ROW} batches in a row"
 
@@ -22,14 +19,11 @@ def told(function):
     return [str(one.message) for one in caught]
 
 
-def step(balancer, model, bad=(), missing=(), form="backward"):
+def step(balancer, model, bad=(), missing=(), scalar=False):
     x, targets = batch()
     losses = losses_of(model(x), targets)
     losses = {task: loss * (torch.nan if task in bad else 1) for task, loss in losses.items() if task not in missing}
-    if form == "backward":
-        balancer.backward(losses)
-    else:
-        balancer(losses).backward()
+    take_step(balancer, losses, scalar)
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
 
@@ -39,24 +33,12 @@ def steps(count, balancer, model, **how):
         step(balancer, model, **how)
 
 
-@pytest.mark.parametrize("form", ["backward", "scalar"])
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_nan_in_all_targets_is_reported_once_with_the_remedy(method, form):
+@both_forms
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_nan_in_all_losses_is_reported_once_with_the_remedy(method, scalar):
     model = mlp()
     balancer = method.create(model.trunk)
-
-    def train():
-        for _ in range(3):
-            x, targets = batch()
-            losses = {task: mse_loss(output, targets[task] * torch.nan) for task, output in model(x).items()}
-            if form == "backward":
-                balancer.backward(losses)
-            else:
-                balancer(losses).backward()
-            if DEVICE.type == "cuda":
-                torch.cuda.synchronize()
-
-    (warning,) = told(train)
+    (warning,) = told(lambda: steps(3, balancer, model, bad=TASKS, scalar=scalar))
     assert ALL in warning
     assert "mask=" in warning
     assert "None" in warning
@@ -115,21 +97,6 @@ def test_all_tasks_of_a_batch_that_has_some():
     assert "['b']" in warning
 
 
-def test_a_gradient_scaler_that_lowers_its_scale_is_no_fault_of_a_task():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**127)
-
-    def train():
-        for _ in range(2 * IN_A_ROW):
-            x, targets = batch()
-            balancer.backward({t: 1e3 * loss for t, loss in losses_of(model(x), targets).items()}, scaler=scaler)
-            model.zero_grad()
-
-    assert not told(train)
-    assert not balancer.skipped.any()
-
-
 def test_masks_without_labels_are_nothing_to_report():
     model = mlp()
     balancer = ROBUST.create(model.trunk)
@@ -151,16 +118,6 @@ def test_the_row_goes_on_after_a_resume():
     resumed.load_state_dict(balancer.state_dict())
     (warning,) = told(lambda: steps(20, resumed, model, bad="b"))
     assert ONE in warning
-
-
-def test_copies_do_not_repeat_what_was_said():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    assert told(lambda: steps(2, balancer, model, bad=TASKS))
-    model.zero_grad()
-    for made in (copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))):
-        twin, copied = made((model, balancer))
-        assert not told(lambda twin=twin, copied=copied: steps(2, copied, twin, bad=TASKS))
 
 
 def test_where_warnings_are_errors_the_step_counts_all_the_same():

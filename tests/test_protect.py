@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excessmtl.step.multipliers import with_floors
-from models import METHODS, TASKS, UNIFORM, Method, batch, check_backward, has_weights, losses_of, mlp, trained
+from models import GRADNORM, PAPER, ROBUST, TASKS, UNIFORM, Method, batch, check_backward, losses_of, mlp, trained
 from test_no_host_reads import NoHostWrites, step
 
-WEIGHTED = [method for method in METHODS if has_weights(method)]
-each_method = pytest.mark.parametrize("method", WEIGHTED, ids=str)
+each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM, Method("nash")], ids=str)
 FLOORS = {"a": 0.5, "c": 0.45}
 
 
@@ -30,7 +29,7 @@ def by_bisection(shares, floors):
     return shrunk(low)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), tasks=st.integers(1, 8), total=st.sampled_from([1.0, 7.0, 1e-3]))
 def test_floors_are_kept_with_one_factor_for_the_others(data, tasks, total):
     raw = np.array(data.draw(st.lists(st.floats(0, 1, width=32), min_size=tasks, max_size=tasks)))
@@ -60,7 +59,7 @@ def test_negative_weights_shrink_with_the_others_or_are_raised():
 
 
 @each_method
-@pytest.mark.parametrize("scale", ["sum", "mean", 2.5])
+@pytest.mark.parametrize("scale", ["sum", 2.5])
 def test_shares_keep_to_their_floors_and_the_total_stays(method, scale):
     model, plain_model = mlp(), mlp()
     balancer = method.create(model.trunk, protect=FLOORS, scale=scale)
@@ -90,12 +89,12 @@ def test_the_method_does_not_notice(method):
 
 
 @each_method
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
-def test_the_gradient_is_that_of_the_multipliers_shown(method, scalar):
+def test_the_gradient_is_that_of_the_multipliers_shown(method):
     model = mlp()
     balancer = method.create(model.trunk, protect=FLOORS)
-    x, targets = batch()
-    check_backward(balancer, losses_of(model(x), targets), model, model.trunk, scalar=scalar)
+    for scalar in (False, True):
+        x, targets = batch()
+        check_backward(balancer, losses_of(model(x), targets), model, model.trunk, scalar=scalar)
 
 
 def test_a_missing_task_keeps_its_weight_and_floors_are_shares_of_all():
@@ -116,17 +115,12 @@ def test_floors_hold_while_the_weights_rest():
     assert all(one.weights.tolist() == pytest.approx([1.5, 0.75, 0.75]) for one in steps)
 
 
-@each_method
-def test_nothing_is_read_from_the_device_or_brought_to_it(method):
+def test_nothing_is_read_from_the_device_or_brought_to_it():
     model = mlp()
-    balancer = method.create(model.trunk, protect=FLOORS)
+    balancer = UNIFORM.create(model.trunk, protect=FLOORS)
     step(balancer, model)
-    step(balancer, model)
-    if method is UNIFORM:
-        x, targets = batch()
-        losses = losses_of(model(x), targets)
-        with NoHostWrites():
-            balancer.backward(losses)
+    with NoHostWrites():
+        step(balancer, model)
 
 
 @pytest.mark.parametrize(

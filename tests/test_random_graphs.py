@@ -184,25 +184,12 @@ def _spoilt(loss, z, how):
 
 # ------------------------------------------------------------------ what they must give
 
-SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))]
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 24))]
 STEPS = 3
-REPRESENTATION = {"probe": "representation"}
-LOOKS_AT_Z = [
-    Method("excess"),
-    Method("excess", {"estimator": "paper", **REPRESENTATION}),
-    Method("mgda", REPRESENTATION),
-]
-LOOKS_AT_SHARED = [
-    Method("excess", {"estimator": "paper", "step_size": 0.2}),
-    Method("mgda"),
-    Method("imtl"),
-    Method("cagrad"),
-    Method("nash"),
-    Method("pcgrad"),
-    Method("moml"),
-]
+LOOKS_AT_Z = [Method("excess"), Method("mgda", {"probe": "representation"})]
+LOOKS_AT_SHARED = [Method("excess", {"estimator": "paper", "step_size": 0.2}), Method("mgda")]
 GRADNORM = Method("gradnorm")
-OTHERS = [Method("uniform"), Method("groupdro"), Method("uw"), GRADNORM]
+METHODS = [*LOOKS_AT_Z, *LOOKS_AT_SHARED, Method("uniform"), GRADNORM]
 
 
 class Oracle:
@@ -255,7 +242,7 @@ def compare(world, expected):
 @pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
 @pytest.mark.parametrize("way", ENGINES)
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("method", [*LOOKS_AT_Z, *LOOKS_AT_SHARED, *OTHERS], ids=str)
+@pytest.mark.parametrize("method", METHODS, ids=str)
 def test_as_plain_autograd_has_it(method, seed, way):
     world = World(f"{method} {seed}", needs_z=method in LOOKS_AT_Z)
     engine = ENGINES[way]()

@@ -1,6 +1,7 @@
 """Packages import each other in one direction only: the library nothing of the laboratory, and neither research/."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -26,15 +27,19 @@ LIBRARY = (
 ON_THE_LIBRARY = {"lab", "__main__"}
 
 
+@cache
 def imported(path):
     """Modules that a file imports, also inside of functions."""
+    modules = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            modules += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return modules
 
 
+@cache
 def graph(rooms):
     """Package -> the other packages that its files import."""
     parent = "excessmtl.lab" if rooms is LABORATORY else "excessmtl"

@@ -14,11 +14,8 @@ from torch.distributed import checkpoint
 from models import (
     DEVICE,
     EVERY_METHOD,
-    METHODS,
-    OUTPUTS,
     PAPER,
     ROBUST,
-    TASKS,
     UNIFORM,
     Method,
     MultiTask,
@@ -31,7 +28,8 @@ from models import (
     with_host_state,
 )
 
-each_method = pytest.mark.parametrize("method", METHODS, ids=str)
+each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, Method("rlw")], ids=str)
+"""Small state, large state that changes in place, a random stream. `check_rule` has every method resume."""
 
 
 def advance(balancer, model, seeds):
@@ -61,13 +59,11 @@ def through_a_file(state):
 @pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
 def test_safetensors_holds_the_state(method, tmp_path):
     """The format of Hugging Face: tensors alone, contiguous, no two of them in the same memory."""
-    owner = Owner(method).to(DEVICE)
+    owner, twin = (Owner(method).to(DEVICE) for _ in range(2))
     advance(owner.balancer, owner, range(3))
     save_file(owner.state_dict(), tmp_path / "model.safetensors")
-    twin = Owner(method).to(DEVICE)
     twin.load_state_dict(load_file(tmp_path / "model.safetensors", device=str(DEVICE)))
     assert_same(owner.balancer.state_dict(), twin.balancer.state_dict())
-    assert_same(advance(owner.balancer, owner, range(5, 8)), advance(twin.balancer, twin, range(5, 8)))
 
 
 @pytest.mark.parametrize("method", [ROBUST, Method("rlw")], ids=str)
@@ -82,7 +78,7 @@ def test_a_state_loaded_key_by_key(method):
         twin.get_submodule(path).load_state_dict({name: value}, strict=False, assign=True)
     assert_same(owner.balancer.state_dict(), twin.balancer.state_dict())
     assert_same(advance(owner.balancer, owner, range(5, 8)), advance(twin.balancer, twin, range(5, 8)))
-    broken = _with(UNIFORM.create(mlp().trunk).state_dict())["memory._extra_state"]
+    broken = UNIFORM.create(mlp().trunk).state_dict()[EXTRA]
     with pytest.raises(ValueError, match="method 'uniform'"):
         twin.balancer.memory.load_state_dict({"_extra_state": broken}, strict=False, assign=True)
 
@@ -117,118 +113,79 @@ def test_an_option_changed_after_creation_is_saved_as_it_is_now():
 
 
 @each_method
-def test_a_saved_state_does_not_move_on(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    advance(balancer, model, range(2))
-    saved = balancer.state_dict()
-    kept = copy.deepcopy(saved)
-    advance(balancer, model, range(2, 4))
-    assert_same(saved, kept)
-
-
-@pytest.mark.filterwarnings("ignore:every task of a step was left out")
-@each_method
-def test_a_saved_state_does_not_change_when_another_is_loaded(method):
+def test_a_saved_state_does_not_change_with_steps_or_when_another_is_loaded(method):
     model = mlp()
     balancer = method.create(model.trunk)
     early = copy.deepcopy(balancer.state_dict())
     advance(balancer, model, range(2))
-    x, targets = batch()
-    balancer.backward({"a": losses_of(model(x), targets)["a"] * torch.nan})
     saved = balancer.state_dict()
     kept = copy.deepcopy(saved)
+    advance(balancer, model, range(2, 4))
     balancer.load_state_dict(early)
     assert_same(saved, kept)
 
 
-@each_method
-def test_the_counter_of_skipped_tasks_is_saved(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
-    balancer.backward({**losses, "b": losses["b"] * torch.nan})
-    restored = method.create(model.trunk)
-    restored.load_state_dict(through_a_file(balancer.state_dict()))
-    assert restored.skipped.tolist() == [0, 1, 0]
+EXTRA, WEIGHTS = "memory._extra_state", "memory.weights"
 
 
-def _with(state, **changes):
-    return with_host_state(state, {**host_state(state), **changes})
+def telling(**changes):
+    """What a state says beside its buffers, with these changes; None leaves an entry out."""
+
+    def change(state):
+        told = {**host_state(state), **changes}
+        return with_host_state(state, {name: value for name, value in told.items() if value is not None})
+
+    return change
 
 
-def _without(state, *keys):
-    return with_host_state(state, {k: v for k, v in host_state(state).items() if k not in keys})
+def holding(key, change):
+    return lambda state: {**state, key: change(state[key])}
+
+
+def lacking(key):
+    return lambda state: {name: value for name, value in state.items() if name != key}
 
 
 MISTAKES = {
-    "other tasks": lambda s: _with(s, tasks=["a", "b", "d"]),
-    "other order": lambda s: _with(s, tasks=["b", "a", "c"]),
-    "other method": lambda s: _with(s, method="nobody's"),
-    "later version": lambda s: _with(s, version=99),
-    "no version": lambda s: _without(s, "version"),
-    "no extra state": lambda s: {k: v for k, v in s.items() if k != "memory._extra_state"},
-    "extra state is None": lambda s: {**s, "memory._extra_state": None},
-    "no tasks": lambda s: _without(s, "tasks"),
-    "no method": lambda s: _without(s, "method"),
-    "no steps": lambda s: _without(s, "steps"),
-    "no random": lambda s: _without(s, "random"),
-    "extra state is a dict": lambda s: {**s, "memory._extra_state": host_state(s)},
-    "extra state is text": lambda s: {**s, "memory._extra_state": torch.tensor(list(b"{oh"), dtype=torch.uint8)},
-    "extra state is cut off": lambda s: {**s, "memory._extra_state": s["memory._extra_state"][:-999]},
-    "extra state is empty": lambda s: {**s, "memory._extra_state": torch.zeros(0, dtype=torch.uint8)},
-    "extra state of another type": lambda s: {**s, "memory._extra_state": s["memory._extra_state"].half()},
-    "extra state is a number": lambda s: with_host_state(s, 3),
-    "extra state is a list": lambda s: with_host_state(s, ["version"]),
-    "random of another size": lambda s: _with(s, random="AAAA"),
-    "random is no text": lambda s: _with(s, random=[1, 2]),
-    "random is empty": lambda s: _with(s, random=""),
-    "a random stream of zeros": lambda s: _with(s, random="A" * len(host_state(s)["random"])),
-    "half a random stream": lambda s: _with(s, random=host_state(s)["random"][: len(host_state(s)["random"]) // 8 * 4]),
-    "no random stream": lambda s: _with(s, random=None),
-    "extra state without values": lambda s: {**s, "memory._extra_state": s["memory._extra_state"].to("meta")},
-    "sparse extra state": lambda s: {**s, "memory._extra_state": s["memory._extra_state"].to_sparse()},
-    "weights without values": lambda s: {**s, "memory.weights": s["memory.weights"].to("meta")},
-    "sparse weights": lambda s: {**s, "memory.weights": s["memory.weights"].to_sparse()},
-    "counts without values": lambda s: {**s, "memory.skipped": s["memory.skipped"].to("meta")},
-    "weights of another type": lambda s: {**s, "memory.weights": s["memory.weights"].double()},
-    "True for a number of steps": lambda s: _with(s, steps=True),
-    "steps is no number": lambda s: _with(s, steps="7"),
-    "steps before the first": lambda s: _with(s, steps=-1),
-    "more steps than can be counted": lambda s: _with(s, steps=10**30),
-    "a key is missing": lambda s: {k: v for k, v in s.items() if k != "memory.weights"},
-    "a key too many": lambda s: {**s, "memory.state_more": torch.zeros(3)},
-    "another shape": lambda s: {**s, "memory.weights": torch.zeros(4)},
-    "not a tensor": lambda s: {**s, "memory.weights": [0.3, 0.3, 0.4]},
-    "empty": lambda s: {},
+    r"is for tasks \['b', 'a', 'c'\]": [telling(tasks=["b", "a", "c"])],
+    "is for method 'dwa'": [telling(method="dwa")],
+    "has version 99": [telling(version=99)],
+    "no '_extra_state' entry of a balancer": [
+        *(lambda state: {}, lacking(EXTRA), holding(EXTRA, lambda extra: None), holding(EXTRA, lambda extra: {})),
+        *(holding(EXTRA, torch.Tensor.half), holding(EXTRA, lambda extra: extra.to("meta"))),
+    ],
+    "'_extra_state' entry that cannot be read": [
+        *(holding(EXTRA, lambda extra: extra[:-999]), holding(EXTRA, lambda extra: extra[:0])),
+        *(holding(EXTRA, torch.Tensor.to_sparse), telling(random=[1, 2])),
+    ],
+    "'_extra_state' entry of something else": [
+        telling(version=None),
+        lambda state: with_host_state(state, ["version"]),
+    ],
+    "a random stream of another kind": [telling(random="AAAA"), telling(random="A" * 6744)],
+    "has random=None where Tensor is expected": [telling(random=None)],
+    "has steps=(True|'7') where int is expected": [telling(steps=True), telling(steps="7")],
+    "has steps=(-1|1000.*), expected 0 to": [telling(steps=-1), telling(steps=10**30)],
+    r"missing \['weights'\]": [lacking(WEIGHTS)],
+    r"unexpected \['more'\]": [lambda state: {**state, "memory.more": torch.zeros(3)}],
+    "weights of type": [
+        *(holding(WEIGHTS, lambda weights: weights.to("meta")), holding(WEIGHTS, torch.Tensor.to_sparse)),
+        *(holding(WEIGHTS, torch.Tensor.double), holding(WEIGHTS, torch.Tensor.tolist)),
+    ],
+    r"weights of shape \(4,\)": [holding(WEIGHTS, lambda weights: torch.zeros(4))],
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
-def test_a_state_that_does_not_fit(method, mistake):
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_state_that_does_not_fit(sentence):
     model = mlp()
-    balancer = method.create(model.trunk)
+    balancer, source = ROBUST.create(model.trunk), ROBUST.create(model.trunk)
     advance(balancer, model, range(2))
-    source = method.create(model.trunk)
     before = copy.deepcopy(balancer.state_dict())
-    with pytest.raises(ValueError):
-        balancer.load_state_dict(MISTAKES[mistake](source.state_dict()))
-    assert_same(before, balancer.state_dict())
-
-
-def test_messages_name_what_differs():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    for other, match in (
-        (UNIFORM.create(model.trunk), "method 'uniform'"),
-        (ROBUST.create(model.trunk, tasks=["a", "b"]), r"tasks \['a', 'b'\]"),
-        (PAPER.create(model.trunk), "options"),
-        (ROBUST.create(model.trunk, width=8), "shape"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            balancer.load_state_dict(other.state_dict())
+    for change in MISTAKES[sentence]:
+        with pytest.raises(ValueError, match=sentence):
+            balancer.load_state_dict(change(source.state_dict()))
+        assert_same(before, balancer.state_dict())
 
 
 class Owner(nn.Module):
@@ -258,7 +215,7 @@ def test_a_balancer_inside_the_model(method):
     assert_same(advance(owner.balancer, owner, range(8, 10)), advance(copied.balancer, copied, range(8, 10)))
 
 
-@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.bfloat16, nn.Module.double], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.double], ids=lambda f: f.__name__)
 @each_method
 def test_changing_the_type_of_the_model_keeps_the_state(method, change):
     owner = Owner(method).to(DEVICE)
@@ -269,53 +226,21 @@ def test_changing_the_type_of_the_model_keeps_the_state(method, change):
 
 
 @pytest.mark.parametrize("order", ["model first", "balancer first"])
-@pytest.mark.parametrize("shared", ["module", "list"])
-@each_method
+@pytest.mark.parametrize(("method", "shared"), [(ROBUST, "module"), (PAPER, "module"), (PAPER, "list")], ids=str)
 def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
     model = mlp()
     balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
-    run = advance
-    if shared == "list":
-        run = _advance_with_z
-    run(balancer, model, range(2))
+    advance(balancer, model, range(2))
     model.zero_grad()
     if order == "model first":
         twin, copied = copy.deepcopy((model, balancer))
     else:
         copied, twin = copy.deepcopy((balancer, model))
     untouched = copy.deepcopy(balancer.state_dict())
-    found = run(copied, twin, range(5, 8))
+    copies_steps = advance(copied, twin, range(5, 8))
     assert_same(untouched, balancer.state_dict())
     assert all(p.grad is None for p in model.parameters())
-    assert_same(found, run(balancer, model, range(5, 8)))
-
-
-def _advance_with_z(balancer, model, seeds):
-    seen = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        x, targets = batch()
-        model.zero_grad()
-        z = model.trunk(x)
-        losses = losses_of({task: model.heads[task](z) for task in TASKS}, targets)
-        step = balancer.backward(losses, at=z)
-        seen.append((step.weights, gradients(model)))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.05 * parameter.grad
-    return seen
-
-
-@each_method
-def test_a_copy_of_the_balancer_alone_refers_to_the_same_model(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    advance(balancer, model, range(2))
-    copied = copy.deepcopy(balancer)
-    start = copy.deepcopy(model.state_dict())
-    found = advance(copied, model, range(5, 7))
-    model.load_state_dict(start)
-    assert_same(found, advance(balancer, model, range(5, 7)))
+    assert_same(copies_steps, advance(balancer, model, range(5, 8)))
 
 
 @each_method
@@ -350,16 +275,5 @@ def test_a_checkpoint_without_a_balancer_can_be_loaded_loosely():
     owner.load_state_dict(backbone, strict=False)
 
 
-def test_two_balancers_on_one_trunk():
-    model = mlp()
-    first, second = ROBUST.create(model.trunk), PAPER.create(model.trunk)
-    assert len(model.trunk._forward_hooks) == 1
-    advance(first, model, range(2))
-    advance(second, model, range(2))
-    advance(first, model, range(2))
-
-
 def test_a_balancer_says_what_it_is():
-    text = repr(ROBUST.create(mlp().trunk))
-    assert "tasks=['a', 'b', 'c']" in text
-    assert OUTPUTS
+    assert "tasks=['a', 'b', 'c']" in repr(ROBUST.create(mlp().trunk))

@@ -6,25 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from two_processes_worker import SCENARIOS
 
 WORKER = Path(__file__).with_name("two_processes_worker.py")
-SCENARIOS = [
-    f"{scenario}-{form}"
-    for scenario in (
-        "every_method",
-        "nan_in_one_process",
-        "no_label_in_one_process",
-        "static_graph",
-        "uneven_inputs",
-        "not_averaged",
-    )
-    for form in ("backward", "scalar")
-] + [
-    "robust_losses",
-    "robust_losses_with_a_task_left_out",
-    "multi_task_loss-backward",
-    "multi_task_loss-scalar",
-]
 
 
 @pytest.fixture(scope="module")

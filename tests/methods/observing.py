@@ -46,7 +46,3 @@ def weights_of(name, gradients, losses=None, ok=None, seed=0, **options):
     rule = rule_of(name, len(gradients), **options)
     seen = observe(gradients, losses, ok, seed=seed)
     return rule.update(start(rule, len(gradients), seen.matrix.shape[1]), seen).weights
-
-
-def direction(weights, gradients):
-    return weights @ torch.as_tensor(gradients, dtype=torch.float32)

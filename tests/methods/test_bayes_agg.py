@@ -73,14 +73,6 @@ def gradients(module):
     return [parameter.grad.clone() for parameter in module.parameters()]
 
 
-def test_in_the_first_epoch_the_step_is_that_of_the_sum_of_the_losses():
-    model, twin = model_of(), model_of()
-    step = backward(made(model), model, *batch_of())
-    sum(losses_of(twin, *batch_of()).values()).backward()
-    torch.testing.assert_close(gradients(model), gradients(twin))
-    assert step.weights.tolist() == pytest.approx([1, 1, 1])
-
-
 def test_without_layers_all_tasks_count_alike_and_a_warning_says_so():
     model, twin = model_of(), model_of()
     with pytest.warns(UserWarning, match=r"bayes_agg has no layers.*layers=\{task: its last nn.Linear\}"):
@@ -93,36 +85,6 @@ def test_without_layers_all_tasks_count_alike_and_a_warning_says_so():
     torch.testing.assert_close(gradients(model), gradients(twin))
     with pytest.raises(ValueError, match="targets is used with layers only"):
         backward(balancer, model, *batch_of())
-
-
-@pytest.mark.parametrize("scale", ["sum", "mean"])
-def test_later_weights_differ_and_heads_get_their_own_gradients(scale):
-    model, twin = model_of(), model_of()
-    step = backward(trained(made(model, scale=scale, power=1.0), model), model, *batch_of())
-    assert float(step.weights.sum()) == pytest.approx(3 if scale == "sum" else 1, rel=1e-5)
-    assert step.weights.max() > 1.2 * step.weights.min()
-    sum(losses_of(twin, *batch_of()).values()).backward()
-    torch.testing.assert_close(gradients(model["heads"]), gradients(twin["heads"]))
-
-
-def test_a_noisy_regression_gets_less_weight():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(512, 4, generator=generator).to(DEVICE)
-    y = torch.sin(x[:, 0]) + x[:, 1] * x[:, 2] / 2
-    targets = {"clean": y, "noisy": y + 2 * torch.randn(512, generator=generator).to(DEVICE)}
-    model = model_of({"clean": nn.Linear(6, 1), "noisy": nn.Linear(6, 1)})
-    balancer = made(model, kinds="regression")
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(8):
-        for part in torch.randperm(512, generator=generator).split(64):
-            optimiser.zero_grad()
-            z, own = model["trunk"](x[part]), {task: target[part] for task, target in targets.items()}
-            losses = {task: mse_loss(head(z).squeeze(1), own[task]) for task, head in model["heads"].items()}
-            step = balancer.backward(losses, targets=own)
-            optimiser.step()
-        balancer.end_epoch()
-    assert step["clean"].weight > 1.2 > 0.8 > step["noisy"].weight
-    assert step["clean"].loss < 0.4
 
 
 def test_samples_without_a_label_say_nothing_and_get_nothing():
@@ -159,42 +121,6 @@ def test_a_bad_posterior_leaves_its_task_out_and_the_others_as_they_are():
     assert step.weights[0] == 0
     torch.testing.assert_close(gradients(model["trunk"]), gradients(twin["trunk"]))
     assert torch.equal(balancer.state["new_precision_0"], before)
-
-
-def test_a_factor_on_a_loss_is_one_on_its_gradient():
-    found = []
-    for factor in (1.0, 0.25):
-        model = model_of()
-        balancer = trained(made(model), model)
-        x, targets = batch_of()
-        losses = {task: factor * loss for task, loss in losses_of(model, x, targets).items()}
-        balancer.backward(losses, targets=targets)
-        found.append(gradients(model["trunk"]))
-    torch.testing.assert_close(found[1], [gradient / 4 for gradient in found[0]])
-
-
-def test_every_micro_batch_is_weighted_by_itself():
-    model, twin = model_of(), model_of()
-    balancer, other = (trained(made(one, power=0.0, samples=50_000), one) for one in (model, twin))
-    x, targets = batch_of()
-    for part in (slice(0, 5), slice(5, 10)):
-        own = {task: target[part] for task, target in targets.items()}
-        halves = {task: loss / 2 for task, loss in losses_of(model, x[part], own).items()}
-        balancer.backward(halves, targets=own, accumulate=part.start == 0)
-    backward(other, twin, x, targets)
-    torch.testing.assert_close(balancer.state["new_precision_0"], other.state["new_precision_0"])
-    torch.testing.assert_close(gradients(model["heads"]), gradients(twin["heads"]))
-    # Each half knows less than the whole batch.
-    torch.testing.assert_close(gradients(model["trunk"]), gradients(twin["trunk"]), rtol=0.3, atol=2e-2)
-
-
-def test_a_scaler_scales_gradients_and_nothing_else():
-    model, twin = model_of(), model_of()
-    balancer, other = trained(made(model), model), trained(made(twin), twin)
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=128.0)
-    step = backward(balancer, model, *batch_of(), scaler=scaler)
-    torch.testing.assert_close(step.weights, backward(other, twin, *batch_of()).weights)
-    torch.testing.assert_close(gradients(model), [128 * gradient for gradient in gradients(twin)])
 
 
 def test_where_nobody_ends_an_epoch_so_many_steps_are_one():
@@ -252,20 +178,6 @@ def test_processes_share_one_posterior():
         decision(1, lambda numbers, shapes=shapes: (shapes.append(numbers.shape), numbers)[1], tasks)
         summed.append(shapes)
     assert summed[0] == summed[1]
-
-
-def test_a_last_layer_of_many_outputs_takes_bounded_memory(monkeypatch):
-    """Draws are looked at some at a time."""
-    largest = []
-    monkeypatch.setattr("excessmtl.methods.last_layer._AT_ONCE", 64)
-    model = model_of({"many": nn.Linear(6, 5)})
-    balancer = made(model, kinds="binary", warmup_epochs=0, samples=50)
-    x, target = batch_of()[0], torch.ones(10, 5, device=DEVICE)
-    loss = binary_cross_entropy_with_logits(model["heads"]["many"](model["trunk"](x)), target)
-    original = torch.Tensor.sigmoid
-    monkeypatch.setattr(torch.Tensor, "sigmoid", lambda tensor: (largest.append(tensor.numel()), original(tensor))[1])
-    balancer.backward({"many": loss}, targets={"many": target})
-    assert max(largest) <= 64
 
 
 def test_a_state_of_other_layers_or_kinds_is_refused_by_name():

@@ -4,10 +4,18 @@ import pytest
 import torch
 
 import excessmtl.methods
-from excessmtl.graph.places import Probe
 from models import TASKS, batch, host_state, losses_of, mlp, with_host_state
 
 BAD = [
+    ("excess", {"estimator": "robust", "step_size": 0.1}, "step_size is not an option of estimator='robust'"),
+    ("excess", {"estimator": "robust", "probe": "all"}, "probe must be one of"),
+    ("excess", {"estimator": "papre"}, "estimator must be one of"),
+    ("excess", {"estimator": "paper", "warmup_steps": 3}, "needs normalize='initial'"),
+    ("excess", {"estimator": "paper", "step_size": 0.0}, "step_size must be positive"),
+    ("excess", {"decay": 1.0}, "decay must be at least 0 and below 1"),
+    ("excess", {"trust": -1.0}, "trust must be at least 0"),
+    ("excess", {"first_steps": 0}, "first_steps must be a whole number"),
+    ("excess", {"cap": 0.5}, "cap must be at least 1"),
     ("static", {"weights": [1, -1]}, "weights.*-1"),
     ("static", {"weights": [1]}, "weights has 1 values for 2 tasks"),
     ("static", {"weights": {"a": 1, "x": 2}}, "x"),
@@ -73,14 +81,6 @@ BAD = [
 def test_bad_options(name, options, message):
     with pytest.raises(ValueError, match=message):
         excessmtl.methods.registry()[name](**options).bind(["a", "b"])
-
-
-@pytest.mark.parametrize("name", ["mgda", "imtl", "imtl_hybrid", "pcgrad", "cagrad", "nash"])
-def test_the_probe_is_an_option(name):
-    rule = excessmtl.methods.registry()[name]
-    assert rule().probe is Probe.SHARED
-    assert rule(probe="representation").probe is Probe.REPRESENTATION
-    assert rule(probe=Probe.REPRESENTATION) == rule(probe="representation")
 
 
 def without_option(state_dict, name):

@@ -27,11 +27,12 @@ pytestmark = pytest.mark.usefixtures("recording")
 on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does what a recording cannot")
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize(
+    ("method", "heads"),
+    [*((method, "linear") for method in METHODS), *((m, heads) for m in (ROBUST, PAPER, UNIFORM) for heads in HEADS)],
+    ids=str,
+)
 def test_every_method_takes_the_same_steps(method, heads):
-    if method.name == "moml":
-        pytest.skip("needs validation losses in every step, which are not recorded")
     plain, ours = both(method, heads)
     take(range(STEPS), plain, ours)
     assert_same(plain, ours)
@@ -52,22 +53,6 @@ class HandedOn(Rule):
 
     def update(self, state, seen):
         return Decision(state["before"].softmax(0), {"now": seen.losses, "before": state["now"]})
-
-
-class OneForTwo(Rule):
-    """Has one tensor under two names from the end of an epoch on."""
-
-    name = "one for two"
-
-    def init(self, tasks, shared):
-        return {"sum": torch.zeros(tasks), "at_start": torch.zeros(tasks)}
-
-    def update(self, state, seen):
-        weights = (state["sum"] - state["at_start"]).softmax(0)
-        return Decision(weights, {**state, "sum": state["sum"] + seen.losses})
-
-    def end_epoch(self, state):
-        return {**state, "at_start": state["sum"].view(-1)}
 
 
 class OnHost(Rule):
@@ -106,7 +91,7 @@ def with_rule(rule):
     return worlds
 
 
-@pytest.mark.parametrize(("rule", "kinds"), [(HandedOn, 1), (OneForTwo, 1), (OnHost, 0)])
+@pytest.mark.parametrize(("rule", "kinds"), [(HandedOn, 1), (OnHost, 0)])
 def test_rules_that_hand_tensors_on_or_use_the_host(rule, kinds):
     plain, ours = with_rule(rule)
     for seed in range(2 * STEPS):
@@ -187,11 +172,6 @@ def exchange_the_rule(world, seed):
         world.balancer.rule = replace(world.balancer.rule, trust=0.1)
 
 
-def exchange_the_memory_of_the_weights(world, seed):
-    for parameter in world.model.parameters() if seed == STEPS else ():
-        parameter.data = parameter.data * 0.5
-
-
 def turn_the_layout(world, seed):
     if seed == 0:
         world.model.trunk.append(LaidOut())
@@ -229,32 +209,20 @@ def a_step_that_fails_in_the_trunk(world, seed):
     assert all(parameter.grad is None for parameter in world.model.parameters())
 
 
-def end_epochs(world, seed):
-    if seed % 4 == 3:
-        world.balancer.end_epoch()
-
-
 SCENARIOS = {
     "weighted heads": Scenario(1, options={"heads": "weighted"}),
-    "a scale": Scenario(1, options={"scale": 3.0}),
-    "every other step": Scenario(2, options={"every": 2}, steps=3 * STEPS),
-    "every third step": Scenario(2, options={"every": 3, "heads": "weighted"}, steps=3 * STEPS),
-    "state in place": Scenario(1, PAPER, {"accumulators": "fp32"}),
+    "every third step": Scenario(2, options={"every": 3, "scale": 3.0}, steps=3 * STEPS),
     "state in bf16": Scenario(1, PAPER, {"accumulators": "bf16"}),
     # The other kinds of batches are seen too seldom.
     "all kinds of batches": Scenario(1, steps=30, batch=lambda seed: BATCHES[seed % 10]),
-    "all kinds of batches, paper": Scenario(1, PAPER, steps=30, batch=lambda seed: BATCHES[seed % 10]),
     "a task is missing often": Scenario(2, batch=lambda seed: {"missing": ["c"] * (seed % 2)}),
     "many sizes": Scenario(MOST, steps=30, batch=lambda seed: {"size": 4 + seed // (WARM_UP + 2)}),
     "heads": Scenario(3, UNIFORM, steps=3 * STEPS, change=replace_a_head_then_freeze_another),
     "another rule": Scenario(2, change=exchange_the_rule),
-    "other memory": Scenario(1, change=exchange_the_memory_of_the_weights),
     "another layout": Scenario(2, steps=3 * STEPS, change=turn_the_layout),
     "an earlier state": Scenario(1, steps=3 * STEPS, change=load_an_earlier_state),
     "other kinds of steps": Scenario(1, after=other_kinds_of_steps),
-    "ends of epochs": Scenario(1, Method("dwa"), after=end_epochs),
     "batches that are refused": Scenario(1, change=a_batch_that_is_refused),
-    "steps that fail": Scenario(1, after=a_step_that_fails_in_the_trunk),
     "steps that fail, paper": Scenario(1, PAPER, after=a_step_that_fails_in_the_trunk),
 }
 
@@ -290,15 +258,6 @@ def test_what_a_step_leaves_is_not_overwritten_by_the_next_and_keeps_nothing_els
     assert recorded(ours.balancer) == 1
     for left, copies in kept:
         torch.testing.assert_close(left, copies, rtol=0, atol=0, equal_nan=True)
-
-
-def test_gradients_are_added_to_those_there_are():
-    plain, ours = both()
-    for seed in range(STEPS):
-        for world in (plain, ours):
-            world.balancer.backward(world.losses(seed))
-    for wanted, found in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
-        torch.testing.assert_close(found.grad, wanted.grad, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("way", ["deepcopy", "pickle", "state_dict"])

@@ -122,9 +122,8 @@ def compiled(model):
     return model
 
 
-BASIC = (plainly, in_bf16, in_bf16_all_of_it, under_no_grad)
-LOOPS = [(around, unchanged, method) for around in BASIC for method in ("excess", "uniform", "mgda")]
-LOOPS += [(on_maps, unchanged, "excess"), (on_maps, channels_last, "excess")]
+LOOPS = [(around, unchanged, "excess") for around in (plainly, in_bf16, in_bf16_all_of_it, under_no_grad)]
+LOOPS += [(in_bf16, unchanged, "mgda"), (on_maps, unchanged, "excess"), (on_maps, channels_last, "excess")]
 LOOPS += [pytest.param(around, unchanged, "excess", marks=on_cuda) for around in (on_a_stream, with_a_scaler)]
 LOOPS += [pytest.param(plainly, compiled, "excess", marks=[on_cuda, pytest.mark.slow])]
 
@@ -159,16 +158,3 @@ def test_a_graph_of_the_user_s_own_around_steps_that_were_recorded():
     graph.replay()
     assert step.weights.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-@on_cuda
-def test_many_balancers_come_and_go_while_others_record():
-    """Old recordings are taken apart in the middle of new ones."""
-    for _ in range(12):
-        model = Images().to(DEVICE)
-        balancer = excessmtl.create("excess", tasks=TASKS, shared=model.trunk)
-        balancer.itself = [balancer]  # only the collector finds out that nobody holds it
-        for seed in range(WARM_UP + 2):
-            balancer.backward(model(*batch(seed)))
-        assert recorded(balancer) == 1
-    assert torch.randn(4, device=DEVICE).isfinite().all()

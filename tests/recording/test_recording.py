@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.buffers import copied, obstacle, signature
+from excessmtl.recording.buffers import obstacle, signature
 from excessmtl.recording.recording import GraphCache, Recording, failure
 from excessmtl.tensors import filled
 from excessmtl.torch_private import tree_flatten
-from models import DEVICE
 from replay_world import World, batches
 
 
@@ -115,29 +114,3 @@ def test_signatures_tell_shapes_types_and_values_apart():
         assert [own == other for other in kinds].count(True) == 1, index
     assert kind(torch.ones(2, 3)) == kinds[0]
     assert "layout" in obstacle([x.to_sparse()])
-
-
-def test_copies_are_equal_stay_so_and_keep_layouts_without_gaps():
-    given = {
-        "odd": torch.randn(7, 3, device=DEVICE),
-        "turned": torch.randn(3, 5, device=DEVICE).t(),
-        "channels last": torch.randn(2, 3, 5, 7, device=DEVICE).to(memory_format=torch.channels_last),
-        "number": torch.randn((), device=DEVICE),
-        "expanded": torch.randn(1, 4, device=DEVICE).expand(6, 4),
-        "with gaps": torch.randn(9, 4, device=DEVICE)[::2],
-        "empty": torch.empty(0, 3, device=DEVICE),
-        "half": torch.randn(5, device=DEVICE).bfloat16(),
-        "complex": torch.randn(3, device=DEVICE, dtype=torch.complex64).conj(),
-    }
-    tensors = list(given.values())
-    copies = dict(zip(given, copied(tensors, DEVICE), strict=True))
-    torch.testing.assert_close(list(copies.values()), [tensor.resolve_conj() for tensor in tensors], rtol=0, atol=0)
-    for name in ("odd", "turned", "channels last", "number"):
-        assert copies[name].stride() == given[name].stride()
-    for name in ("expanded", "with gaps"):
-        assert copies[name].is_contiguous()
-    kept = copies["odd"].clone()
-    given["odd"].fill_(7)
-    assert torch.equal(copies["odd"], kept)
-    assert copied([], DEVICE) == []
-    assert copied([1, "a", None], DEVICE) == [1, "a", None]

@@ -24,14 +24,6 @@ def test_the_bargaining_equation(size, shift):
         assert a @ gram @ a == pytest.approx(size, rel=1e-5)
 
 
-def test_one_and_two_tasks_by_hand():
-    torch.testing.assert_close(bargain(torch.tensor([[4.0]]), torch.tensor([True])), torch.tensor([0.5]))
-    gram = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
-    torch.testing.assert_close(bargain(gram, everyone(gram)), torch.tensor([1.0, 0.5]))
-    same = torch.ones(2, 2)
-    torch.testing.assert_close(bargain(same, everyone(same)), torch.full((2,), 0.5**0.5))
-
-
 def test_gradients_that_cancel_give_large_but_finite_numbers():
     for gradients in (torch.tensor([[1.0, 0], [-1, 0]]), torch.tensor([[1.0, 0], [-2, 0], [1, 1e-4]])):
         gram = gradients @ gradients.T
