@@ -398,7 +398,8 @@ def test_another_default_device(method):
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_sketch_of_a_task_does_not_depend_on_the_others():
+@pytest.mark.parametrize("upper_first", [False, True])
+def test_sketch_of_a_task_does_not_depend_on_the_others(upper_first):
     """`b` reads two tensors, `a` one of them: what is remembered of `b` is the same with and without `a`."""
     model = MultiTask(Branches()).to(DEVICE)
     x, targets = batch()
@@ -406,7 +407,8 @@ def test_sketch_of_a_task_does_not_depend_on_the_others():
     for present in (True, False):
         balancer = ROBUST.create(model.trunk)
         low, high = model.trunk(x)
-        losses = {"b": mse_loss(model.heads["b"](low), targets["b"]) + model.heads["b"](high).mean()}
+        parts = [mse_loss(model.heads["b"](low), targets["b"]), model.heads["b"](high).mean()]
+        losses = {"b": parts[1] + parts[0] if upper_first else parts[0] + parts[1]}
         if present:
             losses["a"] = mse_loss(model.heads["a"](low), targets["a"])
         balancer.backward(losses)
