@@ -1,5 +1,6 @@
-"""A benchmark's network: one trunk and a head per task, a trunk per task for the single-task baseline, or one of the
-library's architectures, made of the benchmark's trunk and heads.
+"""A benchmark's network, made of its trunk and heads.
+
+One trunk and a head per task, a trunk per task for the single-task baseline, or an architecture of the library.
 """
 
 from collections.abc import Callable, Mapping
