@@ -36,7 +36,7 @@ from excessmtl.lab.schema import STRICT, Options, checked
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.strict_yaml import read_yaml
 from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
-from excessmtl.lab.training.balancers import check_method
+from excessmtl.lab.training.learner import check_method
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]
 
