@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, Dataset
 from excessmtl import lab
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-TINY = {"epochs": 2, "device": "cpu"}
 
 PACKAGE = '''
 from dataclasses import dataclass

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from excessmtl.lab.data.base import Benchmark, registry
-from excessmtl.lab.data.kinds import depth, normals, segmentation
+from excessmtl.lab.data.base import Benchmark
+from excessmtl.lab.data.dense import TASKS
 from excessmtl.lab.data.room_render import View, pixel_rays, render
 from excessmtl.lab.data.room_scene import CLASSES, Box, Scene, random_scene
 from excessmtl.lab.data.synthetic_rooms import SIZES, load
-from excessmtl.lab.data.tasks import Task
 
 HEIGHT, WIDTH = 60, 80
 
@@ -75,23 +74,16 @@ def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall() -> None:
     np.testing.assert_allclose(view.normals[:, -1, WIDTH // 2], [0, -1, 0], atol=1e-6)
 
 
-def test_it_is_registered_and_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
-    entry = registry()["synthetic-rooms"]
-    assert entry.load is load
-    assert rooms.tasks == (
-        Task("segmentation", 13, segmentation),
-        Task("depth", 1, depth),
-        Task("normals", 3, normals),
-    )
+def test_it_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
+    assert rooms.tasks == TASKS
     assert rooms.noisy_tasks == ("segmentation",)
     assert rooms.augment is None
     for split, n in zip((rooms.train, rooms.validation, rooms.test), (200, 40, 60), strict=True):
         assert isinstance(split.inputs, torch.Tensor)
         assert split.inputs.dtype == torch.uint8
         assert split.inputs.shape == (n, 3, 48, 64)
-        assert split.targets["segmentation"].shape == (n, 48, 64)
-        assert split.targets["depth"].shape == (n, 1, 48, 64)
-        assert split.targets["normals"].shape == (n, 3, 48, 64)
+        shapes = [tuple(target.shape) for target in split.targets.values()]
+        assert shapes == [(n, 48, 64), (n, 1, 48, 64), (n, 3, 48, 64)]
     assert (SIZES["paper"].scenes[0], SIZES["paper"].scenes[2]) == (795, 654)
 
 

@@ -78,14 +78,14 @@ class _Surfaces:
     def look(self, camera: Array, rays: Array) -> tuple[Array, Array, Index, Array]:
         """Depth, normal (in the room's axes), surface and colour where each ray ends."""
         depth, which = self.cast(camera[None], rays)
-        ways = self.local(rays.T, which)
-        slabs = map(_slab, self.local((camera - self.centre[which]).T, which), ways, self.half[which].T)
+        directions = self.local(rays.T, which)
+        slabs = map(_slab, self.local((camera - self.centre[which]).T, which), directions, self.half[which].T)
         enter, leave = zip(*slabs, strict=True)
         inside = which == self.room
         axis = np.where(inside, np.argmin(leave, axis=0), np.argmax(enter, axis=0))
         across = axis[:, None] == np.arange(3)
         # A visible face looks against the ray, whether it is a box seen from outside or the room from inside.
-        normals = np.stack(self.outof((-np.sign(ways) * across.T), which), axis=1)
+        normals = np.stack(self.outof((-np.sign(directions) * across.T), which), axis=1)
         which = which + (inside & (axis == 2)) * (1 + (rays[:, 2] > 0))
         points = camera + depth[:, None] * rays
         colour = self.light(points, normals, which) * self.texture(points, across, which)
@@ -96,8 +96,8 @@ class _Surfaces:
         boxes = np.arange(self.room + 1)[:, None]
         centres, halves = (np.moveaxis(x[boxes], -1, 0) for x in (self.centre, self.half))
         starts = self.local([o - c for o, c in zip(origins.T, centres, strict=True)], boxes)
-        ways = self.local(rays.T, boxes)
-        enter, leave = zip(*map(_slab, starts, ways, halves), strict=True)
+        directions = self.local(rays.T, boxes)
+        enter, leave = zip(*map(_slab, starts, directions, halves), strict=True)
         first, last = reduce(np.maximum, enter), reduce(np.minimum, leave)
         distance = np.where((first < last) & (first > _NEAR), first, np.float32(np.inf))
         distance[self.room] = last[self.room]
@@ -135,14 +135,14 @@ class _Surfaces:
         return c * x + s * y, c * y - s * x, z
 
     def outof(self, vector: Components | Array, box: Index) -> Components:
-        """The way back."""
+        """A vector in the axes of these boxes, in those of the room."""
         (x, y, z), c, s = vector, self.cos[box], self.sin[box]
         return c * x - s * y, c * y + s * x, z
 
 
-def _slab(start: Array, way: Array, half: Array) -> tuple[Array, Array]:
+def _slab(start: Array, direction: Array, half: Array) -> tuple[Array, Array]:
     """Where a ray enters and leaves the space between two faces of a box."""
-    inverse = _float(1 / np.where(way == 0, _float(1e-9), way))
+    inverse = _float(1 / np.where(direction == 0, _float(1e-9), direction))
     middle, reach = -start * inverse, np.abs(half * inverse)
     return middle - reach, middle + reach
 

@@ -78,35 +78,30 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
 @lru_cache(maxsize=1)
 def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
     """Task -> the texts as counts, and all scores of each; `changed` is when the file was."""
-    names = {
-        (task, what): f"{_FOLDER}/{start}_{what}.txt"
-        for task, start in FILES.items()
-        for what in ("GroundTruth", "anonDataRatings")
-    }
-    with unpacked(path) as root:
-        missing = next((name for name in names.values() if not (root / name).is_file()), None)
-        if missing is not None:
-            raise ValueError(f"{path} holds no '{missing}'; fetch it again: excessmtl data get vader.")
-        members = {name: (root / name).read_bytes() for name in names.values()}
     texts = {}
-    for task in FILES:
-        truth, ratings = (_rows(members[names[task, what]], path) for what in ("GroundTruth", "anonDataRatings"))
-        kept, scores = [], []
-        for name, (_, _, listed) in ratings.items():
-            own = _scores(listed, path)
-            mean, text = truth.get(name, ("nan", ""))
-            if abs(own.mean() - float(mean)) < _SAME:
-                kept.append(words(text))
-                scores.append(own)
-        if len(kept) < 10:
-            raise ValueError(f"{path} has {len(kept)} texts of {task} whose scores fit; at least 10 are needed.")
-        texts[task] = hashed_counts(kept, _COLUMNS), scores
+    with unpacked(path) as root:
+        for task, start in FILES.items():
+            truth, ratings = (_rows(root, f"{start}_{what}.txt", path) for what in ("GroundTruth", "anonDataRatings"))
+            kept, scores = [], []
+            for name, (_, _, listed) in ratings.items():
+                own = _scores(listed, path)
+                mean, text = truth.get(name, ("nan", ""))
+                if abs(own.mean() - float(mean)) < _SAME:
+                    kept.append(words(text))
+                    scores.append(own)
+            if len(kept) < 10:
+                raise ValueError(f"{path} has {len(kept)} texts of {task} whose scores fit; at least 10 are needed.")
+            texts[task] = hashed_counts(kept, _COLUMNS), scores
     return texts
 
 
-def _rows(content: bytes, path: Path) -> dict[str, list[str]]:
-    """First column -> the others."""
-    lines = [line.split("\t") for line in content.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+def _rows(root: Path, name: str, path: Path) -> dict[str, list[str]]:
+    """A table in the unpacked archive: first column -> the others."""
+    file = root / _FOLDER / name
+    if not file.is_file():
+        raise ValueError(f"{path} holds no '{_FOLDER}/{name}'; fetch it again: excessmtl data get vader.")
+    content = file.read_bytes().decode("utf-8-sig", "replace")
+    lines = [line.split("\t") for line in content.splitlines() if line.strip()]
     if len({len(line) for line in lines}) != 1:
         raise ValueError(f"{path} holds a table whose rows differ in length; fetch it again: excessmtl data get vader.")
     return {name: rest for name, *rest in lines}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from excessmtl.lab.data.losses import LOSSES, PLAIN
+from excessmtl.lab.data.kinds import LOSSES, PLAIN
 from excessmtl.lab.data.noise import NOISE_KINDS, UNIFORM
 from excessmtl.lab.schema import STRICT, Names, Number, Options, Word, in_sentences
 from excessmtl.methods import registry

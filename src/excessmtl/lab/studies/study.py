@@ -35,7 +35,7 @@ from excessmtl.lab.runs.config import RunConfig, Seed, Share
 from excessmtl.lab.schema import STRICT, checked, read_yaml
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
-from excessmtl.lab.training.balancers import check_method
+from excessmtl.lab.training.learner import check_method
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]
 

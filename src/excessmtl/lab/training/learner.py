@@ -1,5 +1,6 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -10,16 +11,18 @@ from lightning.fabric import Fabric
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
+import excessmtl
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.losses import PLAIN
+from excessmtl.lab.data.find import import_path, is_import_path
+from excessmtl.lab.data.kinds import PLAIN
 from excessmtl.lab.data.tasks import Loss, Task, labelled
-from excessmtl.lab.runs.config import Resolved
-from excessmtl.lab.training.balancers import make_balancer
+from excessmtl.lab.runs.config import SINGLE, Resolved
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
 from excessmtl.lab.training.processes import load_state, parallel, state_of
 from excessmtl.losses.estimate import learns_with_others
+from excessmtl.methods.names import checked_name
 from excessmtl.step.result import Step
 
 LOGGED = ("weights", "losses", "excess_risks")
@@ -219,3 +222,33 @@ def learning_rate(config: Resolved, step: int, steps: int) -> float:
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def check_method(name: str) -> None:
+    """Refuses a method that is not there."""
+    known = [*excessmtl.list_methods(), SINGLE]
+    if is_import_path(name):
+        import_path(name, "method")
+    else:
+        checked_name(name, known, ", or package.module:Rule")
+
+
+def make_balancer(
+    name: str, tasks: Sequence[str], shared: nn.Module | list[nn.Module], options: Mapping[str, Any]
+) -> Balancer:
+    """The balancer, with options of the method and of `Balancer`; those that do not fit are refused."""
+    check_method(name)
+    try:
+        if not is_import_path(name):
+            return excessmtl.create(name, tasks=tasks, shared=shared, **options)
+        parameters = inspect.signature(Balancer.__init__).parameters.values()
+        common = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        made = import_path(name, "method")
+        if not (isinstance(made, type) and callable(getattr(made, "update", None))):
+            raise ValueError(f"method {name!r} must be a class derived from Rule (see CONTRIBUTING.md), found {made!r}")
+        if not hasattr(made, "name"):  # `@method` gives a rule its name; without it, the path does
+            made.name = name  # type: ignore[attr-defined]
+        rule = made(**{key: value for key, value in options.items() if key not in common})
+        return Balancer(rule, tasks, shared, **{key: options[key] for key in options if key in common})
+    except TypeError as error:
+        raise ValueError(f"options {dict(options)} do not fit method {name!r}: {error}") from error

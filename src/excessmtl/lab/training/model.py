@@ -1,5 +1,6 @@
-"""A benchmark's network: one trunk and a head per task, a trunk per task for the single-task baseline, or one of the
-library's architectures, made of the benchmark's trunk and heads.
+"""A benchmark's network, made of its trunk and heads.
+
+One trunk and a head per task, a trunk per task for the single-task baseline, or an architecture of the library.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from excessmtl import architectures
 from excessmtl.architectures import MultiTask
 from excessmtl.architectures.base import Make
-from excessmtl.lab.data import losses
 from excessmtl.lab.data.base import Benchmark, Targets
+from excessmtl.lab.data.kinds import PLAIN, binary, classification, regression
 from excessmtl.lab.data.tasks import Loss
 from excessmtl.lab.runs.config import HARD, SINGLE, Resolved, RunConfig
 from excessmtl.lab.training.batches import ByTask, Inputs
@@ -20,9 +21,9 @@ from excessmtl.methods import registry
 
 Heads = Mapping[str, nn.Module]
 _KINDS: dict[Loss, str] = {
-    losses.squared_error: "regression",
-    losses.binary_cross_entropy: "binary",
-    losses.cross_entropy: "classification",
+    regression.loss: "regression",
+    binary.loss: "binary",
+    classification.loss: "classification",
 }
 """By their loss: the kinds of task that a method can take labels of."""
 
@@ -164,7 +165,7 @@ def last_layers(config: Resolved, benchmark: Benchmark, network: Network) -> dic
         f"the tasks of {benchmark.name!r} have inputs of their own": isinstance(benchmark.train.inputs, Mapping),
         f"the heads of {deep} are not linear": bool(deep),
         f"the losses of {others} are others": bool(others),
-        f"loss is {config.loss!r}": config.loss != losses.PLAIN,
+        f"loss is {config.loss!r}": config.loss != PLAIN,
     }
     for obstacle, present in obstacles.items():
         if present:

@@ -69,14 +69,14 @@ def mean_over_processes(log: Tensor) -> Tensor:
 
 
 def state_of(network: nn.Module, optimiser: Optimizer, divided: bool) -> dict[str, Any]:
-    """The states of network and optimiser, whole."""
+    """The complete states of network and optimiser, also where the processes hold parts of them."""
     if not divided:
         return {"model": network.state_dict(), "optimiser": optimiser.state_dict()}
     # Imported where it is used: it takes a second, and most runs have one process.
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
-    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    model, optimiser_state = get_state_dict(network, optimiser, options=whole)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model, optimiser_state = get_state_dict(network, optimiser, options=options)
     return {"model": model, "optimiser": optimiser_state}
 
 
@@ -90,8 +90,8 @@ def load_state(network: nn.Module, optimiser: Optimizer, state: dict[str, Any], 
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
-    whole, model = StateDictOptions(full_state_dict=True, cpu_offload=True), state["model"]
-    set_state_dict(network, optimiser, model_state_dict=model, optim_state_dict=state["optimiser"], options=whole)
+    full, model = StateDictOptions(full_state_dict=True, cpu_offload=True), state["model"]
+    set_state_dict(network, optimiser, model_state_dict=model, optim_state_dict=state["optimiser"], options=full)
 
 
 def _check_optimiser(optimiser: Optimizer, options: list[set[str]]) -> None:
