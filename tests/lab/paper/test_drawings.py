@@ -89,7 +89,9 @@ def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
 def test_runs_of_different_length_are_not_mixed():
     rows = multimnist(RIGHT)
     frame = Runs.of(as_frame(rows + [row | {"epochs": 2} for row in rows])).frame
-    assert [subject.epochs for subject in subjects(frame, "multimnist")] == [15, 2], "the length of the paper first"
+    assert [subject.setting.epochs for subject in subjects(frame, "multimnist")] == [15, 2], (
+        "the length of the paper first"
+    )
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def heading(picture: Figure, text: str) -> None:
 def spread_heading(picture: Figure, subject: Subject, table: pd.DataFrame, drawn_as: str) -> None:
     """Which data, how long, and what the spread is that is drawn as bands or bars."""
     spread = f"{drawn_as}: one standard deviation over seeds" if table.seeds.max() > 1 else "one seed"
-    heading(picture, f"{subject.title}; {subject.epochs} epochs; {spread}")
+    heading(picture, f"{subject.title}; {subject.setting.epochs} epochs; {spread}")
 
 
 def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:

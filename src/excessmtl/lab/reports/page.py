@@ -137,13 +137,11 @@ def _regrets(part: Callable[..., Markup], regrets: Regrets) -> Markup:
     return part("regrets.html.j2", regrets=regrets, table=every_regret(regrets.table), sentence=sentence)
 
 
-def listed(values: Sequence[Any]) -> str:
-    """Short lists in full, runs of whole numbers as ranges: "0 to 4", "0, 2, 5"."""
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    numbers = [value for value in values if not isinstance(value, str)]
-    if len(numbers) == len(texts) > 2 and list(numbers) == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
-        return f"{texts[0]} to {texts[-1]}"
-    return ", ".join(texts)
+def listed(seeds: Sequence[int]) -> str:
+    """Without a gap as a range, "0 to 4", else one by one, "0, 2, 5"."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _unfinished(folder: Path) -> int:
