@@ -167,7 +167,7 @@ def _has_single(setting: Setting) -> bool:
 
 
 def _has_rivals(setting: Setting) -> bool:
-    return _rivals(setting)["label"].nunique() > 1
+    return bool(_rivals(setting)["label"].nunique() > 1)
 
 
 def _has_noise(setting: Setting) -> bool:
