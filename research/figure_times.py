@@ -66,8 +66,10 @@ def main() -> None:
     }
     work |= {("quick", figure.name, ""): figure for figure in figures if figure.compute is not None}
     table = pd.read_csv(times.FILE, comment="#", keep_default_na=False)
-    for key in work.keys() - set(table[_KEY].itertuples(index=False, name=None)):
-        subject = work[key]
+    known = set(table[_KEY].itertuples(index=False, name=None))
+    for key, subject in work.items():
+        if key in known:
+            continue
         row = run_row(subject) if isinstance(subject, RunConfig) else figure_row(subject)
         table = pd.concat([table, pd.DataFrame([dict(zip(_KEY, key, strict=True)) | row])], ignore_index=True)
         text = table.to_csv(index=False, float_format="%.3g", lineterminator="\n")

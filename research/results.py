@@ -25,7 +25,7 @@ from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.regret_tables import verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.summary import Row, rows_of
-from excessmtl.lab.compare.table import Table
+from excessmtl.lab.compare.table import Cell, Table
 from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.figures import dynamics, excess_risk
 from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
@@ -94,11 +94,10 @@ def _ends(rows: Sequence[Row], measure: Measure) -> dict[str, str]:
     cells = {(row.label, row.noise): row.cells[measure.key] for row in rows}
     texts = {}
     for label in dict.fromkeys(row.label for row in rows):
-        ends = [cells.get((label, level)) for level in (0.0, _HIGH)]
-        known = [cell for cell in ends if cell is not None and cell.spread.count]
-        if len(known) == len(ends):
-            first, last = (f"{cell.spread.mean:.{measure.digits}f}" for cell in known)
-            texts[label] = f"{first} → **{last}**" if known[1].best else f"{first} → {last}"
+        ends = [cells.get((label, level), Cell("")) for level in (0.0, _HIGH)]
+        means = [f"{cell.spread.mean:.{measure.digits}f}" for cell in ends if cell.spread and cell.spread.count]
+        if len(means) == len(ends):
+            texts[label] = f"{means[0]} → **{means[1]}**" if ends[1].best else f"{means[0]} → {means[1]}"
     return texts
 
 

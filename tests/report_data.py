@@ -8,7 +8,7 @@ import pandas as pd
 
 from excessmtl.lab.compare.collect import NESTED, PLAIN
 
-SHARES = ("accuracy", "pixel_accuracy")
+SHARES = ("accuracy", "pixel_accuracy", "within_11.25")
 ACCURACY, ERROR = ("accuracy", True), ("nmse", False)
 
 

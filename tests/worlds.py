@@ -1,6 +1,7 @@
 """Two made-up worlds: one in which the paper is right in all that a table of runs can tell, and one where it is wrong.
 
-How each kind of method behaves is a function of the noise level n.
+How each kind of method behaves is a function of the noise level n: its scores on clean and noisy tasks, the weight of
+the clean tasks and, on MultiMNIST, the losses of both; on NYUv2 normals, depth, segmentation and the weight.
 """
 
 from excessmtl.lab.paper.methods import (
@@ -22,87 +23,57 @@ RIGHT, WRONG = True, False
 
 _MULTIMNIST = {
     RIGHT: {
-        "excess": lambda n: {
-            "clean": 0.98,
-            "noisy": 0.97 - 0.25 * n,
-            "weight": 0.5 + 0.4 * n,
-            "losses": (0.1, 0.1 + n),
-        },
-        "rivals": lambda n: {
-            "clean": 0.98 - 0.3 * n,
-            "noisy": 0.97 - 0.3 * n,
-            "weight": 0.5 - 0.5 * n,
-            "losses": (0.1 + 0.5 * n, 0.1 + 2 * n),
-        },
-        UNIFORM: lambda n: {"clean": 0.978, "noisy": 0.97 - 0.3 * n, "weight": 0.5, "losses": (0.1, 0.1 + n)},
-        SINGLE_TASK: lambda n: {"clean": 0.98, "noisy": 0.97 - 0.3 * n, "weight": None, "losses": (0.1, 0.1 + n)},
+        "excess": lambda n: (0.98, 0.97 - 0.25 * n, 0.5 + 0.4 * n, (0.1, 0.1 + n)),
+        "rivals": lambda n: (0.98 - 0.3 * n, 0.97 - 0.3 * n, 0.5 - 0.5 * n, (0.1 + 0.5 * n, 0.1 + 2 * n)),
+        UNIFORM: lambda n: (0.978, 0.97 - 0.3 * n, 0.5, (0.1, 0.1 + n)),
+        SINGLE_TASK: lambda n: (0.98, 0.97 - 0.3 * n, None, (0.1, 0.1 + n)),
     },
     WRONG: {
-        "excess": lambda n: {
-            "clean": 0.98 - 0.3 * n,
-            "noisy": 0.97 - 0.3 * n,
-            "weight": 0.5 - 0.5 * n,
-            "losses": (0.6 + n, 0.6 + n),
-        },
-        "rivals": lambda n: {"clean": 0.98, "noisy": 0.97 - 0.25 * n, "weight": 0.5 + 0.4 * n, "losses": (0.6, 0.6)},
-        UNIFORM: lambda n: {"clean": 0.98 - 0.3 * n, "noisy": 0.97 - 0.3 * n, "weight": 0.5, "losses": (0.6, 0.6)},
-        SINGLE_TASK: lambda n: {"clean": 0.98, "noisy": 0.97, "weight": None, "losses": (0.1, 0.1)},
+        "excess": lambda n: (0.98 - 0.3 * n, 0.97 - 0.3 * n, 0.5 - 0.5 * n, (0.6 + n, 0.6 + n)),
+        "rivals": lambda n: (0.98, 0.97 - 0.25 * n, 0.5 + 0.4 * n, (0.6, 0.6)),
+        UNIFORM: lambda n: (0.98 - 0.3 * n, 0.97 - 0.3 * n, 0.5, (0.6, 0.6)),
+        SINGLE_TASK: lambda n: (0.98, 0.97, None, (0.1, 0.1)),
     },
 }
 _OFFICE_HOME = {
     RIGHT: {
-        "excess": lambda n: {"clean": 0.71, "noisy": 0.6 - 0.4 * n, "weight": 0.75 + 0.2 * n},
-        "rivals": lambda n: {"clean": 0.7 - 0.5 * n, "noisy": 0.6 - 0.4 * n, "weight": 0.75 - 0.5 * n},
-        UNIFORM: lambda n: {"clean": 0.7 - 0.55 * n, "noisy": 0.6 - 0.4 * n, "weight": 0.75},
-        MOML: lambda n: {"clean": 0.68 - 0.45 * n, "noisy": 0.58 - 0.35 * n, "weight": 0.7},
+        "excess": lambda n: (0.71, 0.6 - 0.4 * n, 0.75 + 0.2 * n),
+        "rivals": lambda n: (0.7 - 0.5 * n, 0.6 - 0.4 * n, 0.75 - 0.5 * n),
+        UNIFORM: lambda n: (0.7 - 0.55 * n, 0.6 - 0.4 * n, 0.75),
+        MOML: lambda n: (0.68 - 0.45 * n, 0.58 - 0.35 * n, 0.7),
     },
     WRONG: {
-        "excess": lambda n: {"clean": 0.7 - 0.5 * n, "noisy": 0.6 - 0.4 * n, "weight": 0.75 - 0.5 * n},
-        "rivals": lambda n: {"clean": 0.7, "noisy": 0.6 - 0.4 * n, "weight": 0.75 + 0.2 * n},
-        UNIFORM: lambda n: {"clean": 0.75, "noisy": 0.6 - 0.4 * n, "weight": 0.75},
-        MOML: lambda n: {"clean": 0.72, "noisy": 0.62 - 0.5 * n, "weight": 0.75 + 0.24 * n},
+        "excess": lambda n: (0.7 - 0.5 * n, 0.6 - 0.4 * n, 0.75 - 0.5 * n),
+        "rivals": lambda n: (0.7, 0.6 - 0.4 * n, 0.75 + 0.2 * n),
+        UNIFORM: lambda n: (0.75, 0.6 - 0.4 * n, 0.75),
+        MOML: lambda n: (0.72, 0.62 - 0.5 * n, 0.75 + 0.24 * n),
     },
 }
 _SARCOS = {
     RIGHT: {
-        "excess": lambda n: {"clean": 0.03, "noisy": 0.03 + 0.03 * n, "weight": 5 / 7 + 0.2 * n},
-        "rivals": lambda n: {"clean": 0.03 + 0.06 * n, "noisy": 0.03 + 0.06 * n, "weight": 5 / 7 - 0.5 * n},
-        UNIFORM: lambda n: {"clean": 0.03, "noisy": 0.03 + 0.03 * n, "weight": 5 / 7},
+        "excess": lambda n: (0.03, 0.03 + 0.03 * n, 5 / 7 + 0.2 * n),
+        "rivals": lambda n: (0.03 + 0.06 * n, 0.03 + 0.06 * n, 5 / 7 - 0.5 * n),
+        UNIFORM: lambda n: (0.03, 0.03 + 0.03 * n, 5 / 7),
     },
     WRONG: {
-        "excess": lambda n: {"clean": 0.045 + 0.09 * n, "noisy": 0.045 + 0.09 * n, "weight": 5 / 7 - 0.5 * n},
-        "rivals": lambda n: {"clean": 0.03, "noisy": 0.03 + 0.03 * n, "weight": 5 / 7 + 0.2 * n},
-        UNIFORM: lambda n: {"clean": 0.03 + 0.06 * n, "noisy": 0.03 + 0.06 * n, "weight": 5 / 7},
+        "excess": lambda n: (0.045 + 0.09 * n, 0.045 + 0.09 * n, 5 / 7 - 0.5 * n),
+        "rivals": lambda n: (0.03, 0.03 + 0.03 * n, 5 / 7 + 0.2 * n),
+        UNIFORM: lambda n: (0.03 + 0.06 * n, 0.03 + 0.06 * n, 5 / 7),
     },
 }
 _NYUV2 = {
     RIGHT: {
-        "excess": lambda n: {"normals": 0.32, "depth": 0.147, "segmentation": 0.6 - 0.3 * n, "weight": 0.67 + 0.2 * n},
-        "rivals": lambda n: {
-            "normals": 0.3 - 0.2 * n,
-            "depth": 0.15 + 0.15 * n,
-            "segmentation": 0.6 - 0.3 * n,
-            "weight": 0.67 - 0.3 * n,
-        },
-        GROUPDRO: lambda n: {
-            "normals": 0.25 - 0.2 * n,
-            "depth": 0.15 + 0.15 * n,
-            "segmentation": 0.6 - 0.3 * n,
-            "weight": 0.67 - 0.3 * n,
-        },
-        UNIFORM: lambda n: {"normals": 0.25, "depth": 0.15, "segmentation": 0.6 - 0.3 * n, "weight": 0.67},
-        SINGLE_TASK: lambda n: {"normals": 0.3, "depth": 0.15, "segmentation": 0.6 - 0.3 * n, "weight": None},
+        "excess": lambda n: (0.32, 0.147, 0.6 - 0.3 * n, 0.67 + 0.2 * n),
+        "rivals": lambda n: (0.3 - 0.2 * n, 0.15 + 0.15 * n, 0.6 - 0.3 * n, 0.67 - 0.3 * n),
+        GROUPDRO: lambda n: (0.25 - 0.2 * n, 0.15 + 0.15 * n, 0.6 - 0.3 * n, 0.67 - 0.3 * n),
+        UNIFORM: lambda n: (0.25, 0.15, 0.6 - 0.3 * n, 0.67),
+        SINGLE_TASK: lambda n: (0.3, 0.15, 0.6 - 0.3 * n, None),
     },
     WRONG: {
-        "excess": lambda n: {
-            "normals": 0.3 - 0.2 * n,
-            "depth": 0.15 + 0.15 * n,
-            "segmentation": 0.6,
-            "weight": 0.67 - 0.3 * n,
-        },
-        "rivals": lambda n: {"normals": 0.32, "depth": 0.147, "segmentation": 0.6, "weight": 0.67},
-        UNIFORM: lambda n: {"normals": 0.32, "depth": 0.147, "segmentation": 0.6, "weight": 0.67},
-        SINGLE_TASK: lambda n: {"normals": 0.3, "depth": 0.15, "segmentation": 0.6, "weight": None},
+        "excess": lambda n: (0.3 - 0.2 * n, 0.15 + 0.15 * n, 0.6, 0.67 - 0.3 * n),
+        "rivals": lambda n: (0.32, 0.147, 0.6, 0.67),
+        UNIFORM: lambda n: (0.32, 0.147, 0.6, 0.67),
+        SINGLE_TASK: lambda n: (0.3, 0.15, 0.6, None),
     },
 }
 
@@ -113,17 +84,16 @@ def _kind(shown):
     return "rivals" if shown in ADAPTIVE_RIVALS else shown
 
 
-def _rows(make, benchmark, behaviours):
+def _rows(make, benchmark, behaviours, names=("clean", "noisy", "weight", "losses")):
     rows = []
     for shown in (*COMPARED, MOML, SINGLE_TASK):
         behave = behaviours.get(shown, behaviours.get(_kind(shown)))
         for noise in LEVELS if behave else ():
             for seed in SEEDS:
                 luck = 1 + 0.0005 * (seed - 1)  # so that intervals have a width
-                plain = behave(noise)
-                scores = {name: value * luck for name, value in plain.items() if name not in ("weight", "losses")}
-                rest = {name: plain[name] for name in ("weight", "losses") if name in plain}
-                rows.append(make(benchmark, shown, noise, seed, **scores, **rest))
+                own = dict(zip(names, behave(noise), strict=False))
+                scores = {name: value if name in ("weight", "losses") else value * luck for name, value in own.items()}
+                rows.append(make(benchmark, shown, noise, seed, **scores))
     return rows
 
 
@@ -140,7 +110,7 @@ def sarcos(paper_is, benchmark="sarcos"):
 
 
 def nyuv2(paper_is, benchmark="nyuv2"):
-    rows = _rows(made_up_dense_run, benchmark, _NYUV2[paper_is])
+    rows = _rows(made_up_dense_run, benchmark, _NYUV2[paper_is], ("normals", "depth", "segmentation", "weight"))
     return [row for row in rows if row["label"] != f"label of {NORMALISED}"]  # the paper's form is normalised there
 
 

@@ -5,16 +5,14 @@ unpack it): 0.json to 9.json, one for each class. DIAMONDS is diamonds.csv, whic
 inside its resources.
 """
 
+import argparse
 import json
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import typer
 
 from excessmtl.files import atomic_write
-from excessmtl.lab.cli.terminal import plain_errors
 from research.kit.problems import Array
 
 _PER_CLASS, _DIAMONDS = 3000, 16000
@@ -48,19 +46,19 @@ def diamonds(path: Path) -> tuple[Array, Array]:
     return inputs[order], targets[order]
 
 
-def main(
-    clothes: Annotated[Path, typer.Argument(metavar="FASHION", help="Folder of 0.json to 9.json.")],
-    table: Annotated[Path, typer.Argument(metavar="DIAMONDS", help="diamonds.csv.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write, choose.npz.")],
-) -> None:
+def main() -> None:
     """Write the arrays."""
-    missing = [path for path in (clothes / "0.json", table) if not path.is_file()]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, words in (("fashion", "folder of 0.json to 9.json"), ("diamonds", "diamonds.csv"), ("out", "choose.npz")):
+        parser.add_argument(name, type=Path, help=words)
+    wanted = parser.parse_args()
+    missing = [path for path in (wanted.fashion / "0.json", wanted.diamonds) if not path.is_file()]
     if missing:
-        raise ValueError(f"{missing[0]} is not there: research/kit/prepare.py says where it comes from")
-    (fx, fy), (dx, dy) = fashion(clothes), diamonds(table)
-    with atomic_write(out) as file:
+        parser.error(f"{missing[0]} is not there: research/kit/prepare.py says where it comes from")
+    (fx, fy), (dx, dy) = fashion(wanted.fashion), diamonds(wanted.diamonds)
+    with atomic_write(wanted.out) as file:
         np.savez_compressed(file, fx=fx, fy=fy, dx=dx, dy=dy)
 
 
 if __name__ == "__main__":
-    typer.run(plain_errors(main, "nothing has been written"))
+    main()

@@ -10,25 +10,9 @@ import pandas as pd
 import pytest
 
 from excessmtl.lab.compare.collect import NESTED, collect, read_table, write_table
+from report_data import made_up
 
-SUMMARY = {
-    "benchmark": "multimnist",
-    "source": "made up",
-    "label": "single",
-    "method": "single",
-    "options": {},
-    "noise": 0.8,
-    "noisy_tasks": ["b"],
-    "seed": 0,
-    "epochs": 1,
-    "primary_metric": {"a": "accuracy"},
-    "higher_is_better": {"a": True},
-    "scores": {"a": None},
-    "mean_scores": {"a": None},
-    "metrics": {},
-    "weights": None,
-    "clean_weight": None,
-}
+SUMMARY = made_up("single", scores={"a": None}, units={}, weights=None, clean_weight=None)
 
 
 def write(folder, **changes):
@@ -71,17 +55,24 @@ def test_a_compressed_table_is_the_same_every_time_and_found_in_its_folder(tmp_p
     assert back["scores"].tolist() == 2 * frame["scores"].tolist()
 
 
-def test_texts_that_look_like_numbers_or_nothing_stay_texts(tmp_path):
-    write(tmp_path / "run", label="NA", benchmark="007", source="None")
-    write_table(collect(tmp_path), tmp_path / "runs.csv")
-    row = read_table(tmp_path / "runs.csv").iloc[0]
-    assert (row["label"], row["benchmark"], row["source"]) == ("NA", "007", "None")
+FORMULAS = [
+    '=LINK("http://a.b")',
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "'=1",
+    "''+x",
+    "'plain",
+    "-7",
+    "1e5",
+    "NA",
+    "007",
+    "None",
+]
 
 
-FORMULAS = ['=LINK("http://a.b")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "'=1", "''+x", "'plain", "-7", "1e5"]
-
-
-@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("text", [*FORMULAS, "NA", "007", "None"])
 def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
     write(tmp_path / "run", label=text, source=text, benchmark=text)
     write_table(collect(tmp_path), tmp_path / "runs.csv")

@@ -17,6 +17,7 @@ from excessmtl.lab.paper.methods import (
     UNIFORM,
 )
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
+from report_data import made_up
 from worlds import RIGHT, WRONG, multimnist, office_home, sarcos, world
 
 NEVER_TRIED = (
@@ -198,17 +199,11 @@ def test_a_difference_counts_above_the_margin_and_not_by_luck(by_seed, clear, ah
 @pytest.mark.parametrize(("factor", "verdict"), [(20, "holds"), (3, "does not hold")])
 def test_the_cost_of_many_tasks(factor, verdict):
     scores = {f"school_{i}": 0.5 for i in range(120)}
-    rows = []
-    for shown, seconds, seed in [(MGDA, 0.01 * factor, seed) for seed in range(3)] + [
-        (PAPER, 0.01, s) for s in range(3)
-    ]:
-        row = made_up_run("multimnist", shown, 0.0, seed, clean=0.9, noisy=0.9, weight=0.5)
-        kinds = {
-            "primary_metric": dict.fromkeys(scores, "accuracy"),
-            "higher_is_better": dict.fromkeys(scores, True),
-            "units": dict.fromkeys(scores, "share"),
-        }
-        rows.append(row | {"benchmark": "school", "scores": scores, "seconds_per_step": seconds, **kinds})
+    rows = [
+        made_up(method, 0.0, seed, scores, noisy_tasks=[], options=options, seconds_per_step=seconds)
+        for method, options, seconds in (("mgda", {}, 0.01 * factor), ("excess", {"estimator": "paper"}, 0.01))
+        for seed in range(3)
+    ]
     assert matching(verdicts(as_frame(rows)), "prohibitive for many tasks").verdict == verdict
 
 

@@ -18,10 +18,6 @@ def drawn(name, frame, out, root=None):
     return {path.name for stem, drawing in drawings for path in drawing.save(out, stem)}
 
 
-def svg_text(path):
-    return path.read_text()
-
-
 @pytest.fixture(autouse=True)
 def _text_in_svg():
     import matplotlib
@@ -45,7 +41,7 @@ def test_trends_over_noise(tmp_path, name, rows):
     assert falling.clean_weight[0.8] < falling.clean_weight[0.0]
     assert (table.seeds == 3).all()
     assert (table.clean_score_low < table.clean_score).all()
-    assert ("lower is better" in svg_text(tmp_path / f"{name}.svg")) == (name == "sarcos")
+    assert ("lower is better" in (tmp_path / f"{name}.svg").read_text()) == (name == "sarcos")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +58,7 @@ def test_a_stand_in_is_titled_so(tmp_path, name, rows, stand_in, real):
     files = drawn(name, as_frame(rows(RIGHT) + rows(RIGHT, stand_in)), tmp_path)
     assert files - own == {f"{name}_{stand_in}.{kind}" for kind in ("csv", "png", "svg")}
     assert own < files, "the data itself is drawn beside it"
-    text = svg_text(tmp_path / f"{name}_{stand_in}.svg")
+    text = (tmp_path / f"{name}_{stand_in}.svg").read_text()
     assert f"(stand-in for {real})" in text
     assert text.count(real) == 1
     titles = set(pd.read_csv(tmp_path / f"{name}_{stand_in}.csv").data)
@@ -73,7 +69,7 @@ def test_other_pictures_are_not_called_office_home(tmp_path):
     frame = with_tasks_called(as_frame(office_home(RIGHT)), PACS)
     frame["source"] = "pacs64.tar.xz: 9,991 pictures, 4 domains, 7 classes, 64 px"
     assert "office-home_pacs64.png" in drawn("office-home", frame, tmp_path)
-    assert "stand-in for Office-Home" in svg_text(tmp_path / "office-home_pacs64.svg")
+    assert "stand-in for Office-Home" in (tmp_path / "office-home_pacs64.svg").read_text()
 
 
 def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
@@ -82,14 +78,16 @@ def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
     ]
     frame = as_frame(fewer + multimnist(RIGHT))
     assert {"multimnist.png", "multimnist_2.png"} <= drawn("multimnist", frame, tmp_path)
-    assert "MNIST, 60,000" in svg_text(tmp_path / "multimnist.svg")
-    assert "bundled digits" in svg_text(tmp_path / "multimnist_2.svg")
+    assert "MNIST, 60,000" in (tmp_path / "multimnist.svg").read_text()
+    assert "bundled digits" in (tmp_path / "multimnist_2.svg").read_text()
 
 
 def test_runs_of_different_length_are_not_mixed():
     rows = multimnist(RIGHT)
     frame = Runs.of(as_frame(rows + [row | {"epochs": 2} for row in rows])).frame
-    assert [subject.epochs for subject in subjects(frame, "multimnist")] == [15, 2], "the length of the paper first"
+    assert [subject.setting.epochs for subject in subjects(frame, "multimnist")] == [15, 2], (
+        "the length of the paper first"
+    )
 
 
 @pytest.mark.parametrize(

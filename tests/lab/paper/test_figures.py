@@ -114,16 +114,8 @@ def _pretend(runs, out, *, jobs=None, watcher=None):
         folder = out / folder_of(config)
         if (folder / "summary.json").exists():
             continue
-        row = made_up_run(
-            config.benchmark,
-            config.name,
-            config.noise,
-            config.seed,
-            clean=0.9,
-            noisy=0.5,
-            weight=0.5,
-            epochs=config.epochs,
-        )
+        scores = {"clean": 0.9, "noisy": 0.5, "weight": 0.5, "epochs": config.epochs}
+        row = made_up_run(config.benchmark, config.name, config.noise, config.seed, **scores)
         tasks = list(row["scores"])
         course = dict.fromkeys(("weights", "losses", "risks"), lambda t, noisy: 1 + noisy - t)
         write_course(folder, tasks, row["noisy_tasks"], **course, epochs=config.epochs)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from excessmtl.lab.paper.theory import dominated, formulation, front, stationarity
+from excessmtl.lab.paper.theory import convergence, formulation, stationarity
 from excessmtl.lab.paper.theory.convergence import gaps, measure, rate
 from excessmtl.lab.paper.theory.descent import ALGORITHM, PROOF, bound, descend, step_sizes
 from excessmtl.lab.paper.theory.optimum import balance, solve, weighted_minimum
@@ -133,14 +133,14 @@ def test_the_step_sizes_are_those_that_give_the_bound():
 @pytest.mark.parametrize("kind", KINDS)
 def test_corollary_3_2_no_front_point_improves_both_tasks_by_more_than_the_gap(kind):
     solved = solve(make(kind, 2))
-    edge = front.exact_front(solved, 301)
+    edge = convergence.exact_front(solved, 301)
     # Neighbours on the front differ by less than the minima's own error where it is flat: a hair is allowed.
     assert not any(dominates(a + 1e-9, b) for a in edge[::30] for b in edge[::30])
     at = descend(solved, 2048, 8, 0, ALGORITHM)
     risks = solved.excess_risks(at.mean_theta)
     found = gaps(solved, at)
     # The tolerance is the corollary's own gap (see `improvable`); 1e-9 covers the certificates.
-    assert (front.improvable(edge, risks) <= found["corollary_mean_weights"] + 1e-9).all()
+    assert (convergence.improvable(edge, risks) <= found["corollary_mean_weights"] + 1e-9).all()
     assert (found["worst_task"] <= found["duality_gap"] + 1e-9).all()
     assert (found["stated"] <= found["worst_task"] + 1e-9).all()
 
@@ -166,7 +166,7 @@ def test_the_formulation():
 
 @pytest.mark.slow
 def test_gradnorm_and_imtl_end_in_dominated_points():
-    ends = {row["method"]: row for row in dominated.endings()[0]}
+    ends = {row["method"]: row for row in formulation.endings()[0]}
     assert ends["gradnorm"]["dominated"]
     assert ends["imtl"]["dominated"]
     assert ends["imtl"]["theta_1"] == pytest.approx(0.5, abs=1e-3)  # e_1 - e_2 = 1 - 0.5 is kept

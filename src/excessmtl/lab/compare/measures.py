@@ -38,6 +38,8 @@ class Measure:
     applies: Callable[[Setting], bool] = lambda setting: True
     needs_scores: bool = True
     """Whether a run that has diverged has no such number."""
+    note: str = ""
+    """A sentence below the tables of reports."""
 
     @property
     def heading(self) -> str:
@@ -165,20 +167,47 @@ def _has_single(setting: Setting) -> bool:
 
 
 def _has_rivals(setting: Setting) -> bool:
-    return _rivals(setting)["label"].nunique() > 1
+    return bool(_rivals(setting)["label"].nunique() > 1)
 
 
 def _has_noise(setting: Setting) -> bool:
     return bool(setting.noisy_tasks)
 
 
-_AGAINST_SINGLE, _SHARE = "Δm against single-task networks", "share of the weight on clean tasks"
-_WEIGHTS, _TIMES = _column("clean_weight"), _column("seconds_per_step")
-DELTA_M = Measure("delta_m", "Δm", _AGAINST_SINGLE, _changes, "lower", digits=1, unit="%", applies=_has_single)
-MEAN_RANK = Measure("mean_rank", "rank", "mean rank", _ranks, "lower", digits=2, applies=_has_rivals)
-CLEAN_WEIGHT = Measure(
-    "clean_weight", "clean\nweight", _SHARE, _WEIGHTS, "", digits=2, applies=_has_noise, needs_scores=False
+DELTA_M = Measure(
+    "delta_m",
+    "Δm",
+    "Δm against single-task networks",
+    _changes,
+    "lower",
+    digits=1,
+    unit="%",
+    applies=_has_single,
+    note="Δm: mean relative loss of the tasks against single-task networks at the same noise and seed; below 0 is "
+    "better than they are.",
 )
+MEAN_RANK = Measure(
+    "mean_rank",
+    "rank",
+    "mean rank",
+    _ranks,
+    "lower",
+    digits=2,
+    applies=_has_rivals,
+    note="Rank: mean over tasks and seeds among the methods, without the single-task networks.",
+)
+CLEAN_WEIGHT = Measure(
+    "clean_weight",
+    "clean\nweight",
+    "share of the weight on clean tasks",
+    _column("clean_weight"),
+    "",
+    digits=2,
+    applies=_has_noise,
+    needs_scores=False,
+    note="Clean weight: the share that tasks without added noise have of the weight in the last epoch.",
+)
+_TIMES = _column("seconds_per_step")
 SECONDS = Measure(
     "seconds_per_step", "ms/step", "milliseconds per step", _TIMES, "lower", factor=1000, digits=1, needs_scores=False
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.compare.settings import method_order
+from excessmtl.lab.compare.settings import chosen_options, method_order
 from excessmtl.lab.runs.config import SINGLE
 
 COLOURS = (
@@ -67,15 +67,13 @@ _KNOWN: tuple[tuple[str, Mapping[str, Any], Look], ...] = (
     (SINGLE, {}, Look(8, "circle-open", "dot")),
 )
 """A method with these options looks the same in every picture."""
-_UNSEEN = {"estimator": "robust", "normalize": "none"}
-"""Options that are as good as not given; neither does the length of a warm-up change a look."""
 _DASHES = ("dash", "dot", "dashdot")
 _SYMBOLS = ("hexagon", "pentagon", "star-square", "bowtie", "hourglass", "diamond-tall")
 
 
 def known_look(method: str, options: Mapping[str, Any]) -> Look | None:
     """The look of a method that is drawn often, else None."""
-    given = {key: value for key, value in options.items() if key != "warmup_steps" and value != _UNSEEN.get(key)}
+    given = {key: value for key, value in chosen_options(options).items() if key != "warmup_steps"}
     return next((look for name, own, look in _KNOWN if name == method and own == given), None)
 
 

@@ -4,7 +4,7 @@ Differences are paired by seed; `excessmtl.lab.compare.comparison` says when the
 when the seeds leave it undecided.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,12 @@ import pandas as pd
 
 from excessmtl.lab.compare.comparison import Comparison, difference, mean_change
 from excessmtl.lab.compare.measures import number
-from excessmtl.lab.compare.settings import Setting, settings
+from excessmtl.lab.compare.settings import Setting, chosen_options, settings
 from excessmtl.lab.runs.config import SINGLE
 
 ITSELF = "itself at noise 0"
 _SETTING = ("benchmark", "source", "epochs", "setting", "noise")
 COLUMNS = (*_SETTING, "rival", "measure", "unit", "regret", "lower", "upper", "seeds", "tolerance", "verdict")
-_DEFAULT: Sequence[Mapping[str, Any]] = ({}, {"estimator": "robust"})
-"""Options of `excess` that are its default."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[
 def _default_method(runs: pd.DataFrame) -> str | None:
     """The label of `excess` with its default options, or None where these runs have none."""
     rows = runs[["label", "method", "options"]].itertuples(index=False)
-    found = list(dict.fromkeys(row[0] for row in rows if row[1] == "excess" and row[2] in _DEFAULT))
+    found = list(dict.fromkeys(row[0] for row in rows if row[1] == "excess" and not chosen_options(row[2])))
     if len(found) > 1:
         raise ValueError(f"excess with its default options has several rows, {', '.join(found)}; name one of them")
     return found[0] if found else None

@@ -15,6 +15,8 @@ from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.config import SINGLE
 from excessmtl.lab.runs.record import NOT_RECORDED, differing, kind_of, refuse_equal_seeds
 
+_DEFAULTS = {"estimator": "robust", "normalize": "none", "warmup_steps": 0}
+
 
 @dataclass(frozen=True, order=True)
 class Metric:
@@ -132,6 +134,11 @@ def all_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Collected runs of any settings, told apart within each."""
     found = [setting.runs for setting in settings(frame)]
     return pd.concat(found, ignore_index=True) if found else frame
+
+
+def chosen_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run without those that only name the default of `excess`."""
+    return {name: value for name, value in options.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
 
 
 def method_order(runs: pd.DataFrame) -> list[str]:

@@ -11,42 +11,12 @@ from excessmtl.lab.compare import table
 from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.measures import Measure, measures_of, scores_of
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.table import Table
+from excessmtl.lab.compare.table import Cell, Table
 from excessmtl.lab.runs.config import SINGLE
 
 DIVERGED, NOTHING = "diverged", "–"
 _NAMED = 4
 """As many noisy tasks are named in a title."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A measure over the seeds of one method at one noise level."""
-
-    spread: Spread
-    diverged: int
-    """How many runs have no value because they diverged."""
-    measure: Measure
-    best: bool = False
-
-    @property
-    def text(self) -> str:
-        """Mean ± standard deviation; the latter from two runs on."""
-        if not self.spread.count:
-            return DIVERGED if self.diverged else NOTHING
-        return self.spread.text(self.measure.digits).replace("-", "−")
-
-    @property
-    def note(self) -> str:
-        """What the mean leaves out."""
-        runs = self.spread.count
-        return f"{self.diverged} of {runs + self.diverged} diverged" if runs and self.diverged else ""
-
-    @property
-    def shown(self) -> table.Cell:
-        """As a cell of a table."""
-        order = f"{self.spread.mean:.8g}" if self.spread.count else ""
-        return table.Cell(self.text, order, self.note, self.best)
 
 
 @dataclass(frozen=True)
@@ -57,6 +27,7 @@ class Row:
     noise: float
     seeds: int
     cells: dict[str, Cell]
+    """By the key of the measure."""
 
 
 def rows_of(setting: Setting) -> list[Row]:
@@ -86,10 +57,10 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
     shown = [
         table.Row(
             [
-                table.Cell(row.label, method=row.label),
-                table.Cell(f"{row.noise:g}", str(row.noise)),
-                *(row.cells[measure.key].shown for measure in measures),
-                table.Cell(str(row.seeds)),
+                Cell(row.label, method=row.label),
+                Cell(f"{row.noise:g}", str(row.noise)),
+                *(row.cells[measure.key] for measure in measures),
+                Cell(str(row.seeds)),
             ],
             group=str(row.noise),
         )
@@ -113,22 +84,25 @@ def _described(setting: Setting) -> str:
 
 
 def _cell(values: pd.Series, diverged: pd.Series, measure: Measure) -> Cell:
+    """Mean ± standard deviation over the runs; a note says how many diverged and are left out."""
     spread = Spread.of(values)
     lost = int((diverged & ~np.isfinite(values)).sum()) if measure.needs_scores else 0
-    return Cell(spread, lost, measure)
+    if not spread.count:
+        return Cell(DIVERGED if lost else NOTHING, "", spread=spread)
+    note = f"{lost} of {spread.count + lost} diverged" if lost else ""
+    return Cell(spread.text(measure.digits).replace("-", "−"), f"{spread.mean:.8g}", note, spread=spread)
 
 
 def _mark_best(rows: Sequence[Row], measure: Measure) -> None:
     """The best mean among methods none of whose runs diverged, where it tells one method from another."""
-    cells = {row.label: row.cells[measure.key] for row in rows}
-    shown = {
-        label: round(cell.spread.mean, measure.digits)
-        for label, cell in cells.items()
-        if cell.spread.count and not cell.diverged
-    }
-    if not measure.better or len(set(shown.values())) < 2:
-        return
-    best = max(shown.values()) if measure.better == "higher" else min(shown.values())
+    means = {}
     for row in rows:
-        if shown.get(row.label) == best:
-            row.cells[measure.key] = replace(cells[row.label], best=True)
+        cell = row.cells[measure.key]
+        if cell.spread is not None and cell.spread.count and not cell.note:
+            means[row.label] = round(cell.spread.mean, measure.digits)
+    if not measure.better or len(set(means.values())) < 2:
+        return
+    best = max(means.values()) if measure.better == "higher" else min(means.values())
+    for row in rows:
+        if means.get(row.label) == best:
+            row.cells[measure.key] = replace(row.cells[measure.key], best=True)

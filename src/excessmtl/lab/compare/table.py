@@ -9,6 +9,8 @@ from typing import Any, Literal
 import rich.table
 from rich.text import Text
 
+from excessmtl.lab.compare.comparison import Spread
+
 _WORDS = ("method", "benchmark", "rival", "tasks", "verdict")
 Format = str | Callable[[Any], str]
 """How a value is written: a format such as ".2f", or a function."""
@@ -28,6 +30,8 @@ class Cell:
     """"good" or "bad": shown as a coloured badge."""
     method: str = ""
     """A label whose colour is shown before the text."""
+    spread: Spread | None = None
+    """The numbers that the text is written from."""
 
     @property
     def plain(self) -> str:

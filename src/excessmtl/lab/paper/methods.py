@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from excessmtl.lab.compare.settings import chosen_options
 from excessmtl.lab.runs.config import SINGLE
 
 ROBUST = "ExcessMTL (ours, robust)"
@@ -38,7 +39,6 @@ METHODS = {
     SINGLE_TASK: Method(SINGLE),
 }
 """In the order in which figures and tables list them."""
-_DEFAULTS = {"excess": {"estimator": "robust", "normalize": "none", "warmup_steps": 0}}
 
 
 def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool) -> str:
@@ -51,7 +51,7 @@ def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool)
         mixed: whether the tasks have losses of different kinds. The paper divides by a warm-up mean there, and runs do
             so unless told otherwise.
     """
-    set_options = _without_defaults(method, options)
+    set_options = chosen_options(options)
     if mixed and set_options.get("normalize") == "initial" and "warmup_steps" in set_options:
         set_options = {"estimator": "paper"}
     for title, known in METHODS.items():
@@ -65,8 +65,3 @@ def with_shown_names(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[["method", "options", "label", "primary_metric"]].itertuples(index=False)
     shown = [shown_name(row[0], row[1], row[2], len(set(row[3].values())) > 1) for row in rows]
     return frame.assign(shown=shown)
-
-
-def _without_defaults(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    defaults = _DEFAULTS.get(method, {})
-    return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}

@@ -39,7 +39,7 @@ def heading(picture: Figure, text: str) -> None:
 def spread_heading(picture: Figure, subject: Subject, table: pd.DataFrame, drawn_as: str) -> None:
     """Which data, how long, and what the spread is that is drawn as bands or bars."""
     spread = f"{drawn_as}: one standard deviation over seeds" if table.seeds.max() > 1 else "one seed"
-    heading(picture, f"{subject.title}; {subject.epochs} epochs; {spread}")
+    heading(picture, f"{subject.title}; {subject.setting.epochs} epochs; {spread}")
 
 
 def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:
@@ -59,8 +59,8 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend_below(picture: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
+def legend_below(picture: Figure, panels: Sequence[Axes]) -> None:
     """One legend for all panels, each name once."""
     named = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     order = sorted(named, key=lambda label: ORDER.index(label) if label in ORDER else len(ORDER))
-    picture.legend([named[label] for label in order], order, loc="outside lower center", ncols=columns, fontsize=SMALL)
+    picture.legend([named[label] for label in order], order, loc="outside lower center", ncols=4, fontsize=SMALL)

@@ -45,11 +45,6 @@ class Subject:
         return self.setting.runs
 
     @property
-    def epochs(self) -> int:
-        """How long the runs are."""
-        return self.setting.epochs
-
-    @property
     def is_the_papers(self) -> bool:
         """Whether this is the data of the paper."""
         tasks = {re.sub(r"[^a-z]", "", task.lower()) for task in self.setting.tasks}
@@ -62,7 +57,7 @@ class Subject:
             return False
         source, epochs = _SCALE[self.wanted]
         shortened = any(isinstance(own, Mapping) and own.get("limit_batches") for own in self.runs["settings"])
-        return re.match(source, self.setting.source) is not None and self.epochs >= epochs and not shortened
+        return re.match(source, self.setting.source) is not None and self.setting.epochs >= epochs and not shortened
 
     @property
     def title(self) -> str:
@@ -158,7 +153,7 @@ def over_seeds(subject: Subject, columns: Mapping[str, pd.Series], **known: Any)
     rows = []
     runs = subject.runs.loc[next(iter(columns.values())).index]
     for (shown, noise), group in runs.groupby(["shown", "noise"], sort=True):
-        row = {"data": subject.title, "epochs": subject.epochs, **known}
+        row = {"data": subject.title, "epochs": subject.setting.epochs, **known}
         row |= {"method": shown, "noise": noise, "seeds": group.seed.nunique()}
         for name, values in columns.items():
             spread = Spread.of(pd.to_numeric(values.loc[group.index]).astype(float))

@@ -36,16 +36,16 @@ def _drawn(setting: Setting) -> list[Measure]:
 def _curves(measure: Measure, labels: Sequence[str], rows: Sequence[Row]) -> list[dict[str, Any]]:
     curves = []
     for label in labels:
-        own = [row for row in rows if row.label == label and row.cells[measure.key].spread.count]
-        cells = [row.cells[measure.key].spread for row in own]
-        if cells:
+        spreads = {row.noise: row.cells[measure.key].spread for row in rows if row.label == label}
+        known = {noise: spread for noise, spread in spreads.items() if spread is not None and spread.count}
+        if known:
             curves.append(
                 {
                     "label": label,
-                    "noise": [row.noise for row in own],
-                    "mean": [float(f"{cell.mean:.6g}") for cell in cells],
-                    "deviation": [float(f"{cell.deviation:.3g}") if cell.count > 1 else 0 for cell in cells],
-                    "seeds": [cell.count for cell in cells],
+                    "noise": list(known),
+                    "mean": [float(f"{own.mean:.6g}") for own in known.values()],
+                    "deviation": [float(f"{own.deviation:.3g}") if own.count > 1 else 0 for own in known.values()],
+                    "seeds": [own.count for own in known.values()],
                 }
             )
     return curves

@@ -15,7 +15,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from excessmtl.extras import missing
-from excessmtl.files import atomic_write, check_replaceable
+from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import measures_of
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
@@ -43,8 +43,8 @@ class Shown:
     setting: Setting
     table: Table
     figures: list[dict[str, Any]]
-    keys: set[str]
-    """Of the measures."""
+    notes: list[str]
+    """What columns of the table mean."""
 
     @property
     def first_levels(self) -> list[float]:
@@ -70,8 +70,7 @@ def write_report(folder: Path, out: Path, method: str | None = None, sections: S
     frame = collect(folder)
     regrets = regrets_of(frame, method)
     page = render(folder, frame, regrets, command, sections_named([*recorded(folder), *sections]))
-    with atomic_write(out) as file:
-        file.write(page.encode())
+    write_whole(out, page.encode())
     return regrets
 
 
@@ -138,13 +137,11 @@ def _regrets(part: Callable[..., Markup], regrets: Regrets) -> Markup:
     return part("regrets.html.j2", regrets=regrets, table=every_regret(regrets.table), sentence=sentence)
 
 
-def listed(values: Sequence[Any]) -> str:
-    """Short lists in full, runs of whole numbers as ranges: "0 to 4", "0, 2, 5"."""
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    numbers = [value for value in values if not isinstance(value, str)]
-    if len(numbers) == len(texts) > 2 and list(numbers) == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
-        return f"{texts[0]} to {texts[-1]}"
-    return ", ".join(texts)
+def listed(seeds: Sequence[int]) -> str:
+    """Without a gap as a range, "0 to 4", else one by one, "0, 2, 5"."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _unfinished(folder: Path) -> int:
@@ -153,8 +150,8 @@ def _unfinished(folder: Path) -> int:
 
 
 def _shown(setting: Setting) -> Shown:
-    keys = {measure.key for measure in measures_of(setting)}
-    return Shown(setting, summary_table(setting), figures_of(setting, rows_of(setting)), keys)
+    notes = [measure.note for measure in measures_of(setting) if measure.note]
+    return Shown(setting, summary_table(setting), figures_of(setting, rows_of(setting)), notes)
 
 
 def _figure_data(shown: Sequence[Shown], looks: Mapping[str, Look]) -> dict[str, Any]:

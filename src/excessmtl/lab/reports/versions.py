@@ -3,29 +3,14 @@
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
-from yaml.composer import Composer
 
 import excessmtl
 from excessmtl.files import read_text
 from excessmtl.lab.compare.courses import file_in
 from excessmtl.lab.schema import Word, checked, mapping
-
-_Loader: Any = yaml.SafeLoader
-# Hundreds of files: the parser in C, where PyYAML was built with it, is several times as fast.
-if hasattr(yaml, "CSafeLoader"):
-
-    class _CLoader(Composer, yaml.CSafeLoader):
-        """Takes the composer in Python: that in C ends the process where values are nested a hundred thousand deep."""
-
-        def __init__(self, stream: str) -> None:
-            yaml.CSafeLoader.__init__(self, stream)
-            Composer.__init__(self)
-
-    _Loader = _CLoader
 
 
 def page_versions() -> dict[str, str]:
@@ -46,7 +31,7 @@ def run_versions(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 def _recorded(path: Path) -> dict[str, str | None]:
     try:
-        plain = yaml.load(read_text(path), Loader=_Loader)
+        plain = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}); delete the run or make it again") from error

@@ -20,8 +20,7 @@ class Lacking(Exception):
 
 def all_hold(answers: Iterable[Answer]) -> Answer:
     """No where one answer is no; yes where all are yes."""
-    found = list(answers)
-    return False if False in found else UNDECIDED if UNDECIDED in found else True
+    return min(answers, key=_WORST_FIRST.index, default=True)
 
 
 def opposite(answer: Answer) -> Answer:
@@ -125,5 +124,5 @@ def _answers(names: Sequence[str], ask: Ask, data: Any) -> list[Finding]:
 
 def _first(found: Sequence[Finding], order: Sequence[Answer | None], separator: str = "; ") -> Finding:
     """All evidence, and the first answer in this order that was given."""
-    given = [one.holds for one in found]
-    return Finding(next(one for one in order if one in given), separator.join(one.evidence for one in found))
+    first = min((one.holds for one in found), key=order.index)
+    return Finding(first, separator.join(one.evidence for one in found))

@@ -6,6 +6,7 @@ whose size depends on the data, from ten percent on. Less than 0.05 of the weigh
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
@@ -50,8 +51,7 @@ def noisy_loss(setting: Setting) -> Measure:
 def values(subject: Subject, shown: str, noise: float, pick: Pick) -> pd.Series:
     """The measure by seed, NaN where a run has diverged."""
     runs, measure = subject.of(shown, noise), pick(subject.setting)
-    column = pd.Series(list(measure.values(subject.setting)), subject.runs.index, float)
-    numbers = pd.Series(column[runs.index].to_numpy(), runs.seed.to_numpy(), float)
+    numbers = pd.Series(list(measure.values(replace(subject.setting, runs=runs))), runs.seed.to_numpy(), float)
     if not measure.needs_scores:
         numbers = numbers.dropna()
     if numbers.isna().all():

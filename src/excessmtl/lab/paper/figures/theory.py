@@ -9,8 +9,8 @@ from joblib import Parallel, delayed
 
 from excessmtl.lab.paper.plans import Scale
 from excessmtl.lab.paper.registry import Drawing, figure
-from excessmtl.lab.paper.theory import assumptions, dominated, formulation, front, plots, stationarity
-from excessmtl.lab.paper.theory.convergence import Row, measure, rate
+from excessmtl.lab.paper.theory import formulation, plots, stationarity
+from excessmtl.lab.paper.theory.convergence import Row, approach, compare, estimators, measure, rate
 from excessmtl.lab.paper.theory.descent import ALGORITHM, PROOF, Variant
 from excessmtl.lab.paper.theory.optimum import solve
 from excessmtl.lab.paper.theory.problems import KINDS, make
@@ -73,8 +73,8 @@ def _with_two_tasks(kind: str, plan: Plan) -> dict[str, list[Row]]:
     wrong = replace(ALGORITHM, towards=-1)
     return {
         "wrong_update": measure(solved, plan.all_tasks[2], plan.runs, 0, wrong),
-        "assumptions": assumptions.compare(solved, plan.assumptions, plan.runs, 0),
-        "estimators": assumptions.estimators(solved, plan.library_steps, 8, plan.library_runs),
+        "assumptions": compare(solved, plan.assumptions, plan.runs, 0),
+        "estimators": estimators(solved, plan.library_steps, 8, plan.library_runs),
     }
 
 
@@ -115,21 +115,21 @@ def theory(scale: Scale) -> Drawing:
     ]
     others = [
         delayed(stationarity.study)(plan.network, plan.runs),
-        delayed(dominated.endings)(),
+        delayed(formulation.endings)(),
         delayed(_transient)(plan.runs),
     ]
     two_tasks = [delayed(_with_two_tasks)(kind, plan) for kind in KINDS]
     *done, (network, curve), (ends, ways), transient = Parallel(n_jobs=2)(two_tasks + converge + others)
     gaps = list(chain.from_iterable(done[len(KINDS) :]))
     small = {name: [row for tables in done[: len(KINDS)] for row in tables[name]] for name in done[0]}
-    edge, approach = front.approach(solve(make("logistic", 2)), _QUARTERS[:3], plan.runs, 0)
+    edge, reached_points = approach(solve(make("logistic", 2)), _QUARTERS[:3], plan.runs, 0)
     bulge, reached, summary = formulation.scalarizations()
     tables = {
         "convergence": gaps,
         "rates": rates(gaps),
         "transient": transient,
         **small,
-        "front": approach,
+        "front": reached_points,
         "stationarity": network,
         "stationarity_steps": curve,
         "identities": formulation.identities(),
@@ -140,7 +140,7 @@ def theory(scale: Scale) -> Drawing:
     pictures = {
         "convergence": plots.convergence(gaps),
         "assumptions": plots.assumptions(small["assumptions"]),
-        "front": plots.front(edge, approach),
+        "front": plots.front(edge, reached_points),
         "stationarity": plots.stationarity(network, curve),
         "formulation": plots.formulation(bulge, reached, ends, ways),
     }

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from excessmtl.lab.paper.registry import canvas
 from excessmtl.lab.paper.theory.convergence import Row
-from excessmtl.lab.paper.theory.dominated import BEST
+from excessmtl.lab.paper.theory.formulation import BEST
 from excessmtl.lab.paper.theory.problems import KINDS, Array
 
 

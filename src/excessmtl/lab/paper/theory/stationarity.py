@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -37,19 +38,22 @@ class Constants:
         """6 m sigma sqrt(B_l G / T)"""
         return 6 * _TASKS * self.sigma * math.sqrt(LARGEST_LOSS * self.smoothness / horizon)
 
+    @property
+    def cap(self) -> float:
+        """What eta_theta never exceeds."""
+        return min(1 / LARGEST_LOSS, 1 / (self.smoothness * _TASKS))
+
     def step_sizes(self, horizon: int) -> tuple[float, float]:
         """(eta_theta, eta_alpha), see the top of this file."""
-        cap = min(1 / LARGEST_LOSS, 1 / (self.smoothness * _TASKS))
         theta = 2 * math.sqrt(LARGEST_LOSS) / (self.sigma * math.sqrt(horizon * self.smoothness))
         second = math.sqrt(self.smoothness / _TASKS) / (12 * self.lipschitz * math.sqrt(LARGEST_LOSS * horizon))
         printed = math.sqrt(self.smoothness) / (2 * LARGEST_LOSS * horizon)
-        return min(theta, cap), min(1 / (2 * LARGEST_LOSS * horizon), printed, second)
+        return min(theta, self.cap), min(1 / (2 * LARGEST_LOSS * horizon), printed, second)
 
     @property
     def first_horizon(self) -> int:
         """From here on the formula for eta_theta is below its cap."""
-        cap = min(1 / LARGEST_LOSS, 1 / (self.smoothness * _TASKS))
-        return math.ceil(4 * LARGEST_LOSS / (self.sigma**2 * self.smoothness * cap**2))
+        return math.ceil(4 * LARGEST_LOSS / (self.sigma**2 * self.smoothness * self.cap**2))
 
 
 def data(seed: int = 0, samples: int = 64) -> tuple[Tensor, Tensor]:
@@ -126,7 +130,7 @@ def study(horizons: list[int], runs: int, seed: int = 0) -> tuple[list[Row], lis
     x, y = data()
     pilot = Constants(1.0, 2.0, 0.3)
     assumed = constants(descend(pilot, horizons[0], runs, seed + 1)[2].flatten(0, 1), x, y)
-    rows, curve = [], []
+    rows = []
     for horizon in horizons:
         steps, squares, points = descend(assumed, horizon, runs, seed)
         seen = constants(points.flatten(0, 1), x, y)
@@ -151,10 +155,5 @@ def study(horizons: list[int], runs: int, seed: int = 0) -> tuple[list[Row], lis
                 "B_l": LARGEST_LOSS,
             }
         )
-        if horizon == horizons[-1]:
-            lowest = torch.cummin(mean, 0).values
-            curve = [
-                {"step": int(step), "mean_square": float(now), "smallest_so_far": float(least)}
-                for step, now, least in zip(steps, mean, lowest, strict=True)
-            ]
-    return rows, curve
+    columns = {"step": steps, "mean_square": mean, "smallest_so_far": torch.cummin(mean, 0).values}
+    return rows, pd.DataFrame(columns).to_dict("records")

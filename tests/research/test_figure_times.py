@@ -1,0 +1,20 @@
+"""The file of times is completed, and what was measured stays."""
+
+from excessmtl.lab.paper import times
+from research import figure_times
+
+
+def test_only_what_is_missing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path))
+    lines = times.FILE.read_text(encoding="utf-8").splitlines()
+    missing = ["quick,multimnist,MGDA", "quick,theory,"]
+    kept = [line for line in lines if not line.startswith(tuple(missing))]
+    (tmp_path / "times.csv").write_text("\n".join(kept) + "\n")
+    monkeypatch.setattr(times, "FILE", tmp_path / "times.csv")
+    for name in ("run_row", "figure_row"):
+        monkeypatch.setattr(
+            figure_times, name, lambda subject: {"steps": 1, "seconds_per_step": len(subject.name), "start": 0}
+        )
+    figure_times.main()
+    written = (tmp_path / "times.csv").read_text().splitlines()
+    assert written == [*kept, "quick,multimnist,MGDA,1,4,0", "quick,theory,,1,6,0"]
