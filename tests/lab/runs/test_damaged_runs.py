@@ -181,22 +181,6 @@ def test_a_file_that_is_no_mapping(finished, run, file, text):
     refused(resumed(finished, run, epochs=1), run / file)
 
 
-OF_ANY_KIND = [None, "x", [1], {"b": "x"}, {"b": 1}, float("nan"), 10**400]
-SUMMARIES = [
-    *(("benchmark", value) for value in OF_ANY_KIND if value != "x"),
-    *(("noise", value) for value in OF_ANY_KIND if not isinstance(value, int | float)),
-    *(("epochs", value) for value in OF_ANY_KIND if not isinstance(value, int)),
-    *((key, value) for key in ("noisy_tasks", "primary_metric", "scores") for value in OF_ANY_KIND),
-]
-
-
-@pytest.mark.parametrize(("key", "value"), SUMMARIES)
-def test_a_summary_with_a_value_of_another_kind(finished, run, key, value):
-    summary = json.loads((run / "summary.json").read_text())
-    (run / "summary.json").write_text(json.dumps({**summary, key: value}))
-    refused(resumed(finished, run, epochs=1), run / "summary.json", key)
-
-
 NUMBERS, OTHERS = ("seed", "noise", "epochs"), ["", ["x"], True]
 
 
@@ -237,15 +221,10 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(finished, run, file, epochs
     refused(resumed(finished, run, epochs), run / file, "is a pipe")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
-def test_a_link_to_a_summary_is_followed_and_one_to_a_pipe_is_not(run, tmp_path):
+def test_a_link_to_a_summary_is_followed(run, tmp_path):
     (run / "summary.json").rename(tmp_path / "elsewhere.json")
     (run / "summary.json").symlink_to(tmp_path / "elsewhere.json")
     assert len(lab.collect(run)) == 1
-    (tmp_path / "elsewhere.json").unlink()
-    os.mkfifo(tmp_path / "elsewhere.json")
-    with pytest.raises(ValueError, match=r"summary\.json is a pipe, not a plain file"):
-        lab.collect(run)
 
 
 def test_a_file_of_no_sane_size_is_not_read(run):

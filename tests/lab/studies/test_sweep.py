@@ -16,7 +16,6 @@ import stub_workers
 from filelock import FileLock
 
 from excessmtl.lab.compare.collect import read_table
-from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.study import expand, folder_of
 from excessmtl.lab.studies.sweep import SweepWatcher, only_one, sweep
 from excessmtl.lab.studies.workers import run
@@ -106,31 +105,6 @@ def test_a_death_is_no_fault_of_the_run(tmp_path, monkeypatch, jobs):
     assert not outcome.failed
     assert started(tmp_path).most_common(2)[0][1] == 2
     assert started(tmp_path).total() == 5
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
-    config = RunConfig("simulated-arm", "uniform", **{**TINY, "epochs": 3})
-    script = f"""
-import os, signal
-from pathlib import Path
-from excessmtl.lab.training import loop
-from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.loop import Run
-
-class Deadly(loop.Watcher):
-    def on_epoch(self, epoch, row):
-        if epoch == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-loop.train({config!r}, Path({str(tmp_path / folder_of(config))!r}), watcher=Deadly())
-"""
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    before = (tmp_path / folder_of(config) / "metrics.csv").read_text()
-    assert len(before.splitlines()) == 3
-    assert len(sweep([config], tmp_path, jobs=1).finished) == 1
-    assert (tmp_path / folder_of(config) / "metrics.csv").read_text().startswith(before)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="workers are watched on POSIX systems only")
