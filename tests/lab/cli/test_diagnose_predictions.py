@@ -68,18 +68,15 @@ def test_verdicts_and_the_rows_to_relabel(table, tmp_path):
         (lambda f: f.drop(columns="pet_predicted_eel"), (), "has the label 'eel' of 'pet' and no column"),
         (lambda f: f.assign(price="dear"), (), "has 'dear' in the column 'price', where numbers are needed"),
         (lambda f: f, ("--save",), "--predictions takes the place of a run"),
+        (None, (), "name the folder of a run, or --predictions FILE"),
     ],
 )
 def test_a_mistake_is_one_sentence(table, tmp_path, change, words, sentence):
     path = tmp_path / "changed.csv"
-    change(pd.read_csv(table[0])).to_csv(path, index=False)
-    result = command("--predictions", path, *words)
+    if change is not None:
+        change(pd.read_csv(table[0])).to_csv(path, index=False)
+        words = ("--predictions", path, *words)
+    result = command(*words)
     assert result.exit_code == 2
     (line,) = result.stderr.strip().splitlines()
     assert sentence in line
-
-
-def test_neither_a_run_nor_a_file():
-    result = command()
-    assert result.exit_code == 2
-    assert "name the folder of a run, or --predictions FILE" in result.stderr

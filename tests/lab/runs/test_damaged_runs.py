@@ -15,6 +15,7 @@ from excessmtl import lab
 from excessmtl.lab.cli.app import app
 
 QUANTITIES = ("weights", "losses", "excess_risks")
+PARTS = ["model", "optimiser", "balancer", "losses", "random", "rows", "seconds", "history", "scaler", "cuda_random"]
 TRAIN = ["--targets", "b,c", "--kind", "b=classification", "--device", "cpu", "--batch-size", 20]
 
 
@@ -71,6 +72,18 @@ def with_value(name, value):
     return lambda state: {**state, name: value}
 
 
+def of_the_optimiser(change_parameter, change_group=lambda group: group):
+    def change(state):
+        own = state["optimiser"]
+        parameters = {key: change_parameter(value) for key, value in own["state"].items()}
+        return {
+            **state,
+            "optimiser": {"state": parameters, "param_groups": list(map(change_group, own["param_groups"]))},
+        }
+
+    return change
+
+
 class Foreign:
     """Something that a checkpoint must not hold: loading it would import this module."""
 
@@ -81,60 +94,29 @@ STATES = {
     "zip": lambda state: b"PK\x03\x04" + bytes(100),
     "pickle": lambda state: b"\x80\x04.",
     "list": lambda state: [state],
-    "nothing": lambda state: None,
-    "tensor": lambda state: torch.zeros(3),
     "object": lambda state: {**state, "rows": Foreign()},
-    **{
-        f"no {name}": without(name)
-        for name in ("model", "optimiser", "balancer", "losses", "random", "rows", "seconds")
-    },
-    **{f"no {name}": without(name) for name in ("history", "scaler", "cuda_random")},
-    "model of another kind": with_value("model", [1, 2]),
+    **{f"no {name}": without(name) for name in PARTS},
     "empty model": with_value("model", {}),
     "model of another shape": lambda state: {**state, "model": {k: v[..., :1] for k, v in state["model"].items()}},
     "texts in the model": lambda state: {**state, "model": dict.fromkeys(state["model"], "x")},
-    "optimiser of another kind": with_value("optimiser", 3),
     "optimiser without groups": lambda state: {**state, "optimiser": {"state": {}, "param_groups": []}},
-    "optimiser of another shape": lambda state: {
-        **state,
-        "optimiser": {
-            **state["optimiser"],
-            "state": {key: {**own, "exp_avg": torch.zeros(7)} for key, own in state["optimiser"]["state"].items()},
-        },
-    },
-    "optimiser without moments": lambda state: {
-        **state,
-        "optimiser": {
-            **state["optimiser"],
-            "state": {key: {"step": own["step"]} for key, own in state["optimiser"]["state"].items()},
-        },
-    },
-    "no options of the optimiser": lambda state: {
-        **state,
-        "optimiser": {
-            **state["optimiser"],
-            "param_groups": [{"params": g["params"]} for g in state["optimiser"]["param_groups"]],
-        },
-    },
+    "optimiser of another shape": of_the_optimiser(lambda own: {**own, "exp_avg": torch.zeros(7)}),
+    "optimiser without moments": of_the_optimiser(lambda own: {"step": own["step"]}),
+    "no options of the optimiser": of_the_optimiser(lambda own: own, lambda group: {"params": group["params"]}),
     "balancer of another kind": with_value("balancer", "excess"),
     "no balancer": with_value("balancer", None),
     "empty balancer": with_value("balancer", {}),
-    "losses of another kind": with_value("losses", 1),
     "unknown losses": with_value("losses", {"b.x": torch.zeros(1)}),
-    "random numbers of another kind": with_value("random", "x"),
     "random numbers of another size": with_value("random", torch.zeros(3, dtype=torch.uint8)),
     "random numbers as floats": with_value("random", torch.zeros(5056)),
-    "rows of another kind": with_value("rows", 1),
     "rows that are lists": with_value("rows", [[1]]),
     "rows without scores": with_value("rows", [{"epoch": 0}]),
     "rows of texts": lambda state: {**state, "rows": [dict.fromkeys(row, "x") for row in state["rows"]]},
     "rows of other epochs": lambda state: {**state, "rows": state["rows"] * 3},
     "no row": with_value("rows", []),
-    "history of another kind": with_value("history", [1]),
     "empty history": with_value("history", {}),
     "history of texts": with_value("history", {name: ["x"] for name in QUANTITIES}),
     "history of another shape": with_value("history", {name: [torch.zeros(2, 7)] for name in QUANTITIES}),
-    "seconds of another kind": with_value("seconds", "long"),
     "seconds that are a list": with_value("seconds", [1]),
 }
 
@@ -165,12 +147,10 @@ def test_a_checkpoint_that_is_not_what_was_written_is_noticed(finished, run, dam
     refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
 
 
-FILES = ["3", "null", '"."', '"../checkpoint/epoch-00000.pt"', '"epoch-00000.pt"', '"epoch-00000.pt", "sha256": 3']
+FILES = ["3", '"."', '"../checkpoint/epoch-00000.pt"', '"epoch-00000.pt", "sha256": 3']
 
 
-@pytest.mark.parametrize(
-    "note", ["", "[]", "null", "3", "{}", "\0", "[" * 100_000, *(f'{{"file": {file}}}' for file in FILES)]
-)
+@pytest.mark.parametrize("note", ["", "[]", "{}", "[" * 100_000, *(f'{{"file": {file}}}' for file in FILES)])
 def test_a_note_of_any_content_is_one_sentence(finished, run, note):
     (run / "checkpoint" / "latest.json").write_text(note)
     refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
@@ -189,8 +169,6 @@ TEXTS = {
     "cut short": '{"benchmark": "tab',
     "binary": "\0\1\2",
     "list": "[]",
-    "number": "3",
-    "null": "null",
     "empty mapping": "{}",
     "deep": "[" * 100_000,
 }
@@ -201,22 +179,6 @@ TEXTS = {
 def test_a_file_that_is_no_mapping(finished, run, file, text):
     (run / file).write_text(text)
     refused(resumed(finished, run, epochs=1), run / file)
-
-
-OF_ANY_KIND = [None, "x", [1], {"b": "x"}, {"b": 1}, float("nan"), 10**400]
-SUMMARIES = [
-    *(("benchmark", value) for value in OF_ANY_KIND if value != "x"),
-    *(("noise", value) for value in OF_ANY_KIND if not isinstance(value, int | float)),
-    *(("epochs", value) for value in OF_ANY_KIND if not isinstance(value, int)),
-    *((key, value) for key in ("noisy_tasks", "primary_metric", "scores") for value in OF_ANY_KIND),
-]
-
-
-@pytest.mark.parametrize(("key", "value"), SUMMARIES)
-def test_a_summary_with_a_value_of_another_kind(finished, run, key, value):
-    summary = json.loads((run / "summary.json").read_text())
-    (run / "summary.json").write_text(json.dumps({**summary, key: value}))
-    refused(resumed(finished, run, epochs=1), run / "summary.json", key)
 
 
 NUMBERS, OTHERS = ("seed", "noise", "epochs"), ["", ["x"], True]
@@ -259,15 +221,10 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(finished, run, file, epochs
     refused(resumed(finished, run, epochs), run / file, "is a pipe")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
-def test_a_link_to_a_summary_is_followed_and_one_to_a_pipe_is_not(run, tmp_path):
+def test_a_link_to_a_summary_is_followed(run, tmp_path):
     (run / "summary.json").rename(tmp_path / "elsewhere.json")
     (run / "summary.json").symlink_to(tmp_path / "elsewhere.json")
     assert len(lab.collect(run)) == 1
-    (tmp_path / "elsewhere.json").unlink()
-    os.mkfifo(tmp_path / "elsewhere.json")
-    with pytest.raises(ValueError, match=r"summary\.json is a pipe, not a plain file"):
-        lab.collect(run)
 
 
 def test_a_file_of_no_sane_size_is_not_read(run):

@@ -7,8 +7,6 @@ import yaml
 
 from excessmtl import lab
 from excessmtl.lab.compare.collect import read_table, write_table
-from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.compare.summary import summary_table
 from excessmtl.lab.runs.record import RunRecord, code_of, fingerprint, kind_of
 
 TINY = {"epochs": 1, "limit_batches": 1, "device": "cpu"}
@@ -60,22 +58,6 @@ def test_runs_of_one_kind_differ_in_their_seed_and_noise_alone(tmp_path):
     made = [train(tmp_path / str(place), **{"noise": 0.1, **own}) for place, own in enumerate([*same, *other])]
     kinds = [kind_of(summary) for summary in made]
     assert [kind == kinds[0] for kind in kinds] == [True] * len(same) + [False] * len(other)
-
-
-def test_two_learning_rates_are_two_rows_and_equal_seeds_are_refused_by_name(tmp_path):
-    for place, (rate, seed) in enumerate([(0.01, 0), (0.01, 1), (0.1, 0), (0.1, 1)]):
-        train(tmp_path / "runs" / str(place), method="uniform", learning_rate=rate, seed=seed)
-    frame = lab.collect(tmp_path / "runs")
-    assert frame["learning_rate"].tolist() == [0.01, 0.1, 0.01, 0.1]
-    (setting,) = settings(frame)
-    shown = summary_table(setting)
-    cells = [(row[0], row[list(shown.columns).index("seeds")]) for row in shown.texts]
-    assert cells == [("uniform (learning_rate=0.01)", "2"), ("uniform (learning_rate=0.1)", "2")]
-    page = lab.report(tmp_path / "runs", tmp_path / "report.html").read_text()
-    assert all(f"uniform (learning_rate={rate})" in page for rate in (0.01, 0.1))
-    train(tmp_path / "runs" / "again", method="uniform", learning_rate=0.1, seed=1)
-    with pytest.raises(ValueError, match=r"3 and again are two runs of uniform .* with seed 1 and the same settings"):
-        lab.report(tmp_path / "runs", tmp_path / "report.html")
 
 
 def test_a_table_that_has_changed_is_other_data(tmp_path, table):

@@ -12,16 +12,12 @@ ROOT = Path(__file__).parents[3]
 SMALL = {"benchmarks": ["simulated-arm"], "methods": ["uniform"]}
 
 
-def names(plain):
-    return list(dict.fromkeys(run.name for run in expand(plain, "s").runs))
-
-
 def test_every_combination_once():
     plain = {"benchmarks": ["simulated-arm", "multimnist"], "methods": ["excess", "uniform"], "noise": [0, 0.4]}
     runs = expand({**plain, "seeds": 3}, "s").runs
-    found = {(run.benchmark, run.name, run.noise, run.seed) for run in runs}
-    assert len(runs) == len(found) == 2 * 2 * 2 * 3
-    assert ("multimnist", "uniform", 0.4, 2) in found
+    combinations = {(run.benchmark, run.name, run.noise, run.seed) for run in runs}
+    assert len(runs) == len(combinations) == 2 * 2 * 2 * 3
+    assert ("multimnist", "uniform", 0.4, 2) in combinations
 
 
 def test_defaults_are_one_run_without_noise():
@@ -36,66 +32,48 @@ def test_what_a_benchmark_says_goes_before_the_settings():
     assert (digits.epochs, digits.batch_size, digits.noisy_tasks) == (2, 16, None)
 
 
-def test_seeds_may_be_listed():
-    assert [run.seed for run in expand({**SMALL, "seeds": [7, 3]}, "s").runs] == [7, 3]
-
-
 def test_a_grid_makes_a_method_of_every_combination():
     options = {"estimator": "paper", "step_size": {"grid": [0.01, 0.1]}, "every": {"grid": [1, 2]}}
     runs = expand({**SMALL, "methods": [{"method": "excess", "options": options, "label": "E"}]}, "s").runs
     assert [run.name for run in runs] == [f"E step_size={size} every={k}" for size in (0.01, 0.1) for k in (1, 2)]
     assert runs[-1].options == {"estimator": "paper", "step_size": 0.1, "every": 2}
-    unlabelled = names({**SMALL, "methods": [{"method": "excess", "options": options}]})
-    assert unlabelled[0] == "excess estimator=paper every=1 step_size=0.01"
+    unlabelled, *_ = expand({**SMALL, "methods": [{"method": "excess", "options": options}]}, "s").runs
+    assert unlabelled.name == "excess estimator=paper every=1 step_size=0.01"
 
 
-def test_a_file_names_itself_unless_it_says_otherwise(tmp_path):
+def test_a_file_names_itself_unless_it_says_otherwise_and_numbers_may_have_an_exponent(tmp_path):
     path = tmp_path / "arms.yaml"
-    path.write_text("benchmarks: [simulated-arm]\nmethods: [uniform]\n")
+    path.write_text("benchmarks: [simulated-arm]\nmethods: [uniform]\nsettings: {learning_rate: 1e-3}\n")
     assert read_study(path).name == "arms"
+    assert read_study(path).runs[0].learning_rate == 0.001
     path.write_text("name: other\nbenchmarks: [simulated-arm]\nmethods: [uniform]\n")
     assert read_study(path).name == "other"
-
-
-def test_numbers_with_an_exponent_are_numbers(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text("benchmarks: [simulated-arm]\nmethods: [uniform]\nsettings: {learning_rate: 1e-3}\n")
-    (run,) = read_study(path).runs
-    assert run.learning_rate == 0.001
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"epochs": 3}, "epochs is not a key of a study"),
-        ({"benchmarks": None}, "benchmarks must be a list, found None"),
         ({"benchmarks": []}, "benchmarks must be a list with at least one entry, found []"),
         ({"methods": "uniform"}, "methods must be a list"),
         ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
         ({"benchmarks": [3]}, "an entry of benchmarks must be a mapping (key: value), found 3"),
         ({"benchmarks": [{"epochs": 3}]}, "benchmark is missing in an entry of benchmarks"),
-        ({"benchmarks": [{"benchmark": "sarcos", "noise": 1}]}, "noise must be a list"),
+        ({"benchmarks": [{"benchmark": "sarcos", "noise": [1, 1]}]}, "noise has 1 twice"),
         ({"benchmarks": [{"benchmark": "sarcos", "label": "x"}]}, "label is not a key of an entry of benchmarks"),
         ({"benchmarks": [{"benchmark": "sarcos", "noise_kind": "pair"}] * 2}, "benchmarks has 'sarcos pair' twice"),
         ({"tune": {}}, "tune must name values to try"),
         ({"tune": {"epochs": [3]}}, "epochs is not a key of tune"),
-        ({"tune": {"learning_rate": 0.1}}, "learning_rate must be a list"),
         ({"tune": {"learning_rate": [0.1, 0]}}, "learning_rate must be greater than 0, found 0"),
-        ({"tune": {"learning_rate": ["high"]}}, "learning_rate must be a number, found 'high'"),
+        ({"tune": {"learning_rate": [0.1, 0.1]}}, "learning_rate has 0.1 twice"),
         ({"tune_seeds": 2}, "tune_seeds is given, but nothing to tune"),
-        ({"benchmarks": ["sarcos", "sarcos"]}, "benchmarks has 'sarcos' twice"),
         ({"methods": ["adam"]}, "unknown method 'adam'"),
-        ({"methods": ["uniform", "uniform"]}, "methods has 'uniform' twice"),
         ({"methods": ["uniform", {"method": "rlw", "label": "uniform"}]}, "methods has 'uniform' twice"),
-        ({"methods": [{"label": "x"}]}, "method is missing in an entry of methods"),
-        ({"methods": [{"method": "rlw", "label": 3}]}, "label must be a word"),
         ({"methods": [{"method": "excess", "options": ["paper"]}]}, "options must be a mapping"),
         ({"methods": [{"method": "excess", "options": {"every": {"grid": []}}}]}, "grid must be a list with at least"),
         ({"noise": [2]}, "noise must be at most 1, found 2"),
         ({"noise": ["high"]}, "noise must be a number, found 'high'"),
         ({"noise": [0.4, 0.4]}, "noise has 0.4 twice"),
-        ({"noise": []}, "noise must be a list with at least one entry, found []"),
-        ({"noise": 0.4}, "noise must be a list"),
         ({"seeds": 0}, "seeds must be at least 1, found 0"),
         ({"seeds": [1, 1]}, "seeds has 1 twice"),
         ({"seeds": [-1]}, "seeds must be at least 0, found -1"),
@@ -106,12 +84,10 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path):
         ({"settings": {"optimiser": "lion"}}, "optimiser must be one of"),
         ({"benchmarks": ["no_such_module:load"]}, "there is no module no_such_module"),
         ({"methods": ["no_such_module:Rule"]}, "there is no module no_such_module"),
-        ({"settings": {"epochs": 0}}, "epochs must be at least 1, found 0"),
         ({"settings": {"exclude_true": 1}}, "exclude_true must be true or false, found 1"),
         ({"settings": {"noisy_tasks": "joint_1"}}, "noisy_tasks must be a list of names, found 'joint_1'"),
         ({"name": 3}, "name must be a word or a text in quotes, found 3"),
         ({"name": "../../x"}, "name must be a plain name without / or"),
-        ({"name": "/tmp/x"}, "name must be a plain name without / or"),
         ({"name": ".."}, "name must be a plain name without / or"),
         ({"seeds": 1_000_000_000}, "seeds must be at most 100000, found 1000000000"),
         ({"seeds": 60_000, "noise": [0, 0.5]}, "the study has 120000 runs, more than 100000"),
@@ -126,12 +102,6 @@ def test_a_mistake_is_one_sentence_that_names_the_key(change, message):
         expand({**SMALL, **change}, "s")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("plain", [None, [], "uniform", 3])
-def test_a_study_is_a_mapping(plain):
-    with pytest.raises(ValueError, match="a study must be a mapping"):
-        expand(plain, "s")
 
 
 @pytest.mark.parametrize(
@@ -163,8 +133,8 @@ def test_nested_aliases_are_refused_at_once(tmp_path):
 BASE = RunConfig("simulated-arm", "excess", noise=0.4)
 
 
-def test_a_plain_run_lies_where_one_looks_for_it():
-    assert folder_of(BASE) == Path("simulated-arm/excess/noise-0.4/seed-0")
+def test_a_plain_run_lies_where_one_looks_for_it_on_any_device():
+    assert folder_of(replace(BASE, device="cpu")) == Path("simulated-arm/excess/noise-0.4/seed-0")
     assert folder_of(replace(BASE, noise=1, seed=12)) == Path("simulated-arm/excess/noise-1/seed-12")
 
 
@@ -173,14 +143,10 @@ def test_a_plain_run_lies_where_one_looks_for_it():
     [
         {"seed": 1},
         {"noise": 0.40000001},
-        {"options": {"every": 2}},
         {"options": {"every": "2"}},
-        {"label": "mine"},
         {"label": "excess", "options": {"every": 2}},
-        {"label": "excess every=2"},
         {"label": "excess every 2"},
         {"epochs": 3},
-        {"batch_size": 3},
         {"benchmark_options": {"size": "paper"}},
         {"data": "somewhere"},
         {"noisy_tasks": ("joint_1",)},
@@ -193,10 +159,6 @@ def test_no_two_configurations_share_a_folder(change):
     others = [BASE, replace(BASE, options={"every": 3}), replace(BASE, label="other"), replace(BASE, epochs=4)]
     for other in (*others, replace(BASE, **change, limit_batches=5)):
         assert folder_of(replace(BASE, **change)) != folder_of(other)
-
-
-def test_the_device_does_not_move_a_run():
-    assert folder_of(replace(BASE, device="cpu")) == folder_of(BASE)
 
 
 @pytest.mark.parametrize("label", ["a" * 300, "../../up", "a/b\\c:*?", "...", "ü ± ✗", "CON "])
@@ -217,7 +179,7 @@ def test_the_studies_of_the_repository_are_well_formed(path):
 
 
 def test_the_no_regret_study_asks_what_it_should():
-    runs = read_study(ROOT / "studies" / "no-regret.yaml").runs
+    runs = read_study(Path("no-regret")).runs
     methods = {"excess", "uniform", "gradnorm", "mgda", "groupdro", "imtl", "excess (paper)"}
     assert {run.name for run in runs} == methods
     assert {run.noise for run in runs} == {0, 0.2, 0.4, 0.6, 0.8, 1}
@@ -234,5 +196,5 @@ def test_files_and_import_paths_make_plain_folder_names():
 
 
 def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():
-    demo = read_study(Path(__file__).parents[3] / "studies" / "demo.yaml")
+    demo = read_study(Path("demo"))
     assert {run.benchmark_options.get("bundled") for run in demo.runs} == {True}

@@ -19,7 +19,7 @@ def bench(
     growth: Annotated[
         bool, typer.Option("--growth", help="Instead: growth with tasks, parameters and batch; plotted beside --json.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Take a few seconds in all; too few to trust.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A rough look of a few seconds, not a measurement.")] = False,
     seconds: Annotated[float, typer.Option(help="Time to measure each network.")] = 20.0,
     threads: Annotated[int, typer.Option(help="Number of CPU threads.")] = 1,
     profile: Annotated[str | None, typer.Option(help="Instead: the costliest operators of this method.")] = None,

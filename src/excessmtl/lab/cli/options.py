@@ -51,19 +51,19 @@ def _run_options(names: Sequence[str] | None) -> list[inspect.Parameter]:
     hints = get_type_hints(RunConfig, include_extras=True)
     options: dict[str, tuple[Any, Any, Help]] = {}
     for field in fields(RunConfig):
-        told = next((part for part in get_args(hints[field.name]) if isinstance(part, Help)), None)
-        if told is None or (names is not None and field.name not in names):
+        help = next((part for part in get_args(hints[field.name]) if isinstance(part, Help)), None)
+        if help is None or (names is not None and field.name not in names):
             continue
         kind = _typed(hints[field.name])
         if kind == list[str]:  # an option that is repeated
-            options[field.name.removesuffix("s")] = kind, [], told
+            options[field.name.removesuffix("s")] = kind, [], help
         else:
-            options[field.name] = kind, None if field.default is MISSING else field.default, told
+            options[field.name] = kind, None if field.default is MISSING else field.default, help
         if field.name == "data":
             options |= _TABLE
     return [
-        _parameter(name, kind, typer.Option(help=told.text, rich_help_panel=told.panel), default)
-        for name, (kind, default, told) in options.items()
+        _parameter(name, kind, typer.Option(help=help.text, rich_help_panel=help.panel), default)
+        for name, (kind, default, help) in options.items()
     ]
 
 

@@ -55,9 +55,7 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
     words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")
     places = (Path("runs", words if number == 1 else f"{words}-{number}") for number in count(1))
     taken = list(takewhile(Path.exists, places))
-    if resume and taken:
-        return taken[-1]
-    return Path("runs", words if not taken else f"{words}-{len(taken) + 1}")
+    return taken[-1] if resume and taken else Path("runs", f"{words}-{len(taken) + 1}" if taken else words)
 
 
 def summary_table(summary: dict[str, Any]) -> Table:

@@ -61,7 +61,7 @@ class RunConfig:
     benchmark_options: Annotated[Options, Help("Option of the benchmark, name=value; repeat.", DATA)] = field(
         default_factory=dict
     )
-    noise: Annotated[Share, Help("Share of bad labels in the noisy tasks, 0 to 1.", DATA)] = 0.0
+    noise: Annotated[Share, Help("Fraction of bad labels in the noisy tasks, 0 to 1.", DATA)] = 0.0
     noisy_tasks: Annotated[Names | None, Help("Comma-separated task names. Default: the benchmark's.", DATA)] = None
     noise_kind: Annotated[
         Literal[NOISE_KINDS],  # type: ignore[valid-type]
@@ -74,8 +74,8 @@ class RunConfig:
     noisy_validation: Annotated[bool, Help("Validation labels are as noisy as the training labels.", DATA)] = False
     """A choice by noisy validation labels is one that could be made."""
     redraw_each_epoch: Annotated[bool, Help("Draw new noise in every epoch.", DATA)] = False
-    epochs: Annotated[Count | None, Help("Default: the benchmark's; with --resume, those of the run.", TRAINING)] = None
-    batch_size: Annotated[Count | None, Help("Over all devices. Default: the benchmark's.", TRAINING)] = None
+    epochs: Annotated[Count | None, Help("Default: the benchmark's; with --resume, the run's.", TRAINING)] = None
+    batch_size: Annotated[Count | None, Help("Total over all devices. Default: the benchmark's.", TRAINING)] = None
     optimiser: Annotated[Optimiser | None, Help("adam, adamw or sgd. Default: the benchmark's.", TRAINING)] = None
     optimiser_options: Annotated[
         Options | None, Help("Option of the optimiser by torch's name, momentum=0.9; repeat.", TRAINING)

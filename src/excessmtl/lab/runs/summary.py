@@ -138,6 +138,7 @@ def summarise(
     about = record.columns
     noisy = list(about["noisy_tasks"])
     chosen = chosen_epoch(validation_errors)
+    chosen_scores = None if chosen is None else _scores(rows[chosen], tasks)
     recent = [_scores(row, tasks) for row in rows[-last:]]
     share = None if weights is None else _mean_weights(weights, list(tasks))
     summary = {
@@ -155,8 +156,8 @@ def summarise(
         "validation_error": validation_errors[-1] if validation_errors else None,
         "chosen_epoch": chosen,
         "chosen_validation_error": None if chosen is None else validation_errors[chosen],
-        "chosen_scores": None if chosen is None else _scores(rows[chosen], tasks),
-        **_means(None if chosen is None else _scores(rows[chosen], tasks), tasks, noisy, "chosen_"),
+        "chosen_scores": chosen_scores,
+        **_means(chosen_scores, tasks, noisy, "chosen_"),
         "weights": share,
         "clean_weight": None if share is None else sum(share[task] for task in tasks if task not in noisy),
         "seconds_per_step": seconds_per_step,

@@ -20,19 +20,14 @@ _AXES = {
 }
 
 
-def values_of(axis: str, device: torch.device, quick: bool) -> list[int]:
-    """Where to measure: less on a CPU, where a backward pass through 1e8 parameters takes seconds."""
-    fewer = device.type == "cpu" and axis != "tasks"
-    return list(_AXES[axis][: 2 if quick else -1 if fewer else None])
-
-
 def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """For each quantity that grows: its values, and what was measured there."""
     size = 10**4 if quick else 10**6 if device.type == "cuda" else 10**5
     usual = {"tasks": 10, "shared parameters": size, "batch": 256}
     curves = []
-    for axis in _AXES:
-        values, results = values_of(axis, device, quick), []
+    for axis, every in _AXES.items():
+        fewer = device.type == "cpu" and axis != "tasks"  # a backward pass through 1e8 parameters takes seconds there
+        values, results = every[: 2 if quick else -1 if fewer else None], []
         for value in values:
             sizes = {**usual, axis: value}
             network = perceptron_of_size(sizes["shared parameters"], sizes["tasks"], sizes["batch"])

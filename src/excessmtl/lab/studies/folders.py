@@ -33,16 +33,16 @@ def _benchmark(config: RunConfig) -> str:
     chosen = {name: plain[name] for name in names if plain[name] != bare[name]}
     # A file or an import path has characters that do not belong into the name of a folder.
     words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", config.benchmark)[-_LONGEST:].strip("-.")
-    told = chosen if words == config.benchmark else {**chosen, "benchmark": config.benchmark}
-    return f"{words}-{_digest(told)}" if told else words
+    hashed = chosen if words == config.benchmark else {**chosen, "benchmark": config.benchmark}
+    return f"{words}-{_digest(hashed)}" if hashed else words
 
 
 def _method(config: RunConfig) -> str:
     if config.name == config.method and not config.options:
         return config.method
     words = re.sub(r"[^A-Za-z0-9_.=]+", "-", config.name)[:_LONGEST].strip("-.")
-    told = {"method": config.method, "options": dict(config.options), "label": config.name}
-    return f"{words}-{_digest(told)}".lstrip("-")
+    hashed = {"method": config.method, "options": dict(config.options), "label": config.name}
+    return f"{words}-{_digest(hashed)}".lstrip("-")
 
 
 def _digest(plain: Mapping[str, Any]) -> str:

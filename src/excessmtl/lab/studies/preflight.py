@@ -18,11 +18,11 @@ def check_runs(runs: Sequence[RunConfig]) -> None:
 
     Every benchmark is loaded once, for one seed; that also fills the cache of those that make their data.
     """
-    kinds: dict[str, dict[str, RunConfig]] = {}
+    by_benchmark: dict[str, dict[str, RunConfig]] = {}
     for config in runs:
         data, method, *_ = folder_of(config).parts
-        kinds.setdefault(data, {}).setdefault(method, config)
-    for methods in kinds.values():
+        by_benchmark.setdefault(data, {}).setdefault(method, config)
+    for methods in by_benchmark.values():
         benchmark = _load(next(iter(methods.values())))
         names = [task.name for task in benchmark.tasks]
         for config in methods.values():

@@ -1,23 +1,7 @@
 """A study: benchmarks x methods x noise levels x seeds, written down in a small YAML file.
 
-```yaml
-name: digits                    # default: the name of the file
-benchmarks:
-  - simulated-arm               # a name, or a mapping with fields of a run that belong to data and recipe
-  - {benchmark: sarcos, data: data/sarcos_inv_test.mat, epochs: 60}
-methods:
-  - uniform                     # a name, or a mapping with options and the label that tables show
-  - {method: excess, options: {estimator: paper}, label: excess (paper)}
-  - {method: excess, options: {estimator: paper, step_size: {grid: [0.001, 0.01]}}}    # one method for each value
-noise: [0, 0.4, 0.8]            # default: 0
-seeds: 5                        # 0 to 4, or a list; default: 1
-settings: {epochs: 30}          # fields of every run; a benchmark's own go before
-tune: {learning_rate: [0.001, 0.003]}    # tried for each method before the study (`tuning`); default: nothing
-tune_seeds: 1                   # how many seeds to try them on, or a list; default: 1
-```
-
-A benchmark may stand there several times with other `noise_kind`, `noisy_tasks` or `optimiser`, and may have `noise`
-and `seeds` of its own.
+docs/studies.md has all keys. A benchmark may stand there several times with other `noise_kind`, `noisy_tasks` or
+`optimiser`, and may have `noise` and `seeds` of its own.
 """
 
 import itertools
