@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from excessmtl.losses.estimate import Estimate, learn
 
@@ -103,8 +102,12 @@ class _Known(torch.autograd.Function):
         return value.view_as(value)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient for the output; autograd takes it to the output's precision."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "losses of several tasks that are computed together have no second derivative, found "
+                "create_graph=True; call the loss of each task by itself"
+            )
         (derivative,) = ctx.saved_tensors
         return gradients[0] * derivative, None, None
