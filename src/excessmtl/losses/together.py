@@ -37,6 +37,10 @@ class Lesson(NamedTuple):
         ]
 
 
+Entries = tuple[Tensor, Lesson | None]
+"""[losses, ...] the loss of each entry, and what is to be learned; nothing in `eval()` mode or without gradients."""
+
+
 class StackableLoss(nn.Module):
     """A loss that can be computed for several tasks at once, each task with a loss of its own."""
 
@@ -48,14 +52,16 @@ class StackableLoss(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def entries(
-        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Lesson | None]:
-        """[losses, ...] the loss of each entry, and what is to be learned. All tensors are [losses, ...].
-
-        `counts` says which targets count.
-        """
+    def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
+        """From tensors that are [losses, ...] too. `counts` says which targets count."""
         raise NotImplementedError
+
+    def alone(self, input: Tensor, target: Tensor, counts: Tensor) -> Tensor:
+        """The loss of each entry of one task. The loss has learned from them."""
+        values, lesson = self.entries([self], input[None], target[None], counts[None])
+        if lesson is not None:
+            lesson.learn()
+        return values[0] if values.ndim else values
 
 
 def connected(
