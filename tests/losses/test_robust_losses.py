@@ -21,39 +21,28 @@ def gradient(loss, *arguments):
     return value.detach(), found
 
 
+OF_CLASSES = torch.arange(1.0, 6.0)
+BITS = (LOGITS + 1 > 0).float()
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize(
-    ("options", "arguments"),
+    ("robust", "plain", "options", "arguments"),
     [
-        ({}, (LOGITS, CLASSES)),
-        ({"weight": torch.arange(1.0, 6.0)}, (LOGITS, CLASSES)),
-        ({"ignore_index": 2}, (LOGITS, CLASSES)),
-        ({"label_smoothing": 0.2, "weight": torch.arange(1.0, 6.0)}, (LOGITS, CLASSES)),
-        ({}, (LOGITS, SOFT)),
-        ({"ignore_index": 1}, (MAPS, MAP_CLASSES)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {}, (LOGITS, CLASSES)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {"weight": OF_CLASSES}, (LOGITS, CLASSES)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {"ignore_index": 2}, (LOGITS, CLASSES)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {"label_smoothing": 0.2, "weight": OF_CLASSES}, (LOGITS, CLASSES)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {}, (LOGITS, SOFT)),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {}, (LOGITS[0], CLASSES[0])),
+        (RobustCrossEntropy, nn.CrossEntropyLoss, {"ignore_index": 1}, (MAPS, MAP_CLASSES)),
+        (RobustBCEWithLogits, nn.BCEWithLogitsLoss, {"weight": SOFT, "pos_weight": OF_CLASSES}, (LOGITS, BITS)),
+        (RobustMSELoss, nn.MSELoss, {}, (LOGITS, LOGITS.roll(1, 0))),
     ],
 )
-def test_at_strength_zero_it_is_the_plain_cross_entropy(options, arguments, reduction):
-    plain = gradient(nn.CrossEntropyLoss(**options, reduction=reduction), *arguments)
-    robust = gradient(RobustCrossEntropy(**options, reduction=reduction, strength=0), *arguments)
-    torch.testing.assert_close(robust, plain)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_at_strength_zero_it_is_the_plain_binary_cross_entropy(reduction):
-    options = {"weight": torch.rand(12, 5), "pos_weight": torch.arange(1.0, 6.0), "reduction": reduction}
-    arguments = (LOGITS, (LOGITS + 1 > 0).float())
-    torch.testing.assert_close(
-        gradient(RobustBCEWithLogits(**options, strength=0), *arguments),
-        gradient(nn.BCEWithLogitsLoss(**options), *arguments),
-    )
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_at_strength_zero_it_is_the_plain_squared_error(reduction):
-    arguments = (LOGITS, LOGITS.roll(1, 0))
-    found = gradient(RobustMSELoss(reduction, strength=0), *arguments)
-    torch.testing.assert_close(found, gradient(nn.MSELoss(reduction=reduction), *arguments))
+def test_at_strength_zero_it_is_the_plain_loss(robust, plain, options, arguments, reduction):
+    expected = gradient(plain(**options, reduction=reduction), *arguments)
+    torch.testing.assert_close(gradient(robust(**options, reduction=reduction, strength=0), *arguments), expected)
 
 
 def test_the_loss_is_the_likelihood_of_noisy_labels():
@@ -83,13 +72,11 @@ def test_labels_that_are_missing_do_not_count(make):
     torch.testing.assert_close(loss.noise, alone.noise)
 
 
-def test_a_mask_is_an_ignored_index():
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_a_mask_is_an_ignored_index(dtype):
     mask = CLASSES != 3
-    torch.testing.assert_close(
-        RobustCrossEntropy(strength=0)(LOGITS, CLASSES, mask), F.cross_entropy(LOGITS[mask], CLASSES[mask])
-    )
-    with pytest.raises(ValueError, match="class probabilities"):
-        RobustCrossEntropy()(LOGITS, SOFT, mask)
+    found = RobustCrossEntropy(strength=0)(LOGITS, CLASSES.to(dtype), mask)
+    torch.testing.assert_close(found, F.cross_entropy(LOGITS[mask], CLASSES[mask]))
 
 
 def draw(noise, batches, classes=10, sharpness=6.0, seed=0):
@@ -266,7 +253,5 @@ def test_bad_arguments_are_named(make):
     with pytest.raises(ValueError, match=r"strength must be .*found 1.5"):
         make(strength=1.5)
     if make is not RobustCrossEntropy:
-        with pytest.raises(ValueError, match="reduction must be"):
-            make(reduction="average")
         with pytest.raises(ValueError, match=r"shape of the input, \[3\], found \[3, 1\]"):
             make()(torch.zeros(3), torch.zeros(3, 1))

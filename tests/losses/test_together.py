@@ -117,9 +117,8 @@ def test_processes_learn_task_by_task_whatever_the_shapes(monkeypatch):
 def test_a_second_derivative_is_refused():
     output = torch.randn(8, device=DEVICE, requires_grad=True)
     losses, _ = by_task({"a": output}, {"a": output.detach() + 1}, ["a"], {"a": RobustMSELoss("none").to(DEVICE)})
-    (first,) = torch.autograd.grad(losses["a"], output, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
+    with pytest.raises(RuntimeError, match=r"no second derivative.*create_graph=True; call the loss of each task"):
+        torch.autograd.grad(losses["a"], output, create_graph=True)
 
 
 class Operators(TorchDispatchMode):
@@ -132,7 +131,7 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("kind", "tasks", "most"), [("regression", 7, 1.3), ("binary", 12, 1.0)])
+@pytest.mark.parametrize(("kind", "tasks", "most"), [("regression", 7, 1.35), ("binary", 12, 1.0)])
 def test_operators_of_a_step(kind, tasks, most):
     """Against the same step with plain losses, which are computed one by one."""
     encoder = torch.nn.Linear(8, 16).to(DEVICE)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from excessmtl.losses.estimate import ordinary, stacked
 from excessmtl.losses.noise_rate import NoiseRate, check_strength
 from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes, counted, filled, reduced
-from excessmtl.losses.together import Lesson, StackableLoss
+from excessmtl.losses.together import Entries, Lesson, StackableLoss
 
 
 class RobustCrossEntropy(StackableLoss):
@@ -65,11 +65,7 @@ class RobustCrossEntropy(StackableLoss):
         if input.ndim == 1:  # one sample
             values: Tensor = self(input[None], target[None], None if mask is None else mask[None])
             return values[0] if values.ndim else values
-        counts = torch.ones_like(target, dtype=torch.bool) if mask is None else mask
-        values, lesson = self.entries([self], input[None], target[None], counts[None])
-        if lesson is not None:
-            lesson.learn()
-        return values[0] if values.ndim else values
+        return self.alone(input, target, torch.ones_like(target, dtype=torch.bool) if mask is None else mask)
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
         """The options, and what is learned from. Losses with weights are computed alone."""
@@ -83,9 +79,7 @@ class RobustCrossEntropy(StackableLoss):
         return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.training
 
     @classmethod
-    def entries(
-        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Lesson | None]:
+    def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
         """The negative log-likelihoods of the labels; reduced where the one loss has a reduction."""
         first, ignore = losses[0], losses[0].options["ignore_index"]
         logs = input.float().log_softmax(2)
@@ -176,10 +170,7 @@ class RobustBCEWithLogits(StackableLoss):
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the label counts."""
         counts = counted(input, target, mask)
-        values, lesson = self.entries([self], input[None], target[None], counts[None])
-        if lesson is not None:
-            lesson.learn()
-        return reduced(values[0], counts, self.reduction)
+        return reduced(self.alone(input, target, counts), counts, self.reduction)
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
         """The options, and what is learned from."""
@@ -188,9 +179,7 @@ class RobustBCEWithLogits(StackableLoss):
         return *weights, self.rate.fixed, self.rate.pool, self.training
 
     @classmethod
-    def entries(
-        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Lesson | None]:
+    def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
         """The negative log-likelihoods of the labels."""
         first, rates = losses[0], [loss.rate for loss in losses]
         input, target = filled(input, target, counts)

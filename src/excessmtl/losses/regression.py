@@ -14,7 +14,7 @@ from torch import Tensor
 
 from excessmtl.losses.estimate import Estimate, State, stacked
 from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes, counted, filled, reduced
-from excessmtl.losses.together import Lesson, StackableLoss
+from excessmtl.losses.together import Entries, Lesson, StackableLoss
 from excessmtl.tensors import is_finite
 
 _MEMORY = 0.02
@@ -90,10 +90,7 @@ class RobustMSELoss(Estimate, StackableLoss):
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask`, of the shape of the target: True where the target counts."""
         counts = counted(input, target, mask)
-        values, lesson = self.entries([self], input[None], target[None], counts[None])
-        if lesson is not None:
-            lesson.learn()
-        return reduced(values[0], counts, self.reduction)
+        return reduced(self.alone(input, target, counts), counts, self.reduction)
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
         """The options, and what is learned from."""
@@ -101,9 +98,7 @@ class RobustMSELoss(Estimate, StackableLoss):
         return self.strength, self.pool, self.training
 
     @classmethod
-    def entries(
-        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Lesson | None]:
+    def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
         """The squared errors, with the gradient of the weighted ones."""
         first = losses[0]
         input, target = filled(input, target, counts)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from excessmtl.losses.estimate import Estimate, learn
 
@@ -38,6 +37,10 @@ class Lesson(NamedTuple):
         ]
 
 
+Entries = tuple[Tensor, Lesson | None]
+"""[losses, ...] the loss of each entry, and what is to be learned; nothing in `eval()` mode or without gradients."""
+
+
 class StackableLoss(nn.Module):
     """A loss that can be computed for several tasks at once, each task with a loss of its own."""
 
@@ -49,14 +52,16 @@ class StackableLoss(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def entries(
-        cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Lesson | None]:
-        """[losses, ...] the loss of each entry, and what is to be learned. All tensors are [losses, ...].
-
-        `counts` says which targets count.
-        """
+    def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
+        """From tensors that are [losses, ...] too. `counts` says which targets count."""
         raise NotImplementedError
+
+    def alone(self, input: Tensor, target: Tensor, counts: Tensor) -> Tensor:
+        """The loss of each entry of one task. The loss has learned from them."""
+        values, lesson = self.entries([self], input[None], target[None], counts[None])
+        if lesson is not None:
+            lesson.learn()
+        return values[0] if values.ndim else values
 
 
 def connected(
@@ -103,8 +108,12 @@ class _Known(torch.autograd.Function):
         return value.view_as(value)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient for the output; autograd takes it to the output's precision."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "losses of several tasks that are computed together have no second derivative, found "
+                "create_graph=True; call the loss of each task by itself"
+            )
         (derivative,) = ctx.saved_tensors
         return gradients[0] * derivative, None, None
