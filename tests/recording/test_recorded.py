@@ -21,10 +21,31 @@ from excessmtl.methods.base import Decision, Rule
 from excessmtl.recording import recorded as engine
 from excessmtl.recording.recording import MOST, WARM_UP
 from models import DEVICE, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, Method, rule_of
-from recorded_world import HEADS, STEPS, World, assert_same, both, recorded, take
+from recorded_world import HEADS, STEPS, World, assert_same, batches, recorded
 
 pytestmark = pytest.mark.usefixtures("recording")
 on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does what a recording cannot")
+
+
+def world(method=ROBUST, **options):
+    return World(method, DEVICE, **options)
+
+
+def both(method=ROBUST, **options):
+    return world(method, record=False, **options), world(method, **options)
+
+
+def one_batch(seed, size=8, missing=(), bad=()):
+    ((x, targets),) = batches(1, size, DEVICE, seed)
+    bad_targets = {task: target * (torch.nan if task in bad else 1) for task, target in targets.items()}
+    return x, {task: None if task in missing else target for task, target in bad_targets.items()}
+
+
+def take(seeds, *worlds, arguments=None, **batch):
+    """The same steps in all of them."""
+    for seed in seeds:
+        for one in worlds:
+            one.step(*one_batch(seed, **batch), **(arguments or {}))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +54,7 @@ on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does wh
     ids=str,
 )
 def test_every_method_takes_the_same_steps(method, heads):
-    plain, ours = both(method, heads)
+    plain, ours = both(method, head=heads)
     take(range(STEPS), plain, ours)
     assert_same(plain, ours)
     assert recorded(plain.balancer) == 0
@@ -85,9 +106,9 @@ class Reading(Rule):
 
 def with_rule(rule):
     """Two worlds with this rule, without recordings and with them."""
-    worlds = World(), World()
-    for world, record in zip(worlds, (False, True), strict=True):
-        world.balancer = excessmtl.Balancer(rule(), TASKS, world.model.trunk, record=record)
+    worlds = world(), world()
+    for one, record in zip(worlds, (False, True), strict=True):
+        one.balancer = excessmtl.Balancer(rule(), TASKS, one.model.trunk, record=record)
     return worlds
 
 
@@ -101,6 +122,8 @@ def test_rules_that_hand_tensors_on_or_use_the_host(rule, kinds):
             ours.balancer.end_epoch()
     assert recorded(ours.balancer) == kinds
     assert_same(plain, ours)
+    if rule is HandedOn:
+        assert torch.equal(plain.balancer.state["before"], plain.steps[-2][0][1])  # the losses of that step
     saved = ours.balancer.state_dict()
     ours.balancer.end_epoch()
     ours.balancer.load_state_dict(saved)
@@ -110,15 +133,15 @@ def test_rules_that_hand_tensors_on_or_use_the_host(rule, kinds):
 @on_cuda
 @pytest.mark.parametrize(("rule", "complaint"), [(Drawing, "random numbers"), (Reading, "captur")])
 def test_rules_that_cannot_be_recorded_and_do_not_say_so(rule, complaint):
-    found = []
-    for world, record in zip(with_rule(rule), (False, True), strict=True):
-        found.append([world.step(seed).weights for seed in range(WARM_UP)])
+    worlds = with_rule(rule)
+    for one, record in zip(worlds, (False, True), strict=True):
+        take(range(WARM_UP), one)
         with pytest.warns(UserWarning, match=complaint) if record else nullcontext():
-            world.step(WARM_UP)
+            take([WARM_UP], one)
         stream = torch.cuda.current_stream()
-        found[-1] += [world.step(seed).weights for seed in range(STEPS)]
+        take(range(STEPS), one)
         assert torch.cuda.current_stream() == stream == torch.cuda.default_stream()
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    assert_same(*worlds)
     # Nothing is left of the attempt: random numbers, memory and other recordings are as ever.
     assert torch.randn(8, device=DEVICE).isfinite().all()
     torch.cuda.empty_cache()
@@ -186,25 +209,27 @@ def load_an_earlier_state(world, seed):
 
 
 def other_kinds_of_steps(world, seed):
-    world.optimiser.zero_grad()
-    world.balancer.backward(world.losses(seed + 100), accumulate=True)
-    world.balancer.backward(world.losses(seed + 200))
-    world.balancer(world.losses(seed + 300)).backward()
+    world.optimizer.zero_grad()
+    world.balancer.backward(world.compute(*one_batch(seed + 100)), accumulate=True)
+    world.balancer.backward(world.compute(*one_batch(seed + 200)))
+    world.balancer(world.compute(*one_batch(seed + 300))).backward()
 
 
 def a_batch_that_is_refused(world, seed):
     with pytest.raises(ValueError, match="mask has 5 entries for a batch of 8"):
-        world.balancer.backward(world.losses(seed), mask={"a": torch.ones(5, dtype=torch.bool, device=DEVICE)})
+        world.balancer.backward(
+            world.compute(*one_batch(seed)), mask={"a": torch.ones(5, dtype=torch.bool, device=DEVICE)}
+        )
 
 
 def a_step_that_fails_in_the_trunk(world, seed):
     def refuse(gradient):
         raise RuntimeError("no further")
 
-    world.optimiser.zero_grad()
+    world.optimizer.zero_grad()
     hook = world.model.trunk[0].weight.register_hook(refuse)
     with pytest.raises(RuntimeError, match="no further"):
-        world.balancer.backward(world.losses(seed))
+        world.balancer.backward(world.compute(*one_batch(seed)))
     hook.remove()
     assert all(parameter.grad is None for parameter in world.model.parameters())
 
@@ -234,7 +259,7 @@ def test_nothing_between_steps_makes_a_difference(name):
     for seed in range(scenario.steps):
         for world in worlds:
             scenario.change(world, seed)
-            world.step(seed, **scenario.batch(seed))
+            take([seed], world, **scenario.batch(seed))
             scenario.after(world, seed)
     assert_same(plain, ours)
     assert recorded(ours.balancer) == scenario.kinds
@@ -242,15 +267,15 @@ def test_nothing_between_steps_makes_a_difference(name):
 
 
 def test_what_a_step_leaves_is_not_overwritten_by_the_next_and_keeps_nothing_else():
-    ours = World()
+    ours = world()
     kept = []
     for seed in range(STEPS):
         z = []
         handle = ours.model.trunk.register_forward_hook(lambda module, inputs, output, z=z: z.append(output))
-        losses = ours.losses(seed)
+        losses = ours.compute(*one_batch(seed))
         z[0].retain_grad()
         handle.remove()
-        ours.optimiser.zero_grad()
+        ours.optimizer.zero_grad()
         step = ours.balancer.backward(losses)
         assert step.numbers.untyped_storage().nbytes() == step.numbers.nbytes
         left = [step.numbers, z[0].grad, *(parameter.grad for parameter in ours.model.parameters())]
@@ -264,11 +289,11 @@ def test_what_a_step_leaves_is_not_overwritten_by_the_next_and_keeps_nothing_els
 def test_a_copy_goes_on_by_itself(way):
     plain, ours = both()
     take(range(STEPS), plain, ours)
-    copied = World()
+    copied = world()
     if way == "state_dict":
-        for part in ("model", "balancer", "optimiser"):
+        for part in ("model", "balancer", "optimizer"):
             getattr(copied, part).load_state_dict(copy.deepcopy(getattr(ours, part).state_dict()))
-        copied.seen = list(ours.seen)
+        copied.steps = list(ours.steps)
     else:
         copied = copy.deepcopy(ours) if way == "deepcopy" else pickle.loads(pickle.dumps(ours))
     assert recorded(copied.balancer) == 0
@@ -282,24 +307,24 @@ def test_a_copy_goes_on_by_itself(way):
 def test_large_tensors_are_not_copied_into_a_recording(monkeypatch, largest, kinds):
     """Of linear heads: z [8, 16] and their weights [6, 16], not a gradient at z for each of them; 4 bytes a number."""
     monkeypatch.setattr(engine, "_LARGEST", largest)
-    world = World()
-    take(range(STEPS), world)
-    assert recorded(world.balancer) == kinds
+    one = world()
+    take(range(STEPS), one)
+    assert recorded(one.balancer) == kinds
 
 
 def test_another_setting_of_torch_is_another_kind(monkeypatch):
-    world = World()
+    one = world()
     before = torch.backends.cuda.matmul.fp32_precision
     try:
         for precision in ("ieee", "tf32"):
             torch.backends.cuda.matmul.fp32_precision = precision
-            take(range(STEPS), world)
+            take(range(STEPS), one)
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
-    assert recorded(world.balancer) == 2
+    assert recorded(one.balancer) == 2
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)  # cuBLAS would ask for more
-    take(range(STEPS), world)
-    assert recorded(world.balancer) == 3
+    take(range(STEPS), one)
+    assert recorded(one.balancer) == 3
 
 
 @pytest.mark.parametrize("part", ["Recording", "copied"])
@@ -310,9 +335,9 @@ def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch, part):
     monkeypatch.setattr(engine, part, full)
     plain, ours = both()
     take(range(WARM_UP), plain, ours)
-    plain.step(WARM_UP)
+    take([WARM_UP], plain)
     with pytest.warns(UserWarning, match="is not replayed: recording one failed.*no room"):
-        ours.step(WARM_UP)
+        take([WARM_UP], ours)
     take(range(STEPS), plain, ours)  # without another warning
     assert_same(plain, ours)
     assert ours.balancer.engine.failed is not None
@@ -327,30 +352,30 @@ def test_a_recording_that_is_interrupted_is_made_at_the_next_step(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(engine, "Recording", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            ours.balancer.backward(ours.losses(0))
+            ours.balancer.backward(ours.compute(*one_batch(0)))
     take(range(STEPS), plain, ours)
     assert recorded(ours.balancer) == 1
     assert_same(plain, ours)
 
 
 def test_recordings_are_let_go_where_a_balancer_moves_elsewhere():
-    world = World()
-    take(range(STEPS), world)
-    world.balancer.to(DEVICE)
-    assert recorded(world.balancer) == 1
-    world.balancer.to("meta")
-    assert recorded(world.balancer) == 0
+    one = world()
+    take(range(STEPS), one)
+    one.balancer.to(DEVICE)
+    assert recorded(one.balancer) == 1
+    one.balancer.to("meta")
+    assert recorded(one.balancer) == 0
 
 
 @on_cuda
 def test_a_balancer_nobody_holds_is_gone_at_once():
-    world = World()
-    take(range(STEPS), world)
-    assert recorded(world.balancer) == 1
-    balancer = weakref.ref(world.balancer)
+    one = world()
+    take(range(STEPS), one)
+    assert recorded(one.balancer) == 1
+    balancer = weakref.ref(one.balancer)
     gc.disable()
     try:
-        del world.balancer
+        del one.balancer
         assert balancer() is None
     finally:
         gc.enable()

@@ -11,7 +11,7 @@ from excessmtl.recording.buffers import obstacle, signature
 from excessmtl.recording.recording import GraphCache, Recording, failure
 from excessmtl.tensors import filled
 from excessmtl.torch_private import tree_flatten
-from replay_world import World, batches
+from recorded_world import World, batches
 
 
 class Graph:

@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 import excessmtl
 from excessmtl.recording.recording import WARM_UP
 from models import FEATURES, WIDTH
-from replay_world import World, assert_same, batches
+from recorded_world import World, assert_same, batches
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device"),
