@@ -1,43 +1,88 @@
-"""What is trained: the worlds, and the cells of each. Constants were chosen at seeds 10 and 11."""
+"""The cells of the study: data, predictor, noise and seed; their predictions, kept in files."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from research.diagnosis.cells import Cell, World
+import numpy as np
 
-ANY = ("symmetric", "pair", "instance")
-FEW = (0.0, 0.2, 0.4, 0.8)
-REPORTED = (
-    World("multimnist-8", "multimnist", 8, ANY, title="MultiMNIST, 4,000 bundled pairs"),
-    World("digit-domains", "digit-domains", 10, ANY, FEW, title="digit domains, 900 digits each"),
-    World("multimnist-60k", "multimnist", 2, ANY, FEW, needs="mnist", title="MultiMNIST, 60,000 pairs of MNIST"),
-    World("pacs", "office-home", 10, ANY, FEW, needs="pacs", title="PACS, 9,991 pictures"),
-    World("sarcos", "sarcos", 40, needs="sarcos", levels=(0.0, 0.2, 0.4, 0.8, 1.0), title="SARCOS, 3,204 rows"),
-    World("simulated-arm", "simulated-arm", 20, levels=(0.0, 0.2, 0.6, 1.0), title="simulated arm, 6,000 rows"),
-)
-HARD = (
-    World("few-digits", "multimnist", 12, levels=(0.0,), options={"pairs": 300}, title="MultiMNIST, 300 pairs"),
-    World("one-epoch", "multimnist", 1, levels=(0.0,), title="MultiMNIST after one epoch"),
-    World("teacher-narrow", "teacher-narrow", levels=(0.0,), title="a trunk of 6 units for four regressions"),
-    World("teacher-hard", "teacher-hard", levels=(0.0,), title="two of five regressions oscillate"),
-    World("teacher-memorise", "teacher-memorise", levels=(0.0,), title="400 memorised samples, three tasks"),
-    World("teacher-separate", "teacher-separate", levels=(0.0,), title="700 samples each, four tasks"),
-)
-"""Clean labels on tasks that are hard: too few samples, too few steps, too small a network, targets too fine."""
-SEEDS = 5
-_NOT_SYMMETRIC = (0.2, 0.4)
-"""Beyond one half the wrong class is the more likely one, and no one could tell."""
+from research.diagnosis.noises import CLASSES, LEFT_FOR_THE_REPORT, LEVELS, NUMBERS, disturbed
+from research.diagnosis.predictors import PREDICTORS, cross_fitted
+from research.diagnosis.tasks import HALVES, Array, Task, load
+
+_BELOW_HALF = 0.5
+"""Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
+CLEAN_SEEDS = 3
+loaded = lru_cache(maxsize=4)(load)
 
 
-def cells(worlds: Sequence[World], seeds: Sequence[int], data: Mapping[str, Path | None]) -> Iterator[Cell]:
-    """Every world at every seed, kind and level; worlds that need data only where `data` says where it is."""
-    for seed in seeds:
-        for world in worlds:
-            place = data.get(world.needs)
-            if world.needs and place is None:
-                continue
-            made = replace(world, data=str(place)) if world.needs else world
-            for kind in world.kinds:
-                levels = world.levels if kind == "symmetric" else _NOT_SYMMETRIC
-                yield from (Cell(made, kind, level, seed) for level in levels)
+@dataclass(frozen=True)
+class Cell:
+    """One predictor on one table."""
+
+    half: str
+    data: str
+    predictor: str
+    noise: str
+    level: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.data}-{self.predictor}-{self.noise}-{self.level:g}-{self.seed}".replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """One task of a cell."""
+
+    predictions: Array
+    labels: Array
+    clean: Array
+    rate: float
+    """The true noise rate."""
+
+
+def cells(half: str, folder: Path) -> Iterator[Cell]:
+    """All of a half: three seeds of clean labels, one of each noise and level."""
+    for data in (name for name, own in HALVES.items() if own == half):
+        numbers = loaded(data, 0, folder).kind == "regression"
+        kinds = [kind for kind in (NUMBERS if numbers else CLASSES) if half == "report" or kind not in LEFT_FOR_THE_REPORT]
+        noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS)]
+        noises += [
+            (kind, level, 0)
+            for kind in kinds
+            for level in LEVELS[half]
+            if level < _BELOW_HALF or kind in (*NUMBERS, "symmetric")
+        ]
+        yield from (Cell(half, data, name, *noise) for noise in noises for name in PREDICTORS)
+
+
+def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
+    """Its tasks, from the file, which is made where it is missing."""
+    task = loaded(cell.data, cell.seed, data)
+    path = cache / f"{cell.name}.npz"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, **_predicted(cell, task))
+    with np.load(path) as kept:
+        parts = [[kept[f"{part}{number}"] for part in ("predictions", "labels")] for number in range(task.y.shape[1])]
+        return task, [
+            HeldOut(predictions, labels, clean, float(rate))
+            for (predictions, labels), clean, rate in zip(parts, task.y.T, kept["rates"], strict=True)
+        ]
+
+
+def _predicted(cell: Cell, task: Task) -> dict[str, Array]:
+    rng = np.random.default_rng([cell.seed, int(100 * cell.level), len(cell.noise)])
+    kept: dict[str, Array] = {}
+    rates = []
+    for number, y in enumerate(task.y.T):
+        classes = 0 if task.kind == "regression" else int(np.nanmax(y)) + 1
+        labels, rate = disturbed(cell.noise, y, cell.level, classes, rng) if cell.level else (y, 0.0)
+        kept[f"predictions{number}"] = cross_fitted(cell.predictor, task.kind, task.x, labels, cell.seed)
+        kept[f"labels{number}"] = labels
+        rates.append(rate)
+    return kept | {"rates": np.array(rates)}

@@ -15,8 +15,9 @@ Where the disagreement still falls among the most confident samples, the level c
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from excessmtl.diagnosis.inputs import Array, HeldOut
+from excessmtl.diagnosis.inputs import Array
 from excessmtl.diagnosis.levels import RATES
 
 PARAMETERS = 3
@@ -29,13 +30,12 @@ _BINS = 25
 class Bins:
     """Samples of equal confidence: how many there are, and in how many label and prediction differ."""
 
-    def __init__(self, task: HeldOut) -> None:
-        ordered = np.sort(task.predictions, axis=1)
-        self.order = np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")
-        samples = task.samples
+    def __init__(self, margins: Array, differs: NDArray[np.bool_]) -> None:
+        samples = len(margins)
+        self.order = np.argsort(margins, kind="stable")
         self.number = np.arange(samples) * min(_BINS, samples) // samples
         self.total = np.bincount(self.number).astype(np.float64)
-        self.differing = self.sums((task.predictions.argmax(1) != task.targets).astype(np.float64))
+        self.differing = self.sums(differs.astype(np.float64))
         more_confident = np.log((samples - np.arange(samples) - 0.5) / samples)
         self.place = np.bincount(self.number, weights=more_confident) / self.total
 
@@ -50,11 +50,22 @@ class Bins:
         return likelihood
 
 
-def fit(bins: Bins, classes: int) -> Array:
-    """The likelihood of every rate, over `RATES`, with the curve that fits best; logarithms."""
+def margins_of(predictions: Array) -> Array:
+    """[n] the confidence of each prediction: how far its class leads the next one."""
+    two = np.partition(predictions, -2, axis=1)[:, -2:]
+    lead: Array = two[:, 1] - two[:, 0]
+    return lead
+
+
+def fit(bins: Bins, classes: int) -> tuple[Array, Array]:
+    """The likelihood of every rate, over `RATES`, with the curve that fits best (logarithms); the best curve [n]."""
     chance = 1 - 1 / classes
     steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - bins.place)
-    error = chance / (1 + np.exp(np.clip(steep, -50, 50)))
-    rates = RATES[:, None, None, None]
-    likelihood: Array = bins.likelihood(rates * chance + (1 - rates) * error).max((1, 2))
-    return likelihood
+    error = (chance / (1 + np.exp(np.clip(steep, -50, 50)))).reshape(-1, len(bins.total))
+    rates = RATES[:, None, None]
+    table = bins.likelihood(rates * chance + (1 - rates) * error)
+    rate, curve = np.unravel_index(int(table.argmax()), table.shape)
+    share = RATES[rate] * chance + (1 - RATES[rate]) * error[curve]
+    fitted = np.empty(len(bins.order))
+    fitted[bins.order] = share[bins.number]
+    return table.max(1), fitted

@@ -8,12 +8,13 @@ import numpy as np
 
 from excessmtl.diagnosis import classes, residuals
 from excessmtl.diagnosis.inputs import HeldOut, held_out
+from excessmtl.diagnosis.levels import HALF
 from excessmtl.diagnosis.report import Report, TaskReport
 from excessmtl.diagnosis.second_labels import LEAST as LEAST_PAIRS
 from excessmtl.diagnosis.second_labels import Pairs, pairs_of
 from excessmtl.diagnosis.second_labels import noise_level as second_labels_level
-from excessmtl.diagnosis.skill import Skill, skill_of
-from excessmtl.diagnosis.verdicts import LEARNED, Evidence, Verdict, advice_for, verdict_of
+from excessmtl.diagnosis.skill import LEARNED, Skill, skill_of
+from excessmtl.diagnosis.verdicts import SUSPECT, Evidence, Verdict, advice_for, verdict_of
 
 
 def diagnose(
@@ -29,7 +30,8 @@ def diagnose(
     Args:
         predictions: Task -> tensor or array: [n, classes] logits or probabilities for "classification", [n] logits or
             probabilities for "binary", [n] or [n, k] values for "regression". The number of samples may differ from
-            task to task.
+            task to task. Or a tuple of these, from several models: the one with the most skill is judged, and noise
+            that another one does without is in doubt.
         targets: Task -> labels in the same order, **as noisy as the training labels**: hold out a part of the training
             data. Against cleaner labels the noise looks smaller than it is. NaN, -1 and `ignore` mark missing ones.
         kinds: Task -> "classification", "binary" or "regression", or one of them for all. Those left out are inferred:
@@ -43,15 +45,52 @@ def diagnose(
     Returns:
         A report with an entry per task. `print(report)` shows a table.
     """
-    found = held_out(predictions, targets, kinds, ignore)
+    models = _models(predictions)
+    found = held_out(models[0], targets, kinds, ignore)
+    candidates = {task.task: [task] for task in found}
+    for others in models[1:]:
+        known = {task.task: task.kind for task in found if task.task in others}
+        for task in held_out(others, {name: targets.get(name) for name in others}, known, ignore):
+            candidates[task.task].append(task)
+    for tasks in candidates.values():
+        tasks.sort(key=_skill, reverse=True)
+    found = [candidates[task.task][0] for task in found]
     skills = {task.task: skill_of(task) for task in found}
     learned = [name for name, skill in skills.items() if skill is not None and skill.share >= LEARNED]
-    twice = _pairs(predictions, second_labels or {}, found, ignore)
+    twice = _pairs(models[0], second_labels or {}, found, ignore)
     tasks = [
-        _of_task(task, skills[task.task], twice.get(task.task), any(name != task.task for name in learned))
-        for task in found
+        _of_task(candidates[name], skill, twice.get(name), any(other != name for other in learned))
+        for name, skill in skills.items()
     ]
     return Report(tasks, {task.task: task for task in found})
+
+
+def _models(predictions: Any) -> list[dict[str, Any]]:
+    """The predictions of the first model for every task, of the second one where there is one, and so on."""
+    if not isinstance(predictions, Mapping):
+        return [predictions]  # refused with the other inputs
+    several = {
+        task: value if isinstance(value, tuple) and value and np.ndim(value[0]) else (value,)
+        for task, value in predictions.items()
+    }
+    most = max((len(values) for values in several.values()), default=1)
+    return [{task: values[i] for task, values in several.items() if i < len(values)} for i in range(most)]
+
+
+def _skill(task: HeldOut) -> float:
+    skill = skill_of(task)
+    return -np.inf if skill is None else skill.share
+
+
+def _fit(task: HeldOut) -> residuals.Fit | classes.Fit:
+    return residuals.Fit(task) if task.kind == "regression" else classes.Fit(task)
+
+
+def _sees_noise(task: HeldOut) -> bool:
+    """Whether a second model sees noise too, or has learned too little to be asked."""
+    fit = _fit(task)
+    level = fit.level()
+    return level.least >= SUSPECT or fit.learned(level.rate) < HALF
 
 
 def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ignore: int) -> dict[str, Pairs]:
@@ -61,20 +100,32 @@ def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ig
     return {task: pairs for task, pairs in both.items() if pairs.samples >= LEAST_PAIRS}
 
 
-def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_learned: bool) -> TaskReport:
+def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, others_learned: bool) -> TaskReport:
+    task = models[0]
     if skill is None or task.broken >= task.samples:
         return _without_estimate(task)
-    kind = residuals if task.kind == "regression" else classes
-    level = kind.noise_level(task) if pairs is None else second_labels_level(pairs)
-    if pairs is None and skill.is_nothing and kind is classes:  # random labels, as far as can be seen
+    numbers = task.kind == "regression"
+    fit = _fit(task)
+    level = fit.level() if pairs is None else second_labels_level(pairs)
+    if pairs is None and skill.is_nothing and not numbers:  # random labels, as far as can be seen
         level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
-    learnable = 1 / (1 + level.rate) if kind is residuals else 1 - level.rate
-    seen = Evidence(task.samples, level, skill, others_learned, learnable, pairs.samples if pairs else 0)
+    loss = _loss(task)
+    seen = Evidence(
+        task.samples,
+        level,
+        skill,
+        fit.learned(level.rate),
+        graded=fit.graded,
+        possible=fit.floor(level.least) <= loss,
+        agreed=all(_sees_noise(other) for other in models[1:]),
+        others_learned=others_learned,
+        pairs=pairs.samples if pairs else 0,
+    )
     verdict, reason = verdict_of(seen)
     level = replace(level, low=seen.low)
     known = verdict not in ("not learned yet", "too little evidence")
-    loss, wrong = _loss(task), level.rate if kind is residuals else level.rate * (1 - 1 / task.predictions.shape[1])
-    floor, low, high = kind.floors(task, (level.rate, level.low, level.high))
+    wrong = level.rate if numbers else level.rate * (1 - 1 / task.predictions.shape[1])
+    floor, low, high = (min(fit.floor(rate), loss) for rate in (level.rate, level.low, level.high))
     return TaskReport(
         task.task,
         verdict,
@@ -86,7 +137,7 @@ def _of_task(task: HeldOut, skill: Skill | None, pairs: Pairs | None, others_lea
         floor=floor if known else None,
         floor_interval=(low, high),
         loss=loss,
-        excess_risk=max(loss - floor, 0.0) if known else None,
+        excess_risk=loss - floor if known else None,
         skill=skill.share,
         samples=task.samples,
     )

@@ -1,12 +1,15 @@
 """A noise rate and its interval, from a likelihood on a grid of rates."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from excessmtl.diagnosis.inputs import Array
 
 RATES = np.linspace(0, 1, 51)
+HALF = 0.5
+"""Of what good labels tell, predictions must know so much; else a hard task looks like a noisy one."""
 TAIL = 0.1
 """Of the weight on either side of an interval."""
 _CAUTIOUS_TAIL, _CAUTION = 0.05, 0.02
@@ -37,3 +40,9 @@ def level_of(weights: Array) -> Level:
     low, least = (float(np.interp(share, below, RATES)) for share in (TAIL, _CAUTIOUS_TAIL))
     high = 1 - np.interp(TAIL, weights[::-1].cumsum(), RATES)  # the same from above; RATES is symmetric
     return Level(float(weights @ RATES), low, float(high), max(least - _CAUTION, 0.0))
+
+
+def of_copies(level: Level) -> Level:
+    """Where each prediction is a copy of another sample's label, as noisy as this one: the rate of one of the two."""
+    rate, low, high, least = (1 - math.sqrt(1 - min(end, 1.0)) for end in astuple(level))
+    return Level(rate, low, high, least)

@@ -1,110 +1,213 @@
-"""Label noise of a regression task, from the shape of its held-out residuals.
+"""Label noise of a regression task, from held-out residuals at each level of the prediction.
 
-A bad label differs from the truth by an error as large as the spread of the target itself; the residuals of good labels
-are as large as what the network has not learned. So the residuals are a mixture: a core of unknown width and tails,
-and a broad part whose width is known,
+The labels of good samples lie around the prediction, as far off as the model is there: the *core*. Its centre, its width
+to either side and its tails are fitted at each level of the prediction, so that errors that grow with the target,
+skewed targets and predictions that shrink toward the mean are no noise. A bad label is far off in one of three ways:
 
-    residual  ~  (1 - e) core  +  e (core + error),        variance of the error = variance of the clean target
+    exchanged   the label of another sample: independent of the prediction
+    added       an error as wide as the clean target
+    outlier     an error several times as wide
 
-with e the noise rate; e is then also the variance of the noise over that of the clean target. The core is a Student t
-(light or heavy tails); its width and tails are those that fit best at each rate.
+    P(residual | level)  =  (1 - e) core(residual | level)  +  e bad(residual | level)
+
+with the same noise rate e, the share of bad labels, at all levels and on both sides. That is the second witness: hard
+regions, discontinuities and rare large events are found at some levels or on one side only. So the cautious lower end
+of the rate is that of the half of the levels that shows the least noise.
 
 What residuals cannot tell: where the core is nearly as wide as the target, because the task is hard, because training
 has just begun, or because *every* label has an error, both parts look alike. The interval is wide then.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
-from excessmtl.diagnosis.levels import RATES, Level, level_of, weights_of
+from excessmtl.diagnosis.levels import RATES, Level, level_of, of_copies, weights_of
 
-_WIDTHS = np.geomspace(0.01, 1.6, 32)
-"""Of the core, over the standard deviation of the labels."""
-_TAILS = (3.0, 6.0, 1e5)
-"""Degrees of freedom of the core; the last is a Gaussian."""
-_BINS = 50
-
-
-def noise_level(task: HeldOut) -> Level:
-    """The noise rate of a task."""
-    return level_of(weights_of(likelihood(*distances(task))))
-
-
-def distances(task: HeldOut) -> tuple[Array, int]:
-    """[n] the squared length of each residual, every output in units of its labels' deviation; how many outputs."""
-    residual = task.targets - task.predictions
-    residual = residual - np.median(residual, axis=0)
-    scale = task.targets.std(axis=0)
-    used = scale > 0
-    found: Array = ((residual[:, used] / scale[used]) ** 2).sum(1)
-    return found, int(used.sum())
+_LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
+"""At most so many levels of the prediction, each with at least so many samples."""
+_BINS = 20
+"""Of the distance from the core's centre, on each side."""
+_WIDTHS = np.geomspace(0.005, 2.5, 36)
+"""Of the core on one side, over the standard deviation of the labels."""
+_SIZES = (1.0, 4.0)
+"""Of added errors and of outliers, over the standard deviation of the clean target."""
+_COPIED = 0.9
+_EVERY_LABEL = 0.55
+"""An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
+_PAIRS = 20_000
+"""Residuals of exchanged labels are drawn until there are so many, or one for each sample."""
 
 
-def likelihood(squares: Array, outputs: int) -> Array:
-    """Over `RATES`, logarithms."""
-    edges = np.geomspace(1e-5, max(float(squares.max()), 1e-6) * 1.001, _BINS + 1)
-    bins = np.clip(np.searchsorted(edges, squares) - 1, 0, _BINS - 1)
-    counts = np.bincount(bins, minlength=_BINS).astype(np.float64)
-    used = counts > 0
-    centres = np.bincount(bins, weights=squares, minlength=_BINS)[used] / counts[used]
-    found: Array = np.max([_likelihood(centres, counts[used], outputs, tails) for tails in _TAILS], axis=0)
-    return found
+def _gauss(x: Array) -> Array:
+    tail: Array = torch.erfc(torch.from_numpy(np.asarray(x / math.sqrt(2)))).numpy()
+    return tail
 
 
-def _likelihood(squares: Array, counts: Array, outputs: int, tails: float) -> Array:
-    """Over `RATES`, logarithms, with the width that fits best."""
-    core, broad = _parts(squares, outputs, tails, RATES)
-    rates = np.clip(RATES, 1e-6, 1 - 1e-6)[:, None, None]
-    table = np.log(np.maximum(rates * np.exp(broad) + (1 - rates) * np.exp(core), 1e-300)) @ counts
-    return _between(table)
+def _student(x: Array) -> Array:
+    """With three degrees of freedom."""
+    scaled = x / math.sqrt(3)
+    tail: Array = 1 - 2 / math.pi * (scaled / (1 + scaled**2) + np.arctan(scaled))
+    return tail
 
 
-def _between(table: Array) -> Array:
-    """The largest value of every row of [rates, widths], by a parabola through it and its neighbours.
+_TAILS: tuple[Callable[[Array], Array], ...] = (_gauss, lambda x: 2 / (1 + np.exp(np.minimum(1.7 * x, 700))), _student)
+"""Shapes of the core, from light to heavy: the share of it that is further off than so many widths."""
 
-    Without it, a core whose width is between two of the grid would be seen as noise.
+
+class Bins:
+    """Residuals at one level of the prediction, in bins of their distance from the core's centre on either side."""
+
+    def __init__(self, rows: NDArray[np.int64], predictions: Array, targets: Array) -> None:
+        """`predictions`: of the level, `rows`; `targets`: of all samples. Both in units of the labels' deviation."""
+        residual = targets[rows] - predictions
+        centre = _centre(residual)
+        again = np.tile(predictions, max(1, _PAIRS // len(rows)))
+        exchanged = np.random.default_rng(0).choice(targets, len(again)) - again - centre
+        residual = residual - centre
+        far = max(float(np.abs(residual).max()), 1e-9)
+        self.edges = np.concatenate([[0.0], np.geomspace(far / 2000, far * (1 + 1e-9), _BINS - 1), [1e9]])
+        self.rows, self.numbers = rows, self._number(residual)
+        self.counts, drawn = (
+            np.bincount(own, minlength=2 * _BINS).reshape(2, _BINS).astype(np.float64)
+            for own in (self.numbers, self._number(exchanged))
+        )
+        self.exchanged = (drawn + 0.5) / (drawn + 0.5).sum()
+        ends = np.stack([tail(self.edges / _WIDTHS[:, None]) for tail in _TAILS])
+        self.core = ends[..., :-1] - ends[..., 1:]
+        """[shapes, widths, bins]: how a core is divided among the bins of a side."""
+
+    def _number(self, residual: Array) -> NDArray[np.int64]:
+        bins = np.searchsorted(self.edges, np.abs(residual), "right") - 1
+        numbers: NDArray[np.int64] = bins + _BINS * (residual >= 0)
+        return numbers
+
+    def parts(self, kind: int, rates: Array) -> tuple[Array, Array]:
+        """[sides, rates, shapes, widths, bins]: shares of all samples, good ones and bad ones."""
+        rate = rates[:, None, None, None]
+        if kind:
+            error = _SIZES[kind - 1] / np.sqrt(1 + rate * _SIZES[kind - 1] ** 2)  # noise is in the labels' variance, 1
+            ends = _gauss(self.edges / np.sqrt(error**2 + np.square(_WIDTHS)[:, None])) / 2
+            side = rate * (ends[..., :-1] - ends[..., 1:])
+            bad = np.stack([side, side])
+        else:
+            bad = rate * self.exchanged[:, None, None, None]
+        left = np.clip(self.counts[0].sum() / self.counts.sum() - bad[0].sum(-1, keepdims=True), 0, 1 - rate)
+        return np.stack([left * self.core, (1 - rate - left) * self.core]), bad
+
+    def likelihood(self, good: Array, bad: Array) -> Array:
+        """[sides, rates, shapes, widths] of the residuals, logarithms."""
+        used = self.counts > 0
+        sides = [
+            np.log(good[side][..., used[side]] + bad[side][..., used[side]] + 1e-12) @ self.counts[side, used[side]]
+            for side in range(2)
+        ]
+        return np.stack(sides)
+
+    def leads(self, kind: int, shape: int, rate: float) -> Array:
+        """[n] by how much a residual is likelier of a bad label than of a good one; logarithms."""
+        good, bad = self.parts(kind, np.array([rate]))
+        widths = [int(own[0, shape].argmax()) for own in self.likelihood(good, bad)]
+        bad = np.broadcast_to(bad, good.shape)
+        odds = [
+            np.log((bad[side, 0, shape, width] + 1e-12) / (good[side, 0, shape, width] + 1e-12))
+            for side, width in enumerate(widths)
+        ]
+        found: Array = np.maximum.accumulate(odds, axis=1).ravel()[self.numbers]
+        return found
+
+
+def _levels(predictions: Array, targets: Array) -> list[Bins]:
+    """Of one output, from low to high predictions."""
+    order = np.argsort(predictions, kind="stable")
+    levels = int(np.clip(len(targets) // _SAMPLES_OF_A_LEVEL, 1, _LEVELS))
+    return [Bins(rows, predictions[rows], targets) for rows in np.array_split(order, levels)]
+
+
+def _centre(residual: Array) -> float:
+    """Where most of them are: the mean around the shortest interval that holds half of them.
+
+    Bad labels on one side, where low and high predictions have them, do not move it.
     """
-    best = np.clip(table.argmax(1), 1, table.shape[1] - 2)
-    rows = np.arange(len(table))
-    before, middle, after = (table[rows, best + step] for step in (-1, 0, 1))
-    curvature = 2 * middle - before - after
-    gain = np.where(curvature > 0, (after - before) ** 2 / (8 * np.where(curvature > 0, curvature, 1)), 0)
-    found: Array = np.maximum(np.minimum(middle + gain, table.max(1) + gain), table.max(1))
-    return found
+    ordered, half = np.sort(residual), len(residual) // 2 + 1
+    widths = ordered[half - 1 :] - ordered[: len(ordered) - half + 1]
+    start = int(widths.argmin())
+    middle, width = float(ordered[start : start + half].mean()), float(widths[start])
+    return float(ordered[np.abs(ordered - middle) <= width + 1e-9].mean())
 
 
-def _parts(squares: Array, outputs: int, tails: float, rates: Array) -> tuple[Array, Array]:
-    """Logarithms of the densities of good labels [widths, n] and of bad ones [rates, widths, n]."""
-    core = _student(squares, _WIDTHS[:, None], tails, outputs)
-    # In units of the labels' variance, which is that of the clean target times (1 + rate).
-    variance = 1 / (1 + rates[:, None, None]) + _WIDTHS[:, None] ** 2 * tails / (tails - 2)
-    return core, -0.5 * squares / variance - 0.5 * outputs * np.log(2 * np.pi * variance)
+class Fit:
+    """The mixture of one task."""
 
+    def __init__(self, task: HeldOut) -> None:
+        self.task = task
+        width = task.targets.std(0)
+        scaled = [(task.predictions[:, i] / width[i], task.targets[:, i] / width[i]) for i in np.flatnonzero(width > 0)]
+        self.outputs = [_levels(*own) for own in scaled]
+        kinds = range(len(_SIZES) + 1)
+        tables = [
+            [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in kinds]
+            for levels in self.outputs
+        ]
+        self.table = np.mean(tables, axis=0)
+        """[kinds, levels, rates, shapes]: logarithms, averaged over outputs, which are not independent."""
 
-def _student(squares: Array, width: Array, tails: float, outputs: int) -> Array:
-    """Logarithm of the density of a multivariate t."""
-    constant = math.lgamma((tails + outputs) / 2) - math.lgamma(tails / 2) - outputs / 2 * math.log(tails * math.pi)
-    found: Array = constant - outputs * np.log(width) - (tails + outputs) / 2 * np.log1p(squares / (tails * width**2))
-    return found
+    def level(self) -> Level:
+        """The noise rate: of all levels of the prediction and of their quieter half, which agree unless some are hard."""
+        each = [self._weights([number]) @ RATES for number in range(self.table.shape[1])]
+        quiet = np.argsort(each)[: (len(each) + 1) // 2]
+        every, quieter = self._weights(range(len(each))), self._weights(quiet)
+        found = replace(level_of((every + quieter) / 2), least=min(level_of(every).least, level_of(quieter).least))
+        if self.learned(found.rate) < _EVERY_LABEL:
+            found = replace(found, high=1.0)
+        return of_copies(found) if self.copied else found
 
+    def _weights(self, levels: Sequence[int] | NDArray[np.int64]) -> Array:
+        """[rates] over these levels: every kind of noise counts by how well it explains the residuals."""
+        table = self.table[:, list(levels)].sum(1).max(2)
+        weights: Array = weights_of(table.max(1)) @ np.stack([weights_of(own) for own in table])
+        return weights
 
-def floors(task: HeldOut, rates: Sequence[float]) -> list[float]:
-    """The squared error of a network that knows every clean target, averaged over the outputs, for each rate."""
-    variance = task.targets.var(axis=0).mean()
-    return [float(rate / (1 + rate) * variance) for rate in rates]
+    @property
+    def copied(self) -> bool:
+        """Whether predictions are the labels of other samples, of a tree in full or one neighbour: as noisy as these."""
+        return bool(np.isin(self.task.predictions, self.task.targets).mean() > _COPIED)
 
+    @property
+    def graded(self) -> bool:
+        """Whether there is more to a prediction than one label of another sample."""
+        return not self.copied
 
-def bad_probability(squares: Array, outputs: int, rate: float) -> Array:
-    """[n] the probability that a label is bad, by the width and tails of the core that fit best at this rate."""
-    if rate <= 0:
-        return np.zeros(len(squares))
-    place = int(np.abs(RATES - rate).argmin())
-    every = [_parts(squares, outputs, tails, RATES[place : place + 1]) for tails in _TAILS]
-    sums = [np.logaddexp(np.log(rate) + broad, np.log1p(-min(rate, 1 - 1e-6)) + core) for core, broad in every]
-    fits = np.stack([own[0].sum(-1) for own in sums])
-    tails, width = np.unravel_index(int(fits.argmax()), fits.shape)
-    found: Array = np.exp(np.log(rate) + every[tails][1][0, width] - sums[tails][0, width])
-    return found
+    def learned(self, rate: float) -> float:
+        """The share of the variance of good labels that the predictions know, whatever their scale."""
+        weights = 1 - self.bad_probability(rate)
+        known = [
+            np.cov(np.stack(own), aweights=weights + 1e-9)
+            for own in zip(self.task.predictions.T, self.task.targets.T, strict=True)
+        ]
+        return float(np.mean([own[0, 1] ** 2 / max(own[0, 0] * own[1, 1], 1e-300) for own in known]))
+
+    def bad_probability(self, rate: float) -> Array:
+        """[n] the probability that a label is bad, by the core and the kind of noise that fit best at this rate."""
+        if rate <= 0:
+            return np.zeros(self.task.samples)
+        rate = min(rate, 0.98)
+        table = self.table.sum(1)[:, int(np.abs(RATES - rate).argmin())]
+        kind, shape = (int(place) for place in np.unravel_index(int(table.argmax()), table.shape))
+        before = math.log(rate / (1 - rate))
+        odds = np.full(self.task.samples, before)
+        for bins in (bins for levels in self.outputs for bins in levels):
+            odds[bins.rows] += bins.leads(kind, shape, rate) - before
+        found: Array = 1 / (1 + np.exp(-odds))
+        return found
+
+    def floor(self, rate: float) -> float:
+        """The part of the squared error that bad labels cause: the rest is the mean square over the good ones."""
+        squares = np.square(self.task.targets - self.task.predictions).mean(1)
+        good = 1 - self.bad_probability(rate)
+        return max(float(squares.mean() - good @ squares / max(good.sum(), 1e-9)), 0.0)

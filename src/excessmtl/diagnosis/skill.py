@@ -7,6 +7,8 @@ import numpy as np
 
 from excessmtl.diagnosis.inputs import HeldOut
 
+LEARNED = 0.2
+"""The least skill of a task that has been learned."""
 _NOTHING = 0.1
 """Predictions with less information than this say nothing."""
 
@@ -16,7 +18,8 @@ class Skill:
     """What the predictions say about the labels."""
 
     share: float
-    """Of the errors, or of the variance, of the best constant prediction that is gone."""
+    """Of the errors, or of the variance, of the best constant prediction that is gone. Two classes: 2 AUROC - 1, since
+    no prediction of a rare class may exceed one half."""
     information: float
     """How well the predictions order the labels: 0 not at all, 1 without a mistake."""
     error: float
@@ -32,7 +35,24 @@ def skill_of(task: HeldOut) -> Skill | None:
     """None where the labels are all alike, or there are none."""
     if task.samples < 2:
         return None
-    return _of_numbers(task) if task.kind == "regression" else _of_classes(task)
+    if task.kind == "regression":
+        return _of_numbers(task)
+    return _of_two_classes(task) if task.predictions.shape[1] == 2 else _of_classes(task)
+
+
+def _of_two_classes(task: HeldOut) -> Skill | None:
+    """From the area under the ROC curve: how often a positive label has the higher score; ties count as one half."""
+    positives = int(task.targets.sum())
+    negatives = task.samples - positives
+    if not positives or not negatives:
+        return None
+    _, place, counts = np.unique(
+        task.predictions[:, 1] - task.predictions[:, 0], return_inverse=True, return_counts=True
+    )
+    ranks = counts.cumsum() - (counts - 1) / 2
+    area = (ranks[place] @ task.targets - positives * (positives + 1) / 2) / (positives * negatives)
+    error = 2 * math.sqrt((task.samples + 1) / (12 * positives * negatives))
+    return Skill(2 * float(area) - 1, 2 * float(area) - 1, error)
 
 
 def _of_classes(task: HeldOut) -> Skill | None:

@@ -7,7 +7,7 @@ import numpy as np
 from excessmtl.diagnosis import temperature
 from excessmtl.diagnosis.confusions import wrong_probability
 from excessmtl.diagnosis.inputs import HeldOut
-from excessmtl.diagnosis.residuals import bad_probability, distances
+from excessmtl.diagnosis.residuals import Fit
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,7 @@ def _classes(task: HeldOut, rate: float) -> list[Suspect]:
 
 
 def _numbers(task: HeldOut, rate: float) -> list[Suspect]:
-    squares, outputs = distances(task)
-    if not outputs:
-        return []
-    bad = bad_probability(squares, outputs, rate)
+    bad = Fit(task).bad_probability(rate)
     residual = (task.targets - task.predictions) / np.maximum(task.targets.std(0), 1e-30)
     worst = np.abs(residual).argmax(1)
     return [
@@ -64,5 +61,5 @@ def _numbers(task: HeldOut, rate: float) -> list[Suspect]:
             float(residual[i, worst[i]]),
             float(bad[i]),
         )
-        for i in np.argsort(-squares, kind="stable")
+        for i in np.lexsort((-np.square(residual).sum(1), -np.round(bad, 3)))
     ]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from excessmtl.diagnosis.inputs import Kind
-from excessmtl.diagnosis.levels import Level
-from excessmtl.diagnosis.skill import Skill
+from excessmtl.diagnosis.levels import HALF, Level
+from excessmtl.diagnosis.skill import LEARNED, Skill
 
 Verdict = Literal["clean", "suspect", "noisy", "not learned yet", "too little evidence"]
 
@@ -16,10 +16,10 @@ NOISY = 0.08
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
 """At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
-WIDE = 0.5
+WIDE = 0.6
 """An interval so wide says nothing."""
-LEARNED = 0.2
-"""The least skill of a task that has been learned."""
+CLEAN = 0.2
+"""A clean task has no more noise than this for certain."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,41 @@ class Evidence:
     samples: int
     level: Level
     skill: Skill
-    others_learned: bool
+    learned: float
+    """The share of what good labels tell that the predictions know."""
+    graded: bool = True
+    """Whether the predictions say which of them are the surest."""
+    possible: bool = True
+    """Whether the loss is as high as this much noise makes it."""
+    agreed: bool = True
+    """Whether every model that has learned the task sees the noise."""
+    others_learned: bool = False
     """Whether another task of the same network has been learned."""
-    learnable: float
-    """The skill of a network that knows all but the noise."""
     pairs: int = 0
     """How many samples were labelled twice, where the level is from these."""
 
     @property
-    def hard_or_noisy(self) -> bool:
-        """Whether too little of what can be learned has been: then a hard task looks like a noisy one."""
-        return not self.pairs and self.skill.share < max(LEARNED, self.learnable / 2)
+    def doubt(self) -> tuple[str, str] | None:
+        """What would explain the predictions without a bad label, and what would tell; None where it is excluded."""
+        if not self.graded:
+            return "the model is wrong where it seems sure", (
+                "a single tree or a few neighbours do not say which of their predictions are sure; pass those of a "
+                "forest, of boosting or of a network"
+            )
+        if self.learned < HALF:
+            return "this task is hard", "too little has been learned to tell; second labels would"
+        if not self.agreed:
+            return "these samples are hard for one of the models", "another explains the labels with less noise"
+        if self.level.least <= 0:
+            return "errors are large for some samples or predictions only", (
+                "second labels, or the predictions of another model beside these, would tell"
+            )
+        return None
 
     @property
     def low(self) -> float:
-        """The lower end of the interval."""
-        return 0.0 if self.hard_or_noisy else self.level.low
-
-    @property
-    def is_impossible(self) -> bool:
-        """Whether the predictions are far better than this much noise allows."""
-        return self.level.least >= SUSPECT and 1 - self.skill.share < (1 - self.learnable) / 2
+        """The lower end of the interval: 0 where no bad label is needed to explain the predictions."""
+        return 0.0 if self.doubt and not self.pairs else self.level.low
 
 
 def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
@@ -70,12 +84,12 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
         return "not learned yet", "the predictions say nothing about the labels of this task, nor of any other one"
     if skill.information < 2 * skill.error:
         return "too little evidence", f"{seen.samples} held-out labels do not show whether anything has been learned"
-    if seen.is_impossible:
+    if not seen.possible:
         return (
             "too little evidence",
             f"{seen.samples} labels fit a noise rate of {level.rate:.2f}, but the predictions are too good for it",
         )
-    if level.least >= NOISY and not seen.hard_or_noisy:
+    if level.least >= NOISY and not seen.doubt:
         return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
     if level.high - level.low >= WIDE:
         if not seen.others_learned and skill.share < LEARNED:
@@ -87,13 +101,13 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
             "too little evidence",
             f"hard and noisy cannot be told apart here: any noise rate from {span} fits",
         )
-    if seen.hard_or_noisy and (level.least >= SUSPECT or level.rate >= 2 * SUSPECT):
-        return (
-            "suspect",
-            f"this task is hard, or its noise rate is about {level.rate:.2f}: too little has been learned to tell",
-        )
-    if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
+    if max(level.least, seen.low) >= SUSPECT or level.rate >= 2 * SUSPECT:
+        if seen.doubt:
+            explanation, test = seen.doubt
+            return "suspect", f"{explanation}, or a share of about {level.rate:.2f} of the labels is bad: {test}"
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
+    if level.high >= CLEAN:
+        return "too little evidence", f"no noise is seen, but a noise rate of up to {level.high:.2f} is not excluded"
     return "clean", f"where predictions are sure the labels agree: the noise rate is {rates}"
 
 
