@@ -54,7 +54,7 @@ def _list() -> None:
         table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
     console.print(table)
     console.print(
-        "Approximate times on 2 idle CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
+        "Approximate times on 2 free CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
         soft_wrap=True,
     )
 
