@@ -94,8 +94,9 @@ def _model(names: Iterable[str], required: str | None = None, **more: Any) -> ty
 _Settings = _model(_SETTINGS)
 _BenchmarkEntry = _model(_RECIPE, "benchmark", noise=(Levels, None), seeds=(Seeds, None))
 _MethodEntry = _model(_METHOD, "method")
-_Tried = {name: Annotated[list[_HINTS[name]], Field(min_length=1), AfterValidator(_different)] for name in TUNABLE}  # type: ignore[misc]
-_Tuned = _model((), **{name: (hint, None) for name, hint in _Tried.items()})
+_DIFFERENT = (Field(min_length=1), AfterValidator(_different))
+_Tried: Any = {name: (Annotated[list[_HINTS[name]], *_DIFFERENT], None) for name in TUNABLE}  # type: ignore[valid-type]
+_Tuned = _model((), **_Tried)
 
 Fields = dict[str, Any]
 
