@@ -47,7 +47,10 @@ class TwoHeads(nn.Module):
         """The answers by task; with labels, the loss too."""
         first = self.encoder(input_ids).last_hidden_state[:, 0]
         answers = {task: head(first) for task, head in self.heads.items()}
-        return {"loss": self.criterion(answers, labels), **answers} if labels else answers
+        if not labels:
+            return answers
+        # Detached: with several processes, what is returned beside the loss would take part in the backward pass.
+        return {"loss": self.criterion(answers, labels)} | {task: answer.detach() for task, answer in answers.items()}
 
 
 def tokens(pictures: Tensor) -> Tensor:
