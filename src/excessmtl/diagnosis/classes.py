@@ -94,7 +94,7 @@ class Fit:
         wrong = rate * (1 - 1 / self.classes)
         if wrong <= 0:
             return 0.0
-        return wrong * (confusions.spread(self.task) - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong)
+        return float(wrong * (confusions.spread(self.task) - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong))
 
 
 def _sum(weights: list[Array], sizes: Array) -> Array:

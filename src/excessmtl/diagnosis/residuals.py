@@ -167,7 +167,7 @@ class Fit:
         """[kinds, levels, rates, shapes]: logarithms, averaged over outputs, which are not independent."""
 
     def level(self) -> Level:
-        """The noise rate, of all levels of the prediction and of their quieter half: they agree unless some are hard."""
+        """The noise rate, of all levels of the prediction and of their quieter half: alike unless some are hard."""
         each = [self._weights([number]) @ RATES for number in range(self.table.shape[1])]
         quiet = np.argsort(each)[: (len(each) + 1) // 2]
         every, quieter = self._weights(range(len(each))), self._weights(quiet)
