@@ -1,4 +1,4 @@
-"""The measured parts of docs/diagnosis.md, from docs/data/diagnosis.csv and the files in docs/data/diagnosis."""
+"""The measured parts of docs/diagnosis.md, from docs/data/diagnosis/summary.csv."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,106 +7,89 @@ import pandas as pd
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
-from research.diagnosis.measure import RANKINGS, covered, mean_error, separation
-from research.diagnosis.study import HARD, REPORTED
 
 DOCS = Path(__file__).parents[2] / "docs"
-TASKS, FOLDER = DOCS / "data" / "diagnosis.csv", DOCS / "data" / "diagnosis"
-TITLES = {world.name: world.title for world in (*REPORTED, *HARD)}
-_OTHERS = ["own_probability", "own_margin", "own_adjusted"]
+FILE = DOCS / "data" / "diagnosis" / "summary.csv"
+
+
+def reported() -> pd.DataFrame:
+    """The half that nothing was chosen on."""
+    frame = pd.read_csv(FILE)
+    return frame[frame["half"] == "report"]
 
 
 def goals() -> Table:
     """What the study was to show, and whether it did: the missed goals first."""
-    rows = sorted(_goals(pd.read_csv(TASKS), pd.read_csv(FOLDER / "hard.csv")), key=lambda row: row[2])
+    rows = sorted(_goals(reported()), key=lambda row: row[2])
     texts = [[text, reached, "yes" if met else "**no**"] for text, reached, met in rows]
     return Table.of_texts("", ["goal", "reached", "met"], texts, words=["reached", "met"])
 
 
-def _goals(frame: pd.DataFrame, hard: pd.DataFrame) -> Iterator[tuple[str, str, bool]]:
-    noisy, clean = frame[frame["truth"] > 0], frame[frame["truth"] == 0]
-    known = int(noisy["estimate"].notna().sum())
-    yield "an estimate for every noisy task", f"{known} of {len(noisy)}", known == len(noisy)
-    for name, error in (
-        ("noisy tasks that have an estimate", mean_error(noisy)),
-        ("all noisy tasks; a missing estimate counts as 0.5", mean_error(noisy.fillna({"estimate": 0.5}))),
-        ("clean tasks", mean_error(clean)),
-    ):
-        yield f"mean error of the noise rate at most 0.04, {name}", f"{error:.3f}", error <= 0.04
-    for name, own in (("noisy", noisy), ("clean", clean)):
-        share = covered(own)
-        yield f"85 to 95 % of the intervals hold the truth, {name} tasks", f"{share:.0%}", 0.85 <= share <= 0.95
-    apart = separation(frame)
-    text = "noise of at least 0.2 told from none: AUROC at least 0.99; a missing estimate counts as 0.5"
-    yield text, f"{apart:.3f}", apart >= 0.99
-    alarms = int((clean["verdict"] == "noisy").sum() + hard["noisy"].sum())
-    count = len(clean) + int(hard["tasks"].sum())
-    yield "no clean task is called `noisy`, hard ones included", f"{alarms} of {count}", not alarms
-    ranked = frame.groupby(["world", "kind"])[list(RANKINGS)].mean().dropna()
-    ahead = int((ranked["precision"] >= ranked[_OTHERS].max(axis=1)).sum())
-    text = "wrong labels ranked at least as well as by the best of three of cleanlab's scores, data by kind of noise"
-    yield text, f"{ahead} of {len(ranked)}", ahead == len(ranked)
+def _goals(frame: pd.DataFrame) -> Iterator[tuple[str, str, bool]]:
+    clean, noisy = frame[frame["noise"] == "none"].sum(), frame[frame["noise"] != "none"].sum()
+    alarms = int(clean["called_noisy"])
+    yield "no clean task is called `noisy`", f"{alarms} of {clean['tasks']:,}", not alarms
+    missed = noisy["noisy_called_clean"] / noisy["noisy_tasks"]
+    yield "noise of 0.2 or more called `clean`: under 2 %", f"{missed:.1%} of {noisy['noisy_tasks']:,}", missed < 0.02
+    above = int(frame["floor_above_loss"].sum())
+    yield "no floor above the loss", f"{above} of {frame['tasks'].sum():,}", not above
+    full = frame[(frame["samples"] == "all") & (frame["noise"] != "none")]
+    for kind, own in full.groupby("kind"):
+        total = own.sum()
+        error, given = total["error"] / total["with_rate"], total["given"] / total["learned"]
+        yield f"mean error of a given rate at most 0.05, {kind}", f"{error:.3f}", error <= 0.05
+        yield f"rate given in 85 % of learned noisy tasks, {kind}", f"{given:.0%}", given >= 0.85
+    groups = frame.assign(noisy=frame["noise"] != "none").groupby(["group", "noisy"])[["covered", "tasks"]].sum()
+    shares = groups["covered"] / groups["tasks"]
+    held, wide = int(shares.between(0.85, 0.95).sum()), int((shares > 0.95).sum())
+    text = f"{held} of {len(shares)}; {wide} are above"
+    yield (
+        "intervals hold in 85 to 95 %, in each group, clean and noisy",
+        text,
+        held == len(shares),
+    )
 
 
-def by_data() -> Table:
-    """A row per world: its noisy tasks, then its clean ones."""
+def _table(frame: pd.DataFrame, by: str) -> Table:
     rows = []
-    for world, own in pd.read_csv(TASKS).groupby("world", sort=False):
-        noisy, clean = own[own["truth"] > 0], own[own["truth"] == 0]
-        found = noisy["verdict"].value_counts()
+    for name, own in frame.groupby(by, sort=False):
+        clean, noisy = own[own["noise"] == "none"].sum(), own[own["noise"] != "none"].sum()
         rows.append(
             {
-                "data": TITLES[str(world)],
-                "noisy tasks": len(noisy),
-                "no estimate": int(noisy["estimate"].isna().sum()),
-                "mean error ↓": mean_error(noisy),
-                "baseline ↓": float((noisy["quarter"] - noisy["truth"]).abs().mean()),
-                "intervals that hold": covered(noisy),
-                "called noisy": int(found.get("noisy", 0)),
-                "called suspect": int(found.get("suspect", 0)),
-                "clean tasks": len(clean),
-                "clean: mean estimate ↓": float(clean["estimate"].mean()),
-                "clean: called suspect": int((clean["verdict"] == "suspect").sum()),
+                by: name,
+                "clean, called `noisy`": f"{clean['called_noisy']}/{clean['tasks']}",
+                "noisy, called `clean`": f"{noisy['noisy_called_clean']}/{noisy['noisy_tasks']}",
+                "rate given": noisy["given"] / noisy["learned"],
+                "mean error ↓": noisy["error"] / noisy["with_rate"],
+                "intervals hold, clean": clean["covered"] / clean["tasks"],
+                "noisy": noisy["covered"] / noisy["tasks"],
             }
         )
-    numbers = {
-        "mean error ↓": ".3f",
-        "baseline ↓": ".3f",
-        "intervals that hold": ".0%",
-        "clean: mean estimate ↓": ".3f",
-    }
-    return Table.of_records(rows, {"data": ""} | {name: numbers.get(name, "d") for name in list(rows[0])[1:]})
+    formats = {name: "" if "," in name and "hold" not in name else ".0%" for name in list(rows[0])[1:]}
+    return Table.of_records(rows, {by: ""} | formats | {"mean error ↓": ".3f"})
+
+
+def by_group() -> Table:
+    """A row per group of data, all held-out labels."""
+    frame = reported()
+    return _table(frame[frame["samples"] == "all"], "group")
 
 
 def by_samples() -> Table:
-    """What fewer held-out samples cost."""
-    named = {
-        "samples": "held-out samples",
-        "error": "mean error, noisy ↓",
-        "clean_estimate": "mean estimate, clean ↓",
-        "covered": "intervals that hold",
-        "called_noisy": "called noisy, of noisy",
-    }
-    formats = dict(zip(named.values(), ("", ".3f", ".3f", ".0%", ".0%"), strict=True))
-    return Table.of_records(pd.read_csv(FOLDER / "samples.csv").rename(columns=named).to_dict("records"), formats)
+    """What fewer held-out labels cost."""
+    return _table(reported(), "samples")
 
 
 def ranking() -> Table:
-    """Average precision of the suspects by kind of noise, beside what cleanlab ranks by."""
-    means = pd.read_csv(TASKS).groupby("kind", sort=False)[list(RANKINGS)].mean().rename(columns=RANKINGS)
-    return Table.of_records(means.reset_index().to_dict("records"), {"kind": ""} | dict.fromkeys(means, ".3f"))
-
-
-def raters() -> Table:
-    """The domains of VADER."""
-    named = {"task": "domain", "truth": "raters off the usual sign", "twice": "with second labels"}
-    named |= {"twice_verdict": "verdict by them", "alone": "predictions alone", "alone_verdict": "verdict alone"}
-    rows = pd.read_csv(FOLDER / "vader_domains.csv").rename(columns=named).to_dict("records")
-    formats = {name: ".2f" if key in ("truth", "twice", "alone") else "" for key, name in named.items()}
-    return Table.of_records(rows, formats)
+    """Average precision of the bad labels by kind of noise, beside cleanlab's ranking of the same predictions."""
+    sums = reported().groupby("noise", sort=False)[["precision", "cleanlab", "ranked"]].sum()
+    sums = sums[sums["ranked"] > 0]
+    means = pd.DataFrame({"`report.suspects` ↑": sums["precision"] / sums["ranked"]})
+    means["cleanlab ↑"] = sums["cleanlab"] / sums["ranked"]
+    return Table.of_records(means.reset_index().to_dict("records"), {"noise": ""} | dict.fromkeys(means, ".3f"))
 
 
 PAGE = Page(
     DOCS / "diagnosis.md",
-    {"goals": goals, "data": by_data, "samples": by_samples, "ranking": ranking, "raters": raters},
+    {"goals": goals, "groups": by_group, "samples": by_samples, "ranking": ranking},
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from excessmtl.files import atomic_write
 from research.diagnosis.noises import CLASSES, LEFT_FOR_THE_REPORT, LEVELS, NUMBERS, disturbed
 from research.diagnosis.predictors import PREDICTORS, cross_fitted
 from research.diagnosis.tasks import HALVES, Array, Task, load
@@ -49,7 +50,9 @@ def cells(half: str, folder: Path) -> Iterator[Cell]:
     """All of a half: three seeds of clean labels, one of each noise and level."""
     for data in (name for name, own in HALVES.items() if own == half):
         numbers = loaded(data, 0, folder).kind == "regression"
-        kinds = [kind for kind in (NUMBERS if numbers else CLASSES) if half == "report" or kind not in LEFT_FOR_THE_REPORT]
+        kinds = [
+            kind for kind in (NUMBERS if numbers else CLASSES) if half == "report" or kind not in LEFT_FOR_THE_REPORT
+        ]
         noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS)]
         noises += [
             (kind, level, 0)
@@ -66,7 +69,8 @@ def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
     path = cache / f"{cell.name}.npz"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, **_predicted(cell, task))
+        with atomic_write(path) as file:
+            np.savez_compressed(file, **_predicted(cell, task))  # type: ignore[arg-type]
     with np.load(path) as kept:
         parts = [[kept[f"{part}{number}"] for part in ("predictions", "labels")] for number in range(task.y.shape[1])]
         return task, [

@@ -19,9 +19,8 @@ from excessmtl.graph.parts import submodule
 from excessmtl.graph.representation import forget
 from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Heads, Rule, State
-from excessmtl.step import inputs as checked
+from excessmtl.step import inputs as arguments
 from excessmtl.step.host_state import check_keys
-from excessmtl.step.inputs import checked_inputs
 from excessmtl.step.multipliers import Scale, factor
 from excessmtl.step.notices import Watch
 from excessmtl.step.result import Step
@@ -87,19 +86,19 @@ class Balancer(nn.Module):
         record: bool = True,
     ) -> None:
         super().__init__()
-        checked.check_options(rule, heads, every, scale, layer)
-        names = checked.task_names(tasks)
+        arguments.check_options(rule, heads, every, scale, layer)
+        names = arguments.task_names(tasks)
         self._given, self.rule, self.tasks = by_name(rule, names), rule.bind(names), names
         self.heads: Heads = heads or rule.heads
         self.every, self.pool = every, pool
         self.scale: Scale = scale if isinstance(scale, str) else float(scale)
         self._factor: tuple[Scale, tuple[str, ...], float] = (0.0, (), 0.0)  # from what `factor` was computed, and it
-        self.protect, self._floors = checked.floors(rule, protect, names)
+        self.protect, self._floors = arguments.floors(rule, protect, names)
         self.engine = chosen_engine(engine, rule.probe, tasks_at_once, record)
         self.last_step: Step | None = None
         """What the last step returned, in either form."""
         self._shared, self._checks = Shared(shared if z is None else submodule(shared, z), layer), GraphChecks()
-        checked.check_real(rule, self._shared)
+        arguments.check_real(rule, self._shared)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
         self._watch, self._replicas = Watch(), ReplicaCheck()
@@ -142,7 +141,7 @@ class Balancer(nn.Module):
             step: Step = _backward(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, **extras)
             return step
         with second_backward_explained():
-            inputs = checked_inputs(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
+            inputs = arguments.checked(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
             plan, outcome = run(self, inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
             forget(plan.representations)
@@ -174,7 +173,7 @@ class Balancer(nn.Module):
         if not self.training:
             return weighted_losses(self, losses, mask)
         with second_backward_explained():
-            inputs = checked_inputs(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
+            inputs = arguments.checked(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
             plan, outcome = run(self, inputs, "weighted", scalar=True)
             assert outcome.value is not None
             scalar = deferred(outcome.value, outcome.parts, plan)
@@ -249,7 +248,7 @@ class Balancer(nn.Module):
         """
         if "after_step" not in self.rule.uses:
             raise ValueError(f"after_step is not used by {self.rule.name!r}; leave it out")
-        values, ok = checked.loss_values(losses, self.tasks)
+        values, ok = arguments.loss_values(losses, self.tasks)
         if self._reduction is not no_reduction:
             values, ok = mean_where(values, ok, self._reduction)
         self.memory.write(self.rule.after_step(self.state, values, ok))

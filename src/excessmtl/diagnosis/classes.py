@@ -43,7 +43,9 @@ class Fit:
         bins = [confidence_curve.Bins(self.margins[rows], differs[rows]) for rows in every]
 
         def explained(share: Array) -> float:
-            return sum(float(own.likelihood(own.sums(share[rows]) / own.total)) for own, rows in zip(bins, every))
+            return sum(
+                float(own.likelihood(own.sums(share[rows]) / own.total)) for own, rows in zip(bins, every, strict=True)
+            )
 
         curve, fitted = confidence_curve.fit(confidence_curve.Bins(self.margins, differs), classes)
         best, penalty = self.calibration, math.log(task.samples) / 2
@@ -56,7 +58,7 @@ class Fit:
         if len(every) > 1:
             fits = [confidence_curve.fit(own, classes) for own in bins]
             by_class = np.empty(task.samples)
-            for rows, (_, own) in zip(every, fits):
+            for rows, (_, own) in zip(every, fits, strict=True):
                 by_class[rows] = own
             sizes = np.array([len(rows) for rows in every]) / task.samples
             weights = _sum([weights_of(own) for own, _ in fits], sizes)
@@ -85,14 +87,14 @@ class Fit:
         rarest = 1 - np.bincount(self.task.targets.astype(np.int64)).max() / self.task.samples
         errors = float((self.task.predictions.argmax(1) != self.task.targets).mean())
         skill = 1 - errors / max(rarest, 1e-9)
-        return skill / max(1 - rate, 1e-9) if skill >= LEARNED else 0.0
+        return float(skill / max(1 - rate, 1e-9)) if skill >= LEARNED else 0.0
 
     def floor(self, rate: float) -> float:
         """The cross-entropy, in nats, of a network that knows every true class and the rate of bad labels."""
         wrong = rate * (1 - 1 / self.classes)
         if wrong <= 0:
             return 0.0
-        return wrong * (confusions.spread(self.task) - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong)
+        return float(wrong * (confusions.spread(self.task) - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong))
 
 
 def _sum(weights: list[Array], sizes: Array) -> Array:

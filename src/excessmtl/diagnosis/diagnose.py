@@ -52,8 +52,8 @@ def diagnose(
         known = {task.task: task.kind for task in found if task.task in others}
         for task in held_out(others, {name: targets.get(name) for name in others}, known, ignore):
             candidates[task.task].append(task)
-    for tasks in candidates.values():
-        tasks.sort(key=_skill, reverse=True)
+    for own in candidates.values():
+        own.sort(key=_skill, reverse=True)
     found = [candidates[task.task][0] for task in found]
     skills = {task.task: skill_of(task) for task in found}
     learned = [name for name, skill in skills.items() if skill is not None and skill.share >= LEARNED]

@@ -1,8 +1,8 @@
 """Label noise of a regression task, from held-out residuals at each level of the prediction.
 
-The labels of good samples lie around the prediction, as far off as the model is there: the *core*. Its centre, its width
-to either side and its tails are fitted at each level of the prediction, so that errors that grow with the target,
-skewed targets and predictions that shrink toward the mean are no noise. A bad label is far off in one of three ways:
+The labels of good samples lie around the prediction, as far off as the model is there: the *core*. Its centre and its
+width to either side are fitted at each level of the prediction, so that errors that grow with the target, skewed
+targets and predictions that shrink toward the mean are no noise. A bad label is far off in one of three ways:
 
     exchanged   the label of another sample: independent of the prediction
     added       an error as wide as the clean target
@@ -141,6 +141,15 @@ def _centre(residual: Array) -> float:
     return float(ordered[np.abs(ordered - middle) <= width + 1e-9].mean())
 
 
+def _near(predictions: Array, labels: Array) -> NDArray[np.bool_]:
+    """[n] whether a prediction is the label of some sample, but for rounding."""
+    ordered = np.sort(labels)
+    place = np.searchsorted(ordered, predictions).clip(1, len(ordered) - 1)
+    distance = np.minimum(np.abs(predictions - ordered[place - 1]), np.abs(predictions - ordered[place]))
+    near: NDArray[np.bool_] = distance < 1e-6 * max(float(labels.std()), 1e-30)
+    return near
+
+
 class Fit:
     """The mixture of one task."""
 
@@ -158,11 +167,13 @@ class Fit:
         """[kinds, levels, rates, shapes]: logarithms, averaged over outputs, which are not independent."""
 
     def level(self) -> Level:
-        """The noise rate: of all levels of the prediction and of their quieter half, which agree unless some are hard."""
+        """The noise rate, of all levels of the prediction and of their quieter half: alike unless some are hard."""
         each = [self._weights([number]) @ RATES for number in range(self.table.shape[1])]
         quiet = np.argsort(each)[: (len(each) + 1) // 2]
         every, quieter = self._weights(range(len(each))), self._weights(quiet)
-        found = replace(level_of((every + quieter) / 2), least=min(level_of(every).least, level_of(quieter).least))
+        found = level_of((every + quieter) / 2)
+        least = min(level_of(every).least, level_of(quieter).least) if len(each) > 1 else 0.0  # one is no witness
+        found = replace(found, least=least)
         if self.learned(found.rate) < _EVERY_LABEL:
             found = replace(found, high=1.0)
         return of_copies(found) if self.copied else found
@@ -175,8 +186,11 @@ class Fit:
 
     @property
     def copied(self) -> bool:
-        """Whether predictions are the labels of other samples, of a tree in full or one neighbour: as noisy as these."""
-        return bool(np.isin(self.task.predictions, self.task.targets).mean() > _COPIED)
+        """Whether each prediction is the label of another sample, as noisy as this one: a full tree, one neighbour."""
+        shares = [
+            _near(own, labels).mean() for own, labels in zip(self.task.predictions.T, self.task.targets.T, strict=True)
+        ]
+        return bool(np.mean(shares) > _COPIED)
 
     @property
     def graded(self) -> bool:

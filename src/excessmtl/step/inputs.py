@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from excessmtl.balancer import Balancer
 
 
-def checked_inputs(
+def checked(
     balancer: "Balancer",
     losses: Any,
     at: Any,
