@@ -80,16 +80,25 @@ def by_samples() -> Table:
     return _table(reported(), "samples")
 
 
-def ranking() -> Table:
-    """Average precision of the bad labels by kind of noise, beside cleanlab's ranking of the same predictions."""
-    sums = reported().groupby("noise", sort=False)[["precision", "cleanlab", "ranked"]].sum()
-    sums = sums[sums["ranked"] > 0]
-    means = pd.DataFrame({"`report.suspects` ↑": sums["precision"] / sums["ranked"]})
-    means["cleanlab ↑"] = sums["cleanlab"] / sums["ranked"]
-    return Table.of_records(means.reset_index().to_dict("records"), {"noise": ""} | dict.fromkeys(means, ".3f"))
+def by_noise() -> Table:
+    """Each kind of noise, all held-out labels: its rates, and its bad labels ranked by us and by cleanlab."""
+    frame = reported()
+    frame = frame[(frame["samples"] == "all") & (frame["noise"] != "none")]
+    rows = [
+        {
+            "noise": noise,
+            "mean error ↓": own["error"].sum() / own["with_rate"].sum(),
+            "intervals hold": own["covered"].sum() / own["tasks"].sum(),
+            "`report.suspects` ↑": own["precision"].sum() / own["ranked"].sum(),
+            "cleanlab ↑": own["cleanlab"].sum() / own["ranked"].sum(),
+        }
+        for noise, own in frame.groupby("noise", sort=False)
+    ]
+    formats = {"noise": ""} | dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"}
+    return Table.of_records(rows, formats)
 
 
 PAGE = Page(
     DOCS / "diagnosis.md",
-    {"goals": goals, "groups": by_group, "samples": by_samples, "ranking": ranking},
+    {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise},
 )

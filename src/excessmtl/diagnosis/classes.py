@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Fit:
         """Whether the predictions say which of them are the surest."""
         return self._ties < _TIED
 
-    @property
+    @cached_property
     def _ties(self) -> float:
         """The largest share of samples with one and the same confidence."""
         counts = np.unique(np.round(self.margins, 9), return_counts=True)[1]
@@ -89,12 +90,16 @@ class Fit:
         skill = 1 - errors / max(rarest, 1e-9)
         return float(skill / max(1 - rate, 1e-9)) if skill >= LEARNED else 0.0
 
+    @cached_property
+    def _spread(self) -> float:
+        return confusions.spread(self.task)
+
     def floor(self, rate: float) -> float:
         """The cross-entropy, in nats, of a network that knows every true class and the rate of bad labels."""
         wrong = rate * (1 - 1 / self.classes)
         if wrong <= 0:
             return 0.0
-        return float(wrong * (confusions.spread(self.task) - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong))
+        return float(wrong * (self._spread - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong))
 
 
 def _sum(weights: list[Array], sizes: Array) -> Array:

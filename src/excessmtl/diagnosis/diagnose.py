@@ -52,7 +52,7 @@ def diagnose(
         known = {task.task: task.kind for task in found if task.task in others}
         for task in held_out(others, {name: targets.get(name) for name in others}, known, ignore):
             candidates[task.task].append(task)
-    for own in candidates.values():
+    for own in (own for own in candidates.values() if len(own) > 1):
         own.sort(key=_skill, reverse=True)
     found = [candidates[task.task][0] for task in found]
     skills = {task.task: skill_of(task) for task in found}

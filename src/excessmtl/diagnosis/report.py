@@ -29,7 +29,7 @@ class TaskReport:
     """What to do about it."""
     noise_rate: float | None = None
     """Classes: the share of labels drawn anew from all classes that leaves as many wrong ones as there are. Numbers:
-    the share of labels with an error as large as the target's spread; also the noise's variance over the target's."""
+    the share of labels that are exchanged, or have an error as large as the target's spread or larger."""
     noise_rate_interval: Interval | None = None
     wrong_labels: float | None = None
     """Classes: the share of labels that are wrong, the noise rate times (K - 1) / K. Numbers: the noise rate."""
@@ -41,7 +41,8 @@ class TaskReport:
     excess_risk: float | None = None
     """What is left above the floor."""
     skill: float | None = None
-    """The share of the errors (classes) or of the variance (numbers) of a constant prediction that is gone."""
+    """The share of the errors (classes) or of the variance (numbers) of a constant prediction that is gone; of two
+    classes 2 AUROC - 1."""
     samples: int = 0
     """With a label and a finite prediction."""
 
