@@ -35,14 +35,14 @@ def files_entered():
 
 BUDGETS = {
     # what is counted: (how, the goal, what it must not exceed today)
-    "lines from the balancer to recording": (lambda: lines(*(PACKAGE / part for part in STEP)), 6_700, 7_400),
-    "lines of the laboratory": (lambda: lines(PACKAGE / "lab"), 13_000, 17_000),
-    "lines of research": (lambda: lines(ROOT / "research"), 2_000, 3_100),
-    "lines of tests": (lambda: lines(ROOT / "tests"), 24_000, 30_900),
+    "lines from the balancer to recording": (lambda: lines(*(PACKAGE / part for part in STEP)), 6_700, 7_255),
+    "lines of the laboratory": (lambda: lines(PACKAGE / "lab"), 13_000, 16_220),
+    "lines of research": (lambda: lines(ROOT / "research"), 2_000, 2_800),
+    "lines of tests": (lambda: lines(ROOT / "tests"), 24_000, 28_100),
     "words of documents": (lambda: words(ROOT / "docs"), 30_000, 30_000),
     "lines of the longest file": (lambda: max(lines(path) for path in python_files(PACKAGE)), 350, 350),
-    "files that a default step enters": (lambda: files_entered()[0], 14, 21),
-    "files that the paper's estimate enters, one backward pass per task": (lambda: files_entered()[1], 10, 26),
+    "files that a default step enters": (lambda: files_entered()[0], 14, 20),
+    "files that the paper's estimate enters, one backward pass per task": (lambda: files_entered()[1], 10, 21),
 }
 
 

@@ -1,6 +1,7 @@
 import torch
 
-from excessmtl.lab.data.scaling import PixelScaling, pixel_scaling, standardise
+from excessmtl.lab.data.base import standardise
+from excessmtl.lab.data.scaling import PixelScaling, pixel_scaling
 
 
 def test_pixel_statistics_are_those_of_the_floats() -> None:

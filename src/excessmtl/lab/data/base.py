@@ -99,6 +99,17 @@ def _joined(items: Iterable[Any], join: Any) -> Targets:
     return {task: join(own) for task, own in targets.items()}
 
 
+def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """`train` and `others` as float32, every column by the mean and the deviation it has in `train`.
+
+    A column that is constant in `train` is only shifted.
+    """
+    mean = train.double().mean(0)
+    deviation = train.double().std(0, correction=0)
+    deviation = deviation.where(deviation > 1e-8 * mean.abs().clamp(min=1), 1.0)
+    return tuple(((rows.double() - mean) / deviation).float() for rows in (train, *others))
+
+
 def shuffled(count: int, shares: Sequence[float], *key: int) -> list[Tensor]:
     """The numbers below `count` in the order that `key` decides, divided: these shares of them, and the rest."""
     order = np.random.default_rng(key).permutation(count)

@@ -16,10 +16,9 @@ import torch
 from torch import nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled, standardise
 from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks import MLP
-from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
 RATINGS = (

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns, standardise
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.networks import ELEMENTS, MoleculeNet
-from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
 FILES = ("qm9_part1.csv", "qm9_part2.csv", "qm9_part3.csv")

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns, standardise
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.networks import MLP
-from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Task
 
 JOINTS = 7

@@ -1,4 +1,4 @@
-"""Inputs and targets brought to zero mean and unit variance by the statistics of the training split."""
+"""Images brought to zero mean and unit variance by the statistics of the training split."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,14 +45,3 @@ def pixel_scaling(images: Tensor) -> PixelScaling:
         means.append(mean)
         deviations.append(max(variance, 1e-12) ** 0.5)
     return PixelScaling(tuple(means), tuple(deviations))
-
-
-def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """`train` and `others` as float32, every column by the mean and the deviation it has in `train`.
-
-    A column that is constant in `train` is only shifted.
-    """
-    mean = train.double().mean(0)
-    deviation = train.double().std(0, correction=0)
-    deviation = deviation.where(deviation > 1e-8 * mean.abs().clamp(min=1), 1.0)
-    return tuple(((rows.double() - mean) / deviation).float() for rows in (train, *others))

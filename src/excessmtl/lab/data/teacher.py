@@ -11,10 +11,9 @@ from functools import partial
 import torch
 from torch import Generator, Tensor, nn
 
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, standardise
 from excessmtl.lab.data.kinds import classification, regression
 from excessmtl.lab.data.networks import MLP
-from excessmtl.lab.data.scaling import standardise
 from excessmtl.lab.data.tasks import Kind, Task
 
 _INPUTS, _HIDDEN, _FEATURES, _CLASSES = 16, 48, 12, 5
