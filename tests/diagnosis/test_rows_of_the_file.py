@@ -44,7 +44,7 @@ def world(tmp_path_factory):
 def check(rows, labels, path, planted, looked_at):
     """The rows have these labels in the file, and most of the planted ones are at the top."""
     frame = pd.read_csv(path)
-    assert frame["level"].iloc[rows].tolist() == [CLASSES[int(label)] for label in labels]
+    assert frame["level"].iloc[rows].tolist() == list(labels)
     there = planted & set(looked_at)
     assert len(there) >= 5
     assert len(there & set(rows[: len(there)])) > 0.7 * len(there)
@@ -58,6 +58,11 @@ def test_diagnose_names_rows_of_the_file(world):
     assert len(set(rows)) == len(rows) > 100
     check(rows, found["label"], place / "own.csv", planted, rows)
     assert found["id"].tolist() == [f"k{row}" for row in rows]
+    assert set(found["predicted"]) == set(CLASSES)
+    sums = pd.read_csv(place / "s.csv").query("task == 'sum'")
+    in_the_file = pd.read_csv(place / "own.csv")["sum"].iloc[sums["row"]]
+    np.testing.assert_allclose(sums["label"].astype(float), in_the_file, atol=1e-5)
+    assert np.corrcoef(sums["predicted"].astype(float), in_the_file)[0, 1] > 0.9
 
     kept = json.loads((place / "run" / "diagnosis.json").read_text())["tasks"][0]["suspects"]
     assert [(label["row"], label["id"]) for label in kept] == [(row, f"k{row}") for row in rows[:20]]

@@ -1,7 +1,7 @@
 """What a diagnosis says: a table when printed, plain values for JSON, the most suspicious labels of a task."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,8 @@ class Report:
     """Where the samples are rows of a table: which row each of them is; 0 is the first below the header."""
     ids: Sequence[str] | None = field(default=None, repr=False)
     """Where the rows of the table have names: the name of each sample."""
+    originals: Mapping[str, Callable[[float], float | str]] = field(default_factory=dict, repr=False)
+    """Task -> from a label as the model knows it to what the table has: the name of a class, a number in its unit."""
 
     def __getitem__(self, task: str) -> TaskReport:
         for found in self.tasks:
@@ -77,6 +79,11 @@ class Report:
             ranked = [replace(label, row=self.file_rows[label.sample]) for label in ranked]
         if self.ids is not None:
             ranked = [replace(label, id=self.ids[label.sample]) for label in ranked]
+        if original := self.originals.get(task):
+            ranked = [
+                replace(one, label=original(float(one.label)), predicted=original(float(one.predicted)))
+                for one in ranked
+            ]
         return ranked
 
     def out_of_sample(self, task: str) -> tuple[NDArray[np.int64], Array]:

@@ -16,8 +16,9 @@ class Suspect:
 
     sample: int
     """Its number among the samples that were passed in."""
-    label: float
-    predicted: float
+    label: float | str
+    """A class by its number, or as the table has it where the samples are rows of one."""
+    predicted: float | str
     margin: float
     """Classes: by how much the label's log-probability is below that of the predicted class. Numbers: the residual
     over the standard deviation of the labels."""

@@ -53,7 +53,10 @@ def test_verdicts_and_the_rows_to_relabel(table, tmp_path):
     assert low - 0.03 <= 0.4 <= high + 0.03  # 20 % flipped: of random labels half agree by chance
     assert tasks["churn"]["samples"] == ROWS * 9 // 10
     assert (tasks["pet"]["verdict"], tasks["price"]["verdict"]) == ("clean", "clean")
-    worst = pd.read_csv(tmp_path / "suspects.csv").query("task == 'churn'").head(50)
+    suspects = pd.read_csv(tmp_path / "suspects.csv")
+    pets = suspects.query("task == 'pet'")
+    assert list(pets["label"]) == pd.read_csv(path)["pet"].iloc[pets["row"]].tolist()  # by name, not by number
+    worst = suspects.query("task == 'churn'").head(50)
     assert flipped[worst["row"]].mean() > 0.95
     assert list(worst["id"]) == [f"c{row}" for row in worst["row"]]
 

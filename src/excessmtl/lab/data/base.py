@@ -160,6 +160,8 @@ class Benchmark:
     """Training only: (prepared inputs, targets, CPU generator) -> the same, augmented."""
     workers: int = 0
     """Processes that read a `Dataset`; 0: the training process itself."""
+    originals: Mapping[str, Callable[[float], float | str]] = field(default_factory=dict)
+    """Of a table: task -> from a target to what the file has, the name of a class or a number in its unit."""
 
 
 Loader = Callable[..., Benchmark]

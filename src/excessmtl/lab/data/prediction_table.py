@@ -7,6 +7,7 @@ column of scores per class, `churn_predicted_CLASS`. Empty cells are missing.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from excessmtl.diagnosis import Report, diagnose
-from excessmtl.lab.data.table import read_table
+from excessmtl.lab.data.table import class_name, read_table
 
 _ENDING = "_predicted"
 
@@ -42,24 +43,31 @@ def diagnose_table(path: Path, kinds: Mapping[str, str] | None = None, id: str |
         dict(kinds or {}),
     )
     names = None if id is None else frame[id].astype(str).tolist()
-    return replace(report, file_rows=list(range(len(frame))), ids=names)
+    classes = {task: scores for task in tasks if (scores := _classes(frame, task))}
+    originals = {task: partial(class_name, own) for task, own in classes.items()}
+    return replace(report, file_rows=list(range(len(frame))), ids=names, originals=originals)
+
+
+def _classes(frame: pd.DataFrame, task: str) -> list[str]:
+    """The classes of a task that has a column of scores for each."""
+    start = f"{task}{_ENDING}_"
+    return [name.removeprefix(start) for name in frame.columns if name.startswith(start)]
 
 
 def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Predictions and labels; classes are numbered in the order of their columns."""
     if task not in frame:
         raise ValueError(f"{path} has predictions of {task!r} and no column {task!r} of labels; add it")
-    start = f"{task}{_ENDING}_"
-    scores = [name for name in frame.columns if name.startswith(start)]
-    if not scores:
+    start, classes = f"{task}{_ENDING}_", _classes(frame, task)
+    if not classes:
         return _numbers(path, frame[f"{task}{_ENDING}"]), _numbers(path, frame[task])
-    places = {name.removeprefix(start): place for place, name in enumerate(scores)}
+    places = {name: place for place, name in enumerate(classes)}
     texts = frame[task].map(_as_text, na_action="ignore")
     strange = texts.dropna()[~texts.dropna().isin(places)]
     if len(strange):
         raise ValueError(f"{path} has the label {strange.iloc[0]!r} of {task!r} and no column {start}{strange.iloc[0]}")
     labels = texts.map(places).to_numpy(np.float64)
-    return np.stack([_numbers(path, frame[name]) for name in scores], axis=1), labels
+    return np.stack([_numbers(path, frame[start + name]) for name in classes], axis=1), labels
 
 
 def _as_text(value: object) -> str:

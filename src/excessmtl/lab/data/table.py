@@ -2,8 +2,10 @@
 
 import warnings
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,10 +68,10 @@ def load(
     ids = None if id is None else frame[id].astype(str).to_numpy(dtype=np.str_)
     parts = shuffled(len(frame), _SHARES, split_seed, *b"table")
     train = parts[0].numpy()
-    tasks, values = [], {}
+    tasks, values, originals = [], {}, {}
     for name in targets:
         kind = KINDS[chosen[name]] if name in chosen else infer_kind(frame[name])
-        values[name], outputs = _target(data, frame[name], kind, train)
+        values[name], outputs, originals[name] = _target(data, frame[name], kind, train)
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
     _warn_of_ids(data, frame[columns])
@@ -91,6 +93,7 @@ def load(
         noisy_tasks=(),
         build_trunk=lambda: MLP(features.shape[1], hidden, layers),
         build_head=lambda task: nn.Linear(hidden, task.outputs),
+        originals=originals,
     )
 
 
@@ -193,17 +196,31 @@ def _known(frame: pd.DataFrame, name: str) -> str:
     return f"it has {len(names):,} columns, such as {nearest}"
 
 
-def _target(path: Path, column: pd.Series, kind: Kind, train: np.ndarray) -> tuple[Tensor, int]:
-    """The targets with NaN for missing ones, and how many outputs the task has."""
+def _target(
+    path: Path, column: pd.Series, kind: Kind, train: np.ndarray
+) -> tuple[Tensor, int, Callable[[float], float | str]]:
+    """The targets with NaN for missing ones, how many outputs the task has, and how to read a target in the file."""
     if kind == regression:
         if not pd.api.types.is_numeric_dtype(column):
             raise ValueError(f"column {column.name!r} of {path} holds texts; a regression target must be numbers")
-        return _standardised(column, train), 1
+        mean, deviation = _scale(column, train)
+        return _standardised(column, train), 1, partial(_in_unit, mean, deviation)
     values = sorted(column.dropna().unique())
     if kind == binary and len(values) != 2:
         raise ValueError(f"column {column.name!r} of {path} has {len(values)} different values; binary needs two")
     numbers = column.map({value: float(number) for number, value in enumerate(values)}).astype(float)
-    return torch.tensor(numbers.to_numpy(dtype=np.float32)), 1 if kind == binary else len(values)
+    outputs = 1 if kind == binary else len(values)
+    return torch.tensor(numbers.to_numpy(dtype=np.float32)), outputs, partial(class_name, values)
+
+
+def class_name(names: Sequence[object], number: float) -> float | str:
+    """A class as the file has it; a number stays one."""
+    name = names[int(number)]
+    return float(name) if isinstance(name, int | float | np.number) else str(name)
+
+
+def _in_unit(mean: float, deviation: float, number: float) -> float:
+    return mean + deviation * number
 
 
 def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
@@ -242,10 +259,17 @@ def _warn_of_ids(path: Path, inputs: pd.DataFrame) -> None:
             return
 
 
-def _standardised(column: pd.Series, train: np.ndarray) -> Tensor:
+def _scale(column: pd.Series, train: np.ndarray) -> tuple[float, float]:
+    """Mean and deviation of the training rows; a column that is constant there keeps its unit."""
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(values).any():
         raise ValueError(f"column {column.name!r} holds an infinite number; repair or remove its row")
     known = values[train][~np.isnan(values[train])]
     mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 1.0)
-    return torch.tensor((values - mean) / (deviation if deviation > 0 else 1.0), dtype=torch.float32)
+    return float(mean), float(deviation) if deviation > 0 else 1.0
+
+
+def _standardised(column: pd.Series, train: np.ndarray) -> Tensor:
+    mean, deviation = _scale(column, train)
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return torch.tensor((values - mean) / deviation, dtype=torch.float32)

@@ -39,8 +39,8 @@ class _Part(BaseModel):
 
 class _Label(_Part):
     sample: Number
-    label: Number
-    predicted: Number
+    label: Number | Word
+    predicted: Number | Word
     margin: Number
     noise_probability: Number
     row: Number | None = None

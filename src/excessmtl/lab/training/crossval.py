@@ -62,7 +62,8 @@ def cross_validate(
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
         network, _, _ = trained(place, fold)
         parts.append((taken, predicted(network, fold, fold.validation)))
-    joined = replace(_in_order(parts), file_rows=made.train.file_rows, ids=made.train.ids)
+    rows = made.train.file_rows
+    joined = replace(_in_order(parts), file_rows=rows, ids=made.train.ids, originals=made.originals)
     with atomic_write(out / FILE) as file:
         np.savez_compressed(file, **_arrays(joined))  # type: ignore[arg-type]
     return joined.diagnose()

@@ -1,6 +1,7 @@
 """Predictions of a run for its validation split, with labels as bad as those it was trained on."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,8 @@ class HeldOutData:
     """Of a table: the row of its file that each sample stands in."""
     ids: NDArray[np.str_] | None = None
     """Of a table with an id column: the id of each sample."""
+    originals: Mapping[str, Callable[[float], float | str]] = field(default_factory=dict)
+    """Of a table: task -> from a target to what the file has."""
 
     def diagnose(self) -> Report:
         """The report, which names rows of the file where the samples are such."""
@@ -54,7 +57,8 @@ class HeldOutData:
             name: output if output is None or self.kinds[name] != "binary" else of_both_classes(output)
             for name, output in self.predictions.items()
         }
-        return replace(diagnose(predictions, self.targets, self.kinds), file_rows=rows, ids=ids)
+        report = diagnose(predictions, self.targets, self.kinds)
+        return replace(report, file_rows=rows, ids=ids, originals=self.originals)
 
 
 def diagnose_run(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> Report:
@@ -123,7 +127,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
     kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
-    return HeldOutData(predictions, targets, kinds, split.file_rows, split.ids)
+    return HeldOutData(predictions, targets, kinds, split.file_rows, split.ids, benchmark.originals)
 
 
 def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
