@@ -220,7 +220,7 @@ def class_name(names: Sequence[object], number: float) -> float | str:
 
 
 def _in_unit(mean: float, deviation: float, number: float) -> float:
-    return mean + deviation * number
+    return float(f"{mean + deviation * number:.7g}")  # targets are float32
 
 
 def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
