@@ -9,10 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from excessmtl.files import atomic_write, write_whole
@@ -41,7 +39,8 @@ METHOD = "excess + robust loss"
 """The label that is judged."""
 TITLES = {"clean": "clean tasks", "noisy": "noisy tasks", "overall": "all tasks"}
 _WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
-_OURS, _OTHER = COLOURS[0][0], COLOURS[2][0]
+_COLOURS = {True: COLOURS[0][0], False: COLOURS[2][0]}
+"""Of the method that is judged, and of the others."""
 _LEFT_OUT = "noisy tasks left out"
 """The label of runs that do not train the noisy tasks: only their clean tasks have a score."""
 
@@ -118,39 +117,27 @@ def _mean_ranks(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> Ranks:
 
 
 def draw_ranks(ranks: Mapping[str, Ranks], highlighted: str | None) -> Figure:
-    """Critical-difference diagrams: mean ranks on a line, a bar over methods that cannot be told apart.
+    """A line per method with a mark for each group of tasks; narrow, so that a phone shows it whole.
 
-    One for each group of tasks, below each other; `highlighted` is drawn in colour.
+    The best on the first group stands at the top; `highlighted` is drawn in colour.
     """
-    rows = [0.9 + 0.17 * (len(own.mean) + 1) / 2 + 0.12 * len(own.cliques) for own in ranks.values()] or [1.0]
-    figure = Figure(figsize=(8, sum(rows) + 0.3), layout="constrained")
-    axes = figure.subplots(max(1, len(ranks)), squeeze=False, height_ratios=rows)[:, 0]
-    for axis, (title, own) in zip(axes, ranks.items(), strict=False):
-        _draw_group(axis, title, own, highlighted)
+    names = list(next(iter(ranks.values())).mean.index)
+    figure = Figure(figsize=(4.8, 0.27 * len(names) + 1.1), layout="constrained")
+    axes = figure.subplots()
+    for height, name in enumerate(names):
+        own = [part.mean[name] for part in ranks.values() if name in part.mean]
+        axes.plot([min(own), max(own)], [height, height], lw=1, color=_COLOURS[name == highlighted], zorder=1)
+    for (title, part), mark in zip(ranks.items(), "osD", strict=False):
+        heights = [names.index(name) for name in part.mean.index]
+        colours = [_COLOURS[name == highlighted] for name in part.mean.index]
+        axes.scatter(part.mean, heights, s=28, marker=mark, c=colours, label=title)
+    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="mean rank, 1 is the best", xlim=(1, len(names)))
+    axes.invert_yaxis()
+    for label in axes.get_yticklabels():
+        label.set(weight="bold" if label.get_text() == highlighted else "normal")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=len(ranks), frameon=False)
     return figure
-
-
-def _draw_group(axis: Axes, title: str, ranks: Ranks, highlighted: str | None) -> None:
-    count = len(ranks.mean)
-    half = (count + 1) // 2
-    below = 1.2 + 0.5 * len(ranks.cliques)
-    axis.set(xlim=(0.2, count + 0.8), ylim=(-below - half, 1.6), yticks=[], title=f"{title}: mean rank")
-    axis.xaxis.set_ticks_position("top")
-    axis.set_xticks(range(1, count + 1))
-    axis.spines[["left", "right", "bottom"]].set_visible(False)
-    for place, (name, rank) in enumerate(ranks.mean.items()):
-        left = place < half
-        height = -below - (place if left else count - 1 - place)
-        end, align = (0.9, "right") if left else (count + 0.1, "left")
-        style: dict[str, Any] = (
-            {"color": _OURS, "weight": "bold"} if name == highlighted else {"color": _OTHER, "weight": "normal"}
-        )
-        axis.plot([rank, rank, end], [1.6, height, height], lw=1.0, color=style["color"])
-        axis.text(end, height, f" {name} ({rank:.2f}) ", ha=align, va="center", fontsize=8, **style)
-    for number, group in enumerate(ranks.cliques):
-        ends = [ranks.mean[group[0]] - 0.05, ranks.mean[group[-1]] + 0.05]
-        axis.plot(ends, [0.6 - 0.5 * number] * 2, lw=3, color=_OTHER, solid_capstyle="round")
-    axis.set_xlim(-0.35 * count**0.5, count + 1 + 0.35 * count**0.5)
 
 
 @cache
@@ -189,10 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     scores = scores_by_run(frame)
     ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
+    figure = draw_ranks({name: own for name, own in ranks.items() if len(own.mean)}, wanted.method)
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
-        draw_ranks({name: own for name, own in ranks.items() if len(own.mean)}, wanted.method).savefig(
-            file, format="png", dpi=130
-        )
+        figure.savefig(file, format="png", dpi=200)
     write_table(frame, DATA / "runs.csv.gz")
     chosen = [path.read_bytes() for folder in wanted.folders if (path := folder / "chosen.csv").is_file()]
     if chosen:

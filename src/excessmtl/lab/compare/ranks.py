@@ -28,18 +28,6 @@ class Ranks:
     p_value: float
     """Of Friedman's test; NaN with fewer than three methods or two blocks."""
 
-    @property
-    def cliques(self) -> list[list[str]]:
-        """The largest groups of methods whose mean ranks differ by less than the critical difference."""
-        names = list(self.mean.index)
-        found: list[list[str]] = []
-        for first in range(len(names)):
-            close = self.mean - self.mean.iloc[first] < self.critical_difference
-            group = [name for place, name in enumerate(names) if place >= first and close.iloc[place]]
-            if len(group) > 1 and not (found and set(group) <= set(found[-1])):
-                found.append(group)
-        return found
-
 
 def mean_ranks(scores: pd.DataFrame, blocks: Sequence[str] | None = None) -> Ranks:
     """Ranks of the columns (methods) in each row (comparison), averaged; higher scores are better.
