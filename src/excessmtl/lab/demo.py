@@ -13,10 +13,11 @@ import pandas as pd
 from rich.console import Console
 
 from excessmtl.diagnosis import Report
+from excessmtl.files import write_whole
 from excessmtl.lab.cli.terminal import silence_lightning
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.reports.diagnoses import save
-from excessmtl.lab.reports.page import write_report
+from excessmtl.lab.reports.page import render
 from excessmtl.lab.studies.progress import SweepProgress
 from excessmtl.lab.studies.study import read_study
 from excessmtl.lab.studies.sweep import run_study
@@ -37,13 +38,15 @@ def tell(out: Path, study: str = "demo") -> str:
         _, outcome = run_study(plan, out, watcher=watcher)
     if outcome.failed:
         raise ValueError(f"{len(outcome.failed)} trainings failed; {out / 'failed.txt'} says why")
-    runs = collect(out).set_index(["label", "seed"]).sort_index()
+    frame = collect(out)
+    runs = frame.set_index(["label", "seed"]).sort_index()
     shown = out / runs.loc[OURS, "folder"].iloc[0]
     _, benchmark, _ = trained(shown)
     report = diagnose_run(shown, benchmark)
     save(report, shown, benchmark.validation, None)
     page = out / "report.html"
-    write_report(out, page)
+    command = f"excessmtl report {out} -o {page}"  # whose page has tables of regret too
+    write_whole(page, render(out, frame, None, command).encode())
     accuracies = 100 * runs[[CLEAN, NOISY]]
     lines = [table(accuracies, list(dict.fromkeys(run.name for run in plan.runs))), "", *verdicts(report)]
     return "\n".join([*lines, "", closing(accuracies), "", f"The report: {page}"])
