@@ -1,7 +1,8 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR... [--oracles RUNS_DIR...]`.
 
-It writes the picture of the ranks and, under docs/data/robustness, every run (`runs.csv.gz`, `oracles.csv.gz`), what
-was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`). The page is filled from these files.
+With folders it writes the picture of the ranks and, under docs/data/robustness, every run (`runs.csv.gz`,
+`oracles.csv.gz`), what was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`). The page is
+filled from these files. Without folders it draws the picture anew from the committed runs.
 """
 
 import argparse
@@ -161,24 +162,31 @@ PAGE = Page(
 )
 
 
+def _write_picture(frame: pd.DataFrame, method: str) -> None:
+    scores = scores_by_run(frame)
+    ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
+    figure = draw_ranks({name: own for name, own in ranks.items() if len(own.mean)}, method)
+    with atomic_write(DOCS / "figures" / "robustness.png") as file:
+        figure.savefig(file, format="png", dpi=200)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the files and the picture, then the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of runs")
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; none: the committed ones, drawn anew")
     parser.add_argument("--method", default=METHOD, help="the label that is judged")
     parser.add_argument("--oracles", nargs="+", type=Path, default=[], help="runs that know which tasks are noisy")
     wanted = parser.parse_args(arguments)
+    if not wanted.folders:
+        _write_picture(_runs(), wanted.method)
+        return
     try:
         frame = pd.concat([collect(folder) for folder in wanted.folders], ignore_index=True)
         oracles = [collect(folder) for folder in wanted.oracles]
         regrets = judgements(frame, wanted.method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    scores = scores_by_run(frame)
-    ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
-    figure = draw_ranks({name: own for name, own in ranks.items() if len(own.mean)}, wanted.method)
-    with atomic_write(DOCS / "figures" / "robustness.png") as file:
-        figure.savefig(file, format="png", dpi=200)
+    _write_picture(frame, wanted.method)
     write_table(frame, DATA / "runs.csv.gz")
     chosen = [path.read_bytes() for folder in wanted.folders if (path := folder / "chosen.csv").is_file()]
     if chosen:
