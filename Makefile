@@ -39,7 +39,6 @@ results: $(READY)  ## the studies behind the pages, many hours; runs that are fi
 		out=$${study#studies/}; $(BIN)/excessmtl sweep $$study --out runs/$${out%.yaml}; done
 	$(BIN)/python -m research.results runs/results
 	$(BIN)/python -m research.robustness $(COMPARED) --oracles $(ORACLES)
-	$(BIN)/python -m research.trust runs/robustness/trust
 	$(BIN)/python -m research.choosing runs/all-methods
 	$(BIN)/python -m research.pages
 

@@ -11,7 +11,7 @@ PAGES = (
     "research.performance:PAGE",
     "research.results:PAGE",
     "research.robustness:PAGE",
-    "research.theory:PAGE",
+    "research.results:THEORY",
 )
 """Where each `Page` is defined, as `module:name`; a test fills them all and compares with what is committed."""
 

@@ -18,14 +18,12 @@ import pandas as pd
 from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
-from excessmtl.lab.compare.csv_text import csv_text
 from excessmtl.lab.compare.measures import Measure, score_measures
 from excessmtl.lab.compare.page import Page
-from excessmtl.lab.compare.regret import regrets_of
-from excessmtl.lab.compare.regret_tables import verdict, write_regrets
+from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.summary import Row, rows_of
-from excessmtl.lab.compare.table import Cell, Table
+from excessmtl.lab.compare.table import Cell, Table, csv_text
 from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.figures import dynamics, excess_risk
 from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
@@ -126,6 +124,17 @@ def claims_part(claims: pd.DataFrame) -> str:
     return f"{' '.join(sentences)} These do not hold:\n\n{table.as_markdown()}"
 
 
+def figure_1(endings: pd.DataFrame) -> Table:
+    """Where the methods end, from the numbers of `excessmtl reproduce conceptual`."""
+    columns = {
+        "loss_1": "loss 1 (noisy) ↓",
+        "loss_2": "loss 2 (clean) ↓",
+        "weight_of_noisy_task": "weight of task 1",
+    }
+    formats = dict(zip(columns.values(), (".3f", ".3f", ".2f"), strict=True))
+    return Table.of_records(endings.rename(columns=columns).to_dict("records"), {"solution": "", **formats})
+
+
 @cache
 def _settings() -> list[Setting]:
     return settings_of(Runs.read([STUDY]))
@@ -141,6 +150,8 @@ PAGE = Page(
         "data": lambda: data_table(_settings()),
     },
 )
+
+THEORY = Page(DOCS / "theory.md", {"figure-1": lambda: figure_1(pd.read_csv(DOCS / "data/theory/conceptual.csv"))})
 
 
 def publish(runs: Runs, out: Path) -> None:

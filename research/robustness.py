@@ -13,37 +13,103 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.stats import studentized_range
 
 from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.compare.collect import collect, read_table, write_table
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
+from excessmtl.lab.compare.comparison import BETTER, CONFIDENCE, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.palette import COLOURS
-from excessmtl.lab.compare.ranks import Ranks, mean_ranks
-from excessmtl.lab.compare.regret_tables import write_regrets
-from excessmtl.lab.compare.robustness import (
-    CHOSEN,
-    EPOCHS,
-    LAST,
-    TOLERANCES,
-    comparisons,
-    dominating,
-    judgements,
-    scores_by_run,
-    standings,
-)
+from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
+from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
+from excessmtl.lab.runs.config import SINGLE
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "robustness"
 METHOD = "excess + robust loss"
 """The label that is judged."""
-TITLES = {"clean": "clean tasks", "noisy": "noisy tasks", "overall": "all tasks"}
+TITLES = {"clean": "clean tasks", "overall": "all tasks", "noisy": "noisy tasks"}
+LAST, CHOSEN = "last", "chosen"
+TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
+"""Up to which difference two methods count as equivalent."""
 _WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
 _COLOURS = {True: COLOURS[0][0], False: COLOURS[2][0]}
 """Of the method that is judged, and of the others."""
 _LEFT_OUT = "noisy tasks left out"
 """The label of runs that do not train the noisy tasks: only their clean tasks have a score."""
+_BLOCK = ["setting", "noise"]
+
+
+def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per run: its mean scores, signed so that higher is better: accuracies in percent, errors times -1.
+
+    Settings whose tasks have different metrics have no means over tasks and are left out.
+    """
+    parts = []
+    for setting in settings(frame):
+        metric = setting.common_metric
+        if metric is not None:
+            sign = (100 if metric.is_share else 1) * (1 if metric.higher_is_better else -1)
+            own = setting.runs[["benchmark", "noise", "label", "method"]].assign(setting=setting.name)
+            parts.append(own.assign(**{name: sign * setting.runs[f"{name}_score"].astype(float) for name in TITLES}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def mean_ranks(scores: pd.DataFrame, measure: str) -> pd.Series:
+    """Method -> its mean rank, the best first; averaged within a benchmark first, whose settings are not independent.
+
+    A method of which a run has diverged is last in that setting. Methods that some setting lacks take no part (a rank
+    among fewer is a better one for free), nor do single-task networks.
+    """
+    rivals = scores[scores["method"] != SINGLE].groupby(["benchmark", *_BLOCK, "label"])[measure]
+    means = rivals.agg(lambda own: own.mean(skipna=False)).unstack("label").dropna(how="all")
+    complete = rivals.size().unstack("label").notna().all()
+    ranks = means.loc[:, complete].fillna(-math.inf).rank(axis=1, ascending=False)
+    return ranks.groupby("benchmark").mean().mean().sort_values(kind="stable")
+
+
+def critical_difference(methods: int, blocks: int) -> float:
+    """How far apart two mean ranks must be to differ (Nemenyi; Demšar, JMLR 2006)."""
+    quantile = float(studentized_range.ppf(CONFIDENCE, methods, math.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(methods * (methods + 1) / (6 * blocks))
+
+
+def ranks_part(scores: pd.DataFrame) -> str:
+    """Whether mean ranks tell any two methods apart."""
+    ranks = {title: mean_ranks(scores, name) for name, title in TITLES.items()}
+    least = critical_difference(len(next(iter(ranks.values()))), scores["benchmark"].nunique())
+    spans = ", ".join(f"{own.max() - own.min():.1f} on {title}" for title, own in ranks.items())
+    return (
+        f"Two mean ranks differ at {CONFIDENCE:.0%} confidence from {least:.1f} on (Nemenyi, counting data sets). The "
+        f"best and the worst method are {spans} apart."
+    )
+
+
+def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
+    """The regrets of a method (None: the default) by `TOLERANCES` against every other method, at both choices of epoch.
+
+    The column `epoch` comes first. Runs that recorded no choice by validation are left out of the second.
+    """
+    known = frame[[isinstance(scores, dict) for scores in frame["chosen_scores"]]]
+    tables = [pd.DataFrame(columns=["epoch", *COLUMNS])]
+    for epoch, own in {LAST: frame, CHOSEN: known.assign(scores=known["chosen_scores"])}.items():
+        regrets = regrets_of(own.reset_index(drop=True), method, TOLERANCES) if len(own) else None
+        if regrets is not None:
+            tables.append(regrets.table[regrets.table["rival"] != ITSELF].assign(epoch=epoch))
+    return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)[["epoch", *COLUMNS]]
+
+
+def standings(judged: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting, noise level and group of tasks: the verdict against the hardest rival."""
+    verdicts = judged.groupby([*_BLOCK, "measure"], sort=False)["verdict"]
+    return verdicts.agg(lambda own: min(own, key=WORST_FIRST.index)).reset_index()
+
+
+def dominating(judged: pd.DataFrame) -> pd.DataFrame:
+    """Setting, noise and rival where the method is worse than the rival on clean tasks *and* overall."""
+    worse = judged[judged["verdict"] == WORSE].groupby([*_BLOCK, "rival"]).size()
+    return worse[worse == len(TOLERANCES)].reset_index()[[*_BLOCK, "rival"]]
 
 
 def against_all(regrets: pd.DataFrame) -> str:
@@ -76,26 +142,10 @@ def against_each(regrets: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
-def ranks_table(scores: pd.DataFrame) -> Table:
-    """Mean ranks after the last epoch, and at the chosen one in parentheses."""
-    both = {name: [_mean_ranks(scores, name, epoch) for epoch in EPOCHS] for name in TITLES}
-    known = {name: ranks for name, ranks in both.items() if len(ranks[0].mean)}
-    rows = [
-        [
-            method,
-            *(f"{last.mean[method]:.2f} ({other.mean.get(method, math.nan):.2f})" for last, other in known.values()),
-        ]
-        for method in next(iter(known.values()))[0].mean.index
-    ]
-    rows.append(["critical difference", *(f"{last.critical_difference:.2f}" for last, _ in known.values())])
-    rows.append(["p (Friedman)", *(f"{last.p_value:.2g} ({other.p_value:.2g})" for last, other in known.values())])
-    return Table.of_texts("", ["method", *(f"{TITLES[name]} ↓" for name in known)], rows)
-
-
 def oracle_table(frame: pd.DataFrame, oracles: pd.DataFrame, method: str) -> Table:
     """A row per setting, level and group of tasks; mean scores over the seeds, after the last epoch."""
     both = scores_by_run(pd.concat([frame, oracles], ignore_index=True))
-    groups = both[both["epoch"] == LAST].groupby(["setting", "noise", "label"])[["clean", "noisy"]]
+    groups = both.groupby(["setting", "noise", "label"])[["clean", "noisy"]]
     means = groups.agg(lambda values: values.mean(skipna=False))  # a run that has diverged is not left out
     means.loc[means.index.get_level_values("label") == _LEFT_OUT, "noisy"] = math.nan
     labels = sorted(set(oracles["label"]))
@@ -112,26 +162,21 @@ def oracle_table(frame: pd.DataFrame, oracles: pd.DataFrame, method: str) -> Tab
     return Table.of_texts("", columns, rows)
 
 
-def _mean_ranks(scores: pd.DataFrame, measure: str, epoch: str = LAST) -> Ranks:
-    table = comparisons(scores, measure, epoch)
-    return mean_ranks(table, table.index.get_level_values("benchmark"))
-
-
-def draw_ranks(ranks: Mapping[str, Ranks], highlighted: str | None) -> Figure:
+def draw_ranks(ranks: Mapping[str, pd.Series], highlighted: str | None) -> Figure:
     """A line per method with a mark for each group of tasks; narrow, so that a phone shows it whole.
 
     The best on the first group stands at the top; `highlighted` is drawn in colour.
     """
-    names = list(next(iter(ranks.values())).mean.index)
+    names = list(next(iter(ranks.values())).index)
     figure = Figure(figsize=(4.8, 0.27 * len(names) + 1.1), layout="constrained")
     axes = figure.subplots()
     for height, name in enumerate(names):
-        own = [part.mean[name] for part in ranks.values() if name in part.mean]
+        own = [part[name] for part in ranks.values() if name in part]
         axes.plot([min(own), max(own)], [height, height], lw=1, color=_COLOURS[name == highlighted], zorder=1)
     for (title, part), mark in zip(ranks.items(), "osD", strict=False):
-        heights = [names.index(name) for name in part.mean.index]
-        colours = [_COLOURS[name == highlighted] for name in part.mean.index]
-        axes.scatter(part.mean, heights, s=28, marker=mark, c=colours, label=title)
+        heights = [names.index(name) for name in part.index]
+        colours = [_COLOURS[name == highlighted] for name in part.index]
+        axes.scatter(part, heights, s=28, marker=mark, c=colours, label=title)
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="mean rank, 1 is the best", xlim=(1, len(names)))
     axes.invert_yaxis()
     for label in axes.get_yticklabels():
@@ -156,7 +201,7 @@ PAGE = Page(
     {
         "all": lambda: against_all(_regrets()),
         "each": lambda: against_each(_regrets()),
-        "ranks": lambda: ranks_table(scores_by_run(_runs())),
+        "ranks": lambda: ranks_part(scores_by_run(_runs())),
         "oracles": lambda: oracle_table(_runs(), read_table(DATA / "oracles.csv.gz"), METHOD),
     },
 )
@@ -164,8 +209,8 @@ PAGE = Page(
 
 def _write_picture(frame: pd.DataFrame, method: str) -> None:
     scores = scores_by_run(frame)
-    ranks = {TITLES[name]: _mean_ranks(scores, name) for name in ("clean", "overall", "noisy")}
-    figure = draw_ranks({name: own for name, own in ranks.items() if len(own.mean)}, method)
+    ranks = {title: mean_ranks(scores, name) for name, title in TITLES.items()}
+    figure = draw_ranks({title: own for title, own in ranks.items() if len(own)}, method)
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
         figure.savefig(file, format="png", dpi=200)
 

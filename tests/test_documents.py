@@ -8,7 +8,6 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -137,33 +136,6 @@ def test_links_to_files_and_headings_hold(page):
         assert not heading or heading in anchors(target), f"{name}#{heading}"
 
 
-def test_the_theory_page_runs_and_its_rates_are_those_of_the_study():
-    from excessmtl.lab.paper.figures.theory import rates
-
-    run("docs/theory.md")
-    found = rates(pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv").to_dict("records"))
-    published = pd.read_csv(ROOT / "docs/data/theory/theory_rates.csv")
-    assert len(found) == len(published) == 18
-    assert [row["rate"] for row in found] == pytest.approx(published["rate"].tolist(), rel=1e-4)
-
-
-def test_the_theory_study_gives_its_published_numbers_again():
-    from excessmtl.lab.paper.theory.convergence import measure
-    from excessmtl.lab.paper.theory.descent import ALGORITHM, PROOF
-    from excessmtl.lab.paper.theory.optimum import solve
-    from excessmtl.lab.paper.theory.problems import make
-
-    published = pd.read_csv(ROOT / "docs/data/theory/theory_convergence.csv")
-    cheap = published[(published.horizon <= 1024) & (published.tasks <= 8)]
-    assert len(cheap) >= 9
-    variants = {variant.sampled: variant for variant in (PROOF, ALGORITHM)}
-    for row in cheap.to_dict("records"):
-        problem = solve(make(row["problem"], row["tasks"]))
-        (again,) = measure(problem, [row["horizon"]], row["runs"], 0, variants[row["sampled"]])
-        for column in ("duality_gap", "stated", "bound", "min_max"):
-            assert again[column] == pytest.approx(row[column], rel=1e-4, abs=1e-6), (row["problem"], column)
-
-
 # torch warns itself where it goes on after an interruption.
 GUIDE = pytest.param("docs/guide.md", "weights/class", marks=pytest.mark.filterwarnings("ignore:The .grad attribute"))
 TRAINERS = pytest.param(
@@ -171,7 +143,7 @@ TRAINERS = pytest.param(
 )
 
 
-@pytest.mark.parametrize(("name", "printed"), [GUIDE, ("docs/estimators.md", ""), TRAINERS])
+@pytest.mark.parametrize(("name", "printed"), [GUIDE, ("docs/estimators.md", ""), ("docs/theory.md", ""), TRAINERS])
 def test_a_page_runs_from_top_to_bottom(name, printed, capsys):
     run(name)
     assert printed in capsys.readouterr().out

@@ -7,7 +7,7 @@ from research import figure_times
 def test_only_what_is_missing_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path))
     lines = times.FILE.read_text(encoding="utf-8").splitlines()
-    missing = ["quick,multimnist,MGDA", "quick,theory,"]
+    missing = ["quick,multimnist,MGDA", "quick,conceptual,"]
     kept = [line for line in lines if not line.startswith(tuple(missing))]
     (tmp_path / "times.csv").write_text("\n".join(kept) + "\n")
     monkeypatch.setattr(times, "FILE", tmp_path / "times.csv")
@@ -17,4 +17,4 @@ def test_only_what_is_missing_is_measured(tmp_path, monkeypatch):
         )
     figure_times.main()
     written = (tmp_path / "times.csv").read_text().splitlines()
-    assert written == [*kept, "quick,multimnist,MGDA,1,4,0", "quick,theory,,1,6,0"]
+    assert written == [*kept, "quick,multimnist,MGDA,1,4,0", "quick,conceptual,,1,10,0"]

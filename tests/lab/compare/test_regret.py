@@ -5,8 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from excessmtl.lab.compare.regret import ITSELF, regrets_of
-from excessmtl.lab.compare.regret_tables import every_regret, verdict, worst_regrets, write_regrets
+from excessmtl.lab.compare.regret import ITSELF, every_regret, regrets_of, verdict, worst_regrets, write_regrets
 from report_data import ACCURACY, ERROR, made_up, run
 from report_data import table as frame
 

@@ -1,10 +1,15 @@
 """Drawings from tables of runs: files, columns, titles that say which data it is."""
 
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
 import pytest
 
+import excessmtl
 from excessmtl.lab.compare.collect import read_table, write_table
 from excessmtl.lab.paper import registry
+from excessmtl.lab.paper.figures import conceptual
 from excessmtl.lab.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
 from excessmtl.lab.paper.reproduction import draw_from
 from excessmtl.lab.paper.style import heading
@@ -161,11 +166,28 @@ def test_the_dynamics_of_weights_and_accuracy(tmp_path):
     assert {"clean_score", "noisy_score", "epoch", "seed", "method"} <= set(accuracy.columns)
 
 
+def test_figure_1_has_its_published_front_and_balances():
+    docs = Path(__file__).parents[3] / "docs" / "data" / "theory"
+    problem, published = conceptual.two_tasks(), pd.read_csv(docs / "conceptual.csv")
+    floors = problem.floors
+    assert floors == pytest.approx([published.floor_1[0], 0], rel=1e-5, abs=1e-12)
+    for row, weight in zip(published[:2].itertuples(), (problem.balanced(), problem.balanced(floors)), strict=True):
+        assert problem.risks(problem.minimum(weight)) == pytest.approx([row.loss_1, row.loss_2], rel=1e-5)
+    assert weight == pytest.approx(published.weight_of_noisy_task[1], rel=1e-5)
+    thetas, weights = conceptual.with_known_risks(problem, 32_000, 2)
+    assert problem.risks(thetas).mean(0) == pytest.approx([published.loss_1[2], published.loss_2[2]], rel=1e-5)
+    assert weights[:, 0].mean() == pytest.approx(published.weight_of_noisy_task[2], rel=1e-5)
+    front = pd.read_csv(docs / "conceptual_front.csv")
+    points = [problem.risks(problem.minimum(weight)) for weight in front.weight_1]
+    assert np.array(points) == pytest.approx(front[["loss_1", "loss_2"]].to_numpy(), rel=1e-3)
+    assert excessmtl.pareto_front(points).all()
+
+
 def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):
     write_table(world(RIGHT), tmp_path / "study" / "runs.csv")
     made = {entry.name: paths for entry, paths in draw_from(list(registry.registry().values()), tmp_path, tmp_path)}
     assert {name for name, paths in made.items() if not paths} == {"dynamics", "excess-risk"}
-    assert set(registry.registry()) - set(made) == {"theory", "conceptual"}
+    assert set(registry.registry()) - set(made) == {"conceptual"}
     assert read_table(tmp_path / "study" / "runs.csv").weights.isna().any()  # single-task runs have none
 
 

@@ -35,9 +35,7 @@ def _toy(monkeypatch):
         return registry.Drawing({"": [{"scale": scale, "x": 1 / 3}]}, {"": picture})
 
 
-ALL = (
-    "clean-validation, conceptual, dynamics, excess-risk, loss-profile, multimnist, nyuv2, office-home, sarcos, theory"
-)
+ALL = "clean-validation, conceptual, dynamics, excess-risk, loss-profile, multimnist, nyuv2, office-home, sarcos"
 
 
 def test_the_figures_are_listed():
@@ -53,7 +51,7 @@ def test_the_figures_are_listed():
     ("arguments", "message"),
     [
         (["nothing"], f"unknown figure 'nothing'; the figures are {ALL} and all"),
-        (["theory", "--scale", "huge"], "--scale must be quick or paper, found 'huge'"),
+        (["conceptual", "--scale", "huge"], "--scale must be quick or paper, found 'huge'"),
         ([], f"name a figure: {ALL} or all"),
         (["sarcos", "--jobs", "0"], "jobs must be at least 1, found 0"),
         (["sarcos", "--data", "sarcos"], "--data must look like name=path"),
@@ -61,7 +59,7 @@ def test_the_figures_are_listed():
         (["sarcos", "--data", "sarcos=/no/such/file"], "/no/such/file does not exist"),
         (["sarcos", "--data", f"sarcos={__file__}"], "test_figures.py"),
         (["sarcos", "--runs", "no/such/folder"], "no/such/folder is not a folder"),
-        (["theory", "--runs", "tests"], "--runs draws from training runs, and theory is not made of any"),
+        (["conceptual", "--runs", "tests"], "--runs draws from training runs, and conceptual is not made of any"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path):
@@ -162,18 +160,6 @@ def test_a_figure_trains_its_runs_once(tmp_path, monkeypatch):
     longer = cli("reproduce", "excess-risk", "--out", tmp_path, "--jobs", "2")
     assert "6 runs to do" in longer.output
     assert not (tmp_path / "excess-risk_2.png").exists()
-
-
-@pytest.mark.slow
-def test_the_quick_theory_writes_everything(tmp_path):
-    for name in ("theory", "conceptual"):
-        result = cli("reproduce", name, "--out", tmp_path)
-        assert result.exit_code == 0, result.output
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {"theory_convergence.csv", "theory_stationarity.png", "conceptual.svg", "conceptual.csv"} <= names
-    rates = pd.read_csv(tmp_path / "theory_rates.csv")
-    assert rates.under_bound.all()
-    assert (rates.rate[rates.long_enough] >= 0.4).all()
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
     """Every label of every task as a table; those of a table by its rows, so that nobody relabels others."""
     import pandas as pd
 
-    from excessmtl.lab.compare.csv_text import csv_text
+    from excessmtl.lab.compare.table import csv_text
 
     labels = [{"task": task.task, **vars(label)} for task in report.tasks for label in report.suspects(task.task, None)]
     number = "sample" if report.file_rows is None else "row"

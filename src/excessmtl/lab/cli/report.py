@@ -20,7 +20,7 @@ def report(
 
     Where the runs compare a method with others, its regret is printed as well.
     """
-    from excessmtl.lab.compare.regret_tables import verdict, worst_regrets
+    from excessmtl.lab.compare.regret import verdict, worst_regrets
     from excessmtl.lab.reports.page import write_report
 
     regrets = write_report(folder, out, method, sections)

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.files import read_bytes, write_whole
-from excessmtl.lab.compare.csv_text import csv_text, restored
+from excessmtl.lab.compare.table import csv_text, restored
 from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_json
 
 _LARGEST_TABLE = 2**28

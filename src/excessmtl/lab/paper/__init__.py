@@ -1,1 +1,1 @@
-"""The ExcessMTL paper: its figures, its claims and its theory."""
+"""The ExcessMTL paper: its figures and its claims."""

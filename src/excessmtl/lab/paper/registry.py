@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from excessmtl.files import write_whole
-from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.paper import figures
 from excessmtl.lab.paper.plans import SCALES, Data, Scale
 from excessmtl.lab.paper.subjects import TITLES, Runs, Subject

@@ -19,8 +19,7 @@ from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import measures_of
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
-from excessmtl.lab.compare.regret import Regrets, regrets_of
-from excessmtl.lab.compare.regret_tables import every_regret, verdict
+from excessmtl.lab.compare.regret import Regrets, every_regret, regrets_of, verdict
 from excessmtl.lab.compare.settings import Setting, all_runs, settings
 from excessmtl.lab.compare.summary import rows_of, summary_table
 from excessmtl.lab.compare.table import Table

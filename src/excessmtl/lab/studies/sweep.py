@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
-from excessmtl.lab.compare.csv_text import csv_text
+from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.folders import folder_of

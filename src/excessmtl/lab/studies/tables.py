@@ -7,8 +7,7 @@ from pathlib import Path
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
-from excessmtl.lab.compare.regret import regrets_of
-from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_regrets
+from excessmtl.lab.compare.regret import regrets_of, verdict, worst_regrets, write_regrets
 from excessmtl.lab.compare.settings import Setting, settings
 from excessmtl.lab.compare.summary import summary_table
 from excessmtl.lab.compare.table import Table

@@ -1,5 +1,6 @@
-"""The page on robustness, from made-up runs."""
+"""Ranks, verdicts and the page on robustness, from runs in which it is known what holds."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import pandas as pd
 import pytest
 
 from excessmtl.lab.compare.collect import collect, read_table, write_table
-from excessmtl.lab.compare.regret_tables import write_regrets
-from excessmtl.lab.compare.robustness import judgements, scores_by_run, standings
+from excessmtl.lab.compare.regret import write_regrets
 from report_data import run, table
 from research import robustness
+from research.robustness import critical_difference, dominating, judgements, mean_ranks, scores_by_run, standings
 
 SCORES = {"excess": (0.9, 0.6), "uniform": (0.85, 0.7), "mgda": (0.7, 0.5)}
 ROOT = Path(__file__).parents[2]
@@ -49,9 +50,87 @@ def test_verdicts_against_all_rivals_and_each(regrets):
     assert robustness.against_each(regrets).texts[-1] == ["together", *"80004004"]
 
 
-def test_ranks_at_both_epochs(runs):
-    ranks = {row[0]: row[1:] for row in robustness.ranks_table(scores_by_run(collect(runs))).texts}
-    assert ranks["excess"] == ["1.00 (1.00)", "2.00 (2.00)", "2.00 (2.00)"]
+def test_ranks_say_how_far_apart_methods_are(runs):
+    scores = scores_by_run(collect(runs))
+    assert mean_ranks(scores, "clean").to_dict() == {"excess": 1, "uniform": 2, "mgda": 3}
+    assert mean_ranks(scores, "overall").to_dict() == {"uniform": 1, "excess": 2, "mgda": 3}
+    assert "are 2.0 on clean tasks, 2.0 on all tasks, 2.0 on noisy tasks apart." in robustness.ranks_part(scores)
+
+
+def test_the_critical_difference_of_a_textbook():
+    # Demšar (2006), section 3.2.2: four methods on 14 data sets, q = 2.291 at 0.10.
+    assert critical_difference(4, 14) == pytest.approx(1.12, abs=0.005)
+
+
+def levels(worlds, **changes):
+    """Runs of every method at every level: label -> noise -> (clean, other clean, noisy), the same for each seed."""
+    return table(
+        *(
+            run(label, noise, seed, {"one": one + seed / 1e6, "other": other, "noisy": noisy}, **changes)
+            for label, own in worlds.items()
+            for noise, (one, other, noisy) in own.items()
+            for seed in range(4)
+        )
+    )
+
+
+WORLD = {
+    "excess": {0.0: (0.9, 0.8, 0.8), 0.4: (0.9, 0.8, 0.6)},
+    "uniform": {0.0: (0.9, 0.8, 0.8), 0.4: (0.85, 0.7, 0.7)},
+    "mgda": {0.0: (0.7, 0.7, 0.7), 0.4: (0.7, 0.6, 0.5)},
+    "single": {0.0: (0.99, 0.99, 0.99), 0.4: (0.99, 0.99, 0.99)},
+}
+
+
+def test_scores_are_percent_or_negative_errors():
+    scores = scores_by_run(levels(WORLD))
+    row = scores[(scores["label"] == "uniform") & (scores["noise"] == 0.4)].iloc[0]
+    assert row[["clean", "noisy", "overall"]].tolist() == pytest.approx([77.5, 70, 75])
+    errors = scores_by_run(levels(WORLD, metrics=("nmse", False)))
+    clean = errors[(errors["label"] == "mgda") & (errors["noise"] == 0.4)]["clean"]
+    assert clean.tolist() == pytest.approx([-0.65] * 4, abs=1e-5)
+
+
+def test_a_method_that_was_not_run_everywhere_takes_no_part_and_one_that_diverged_is_last():
+    partly = {**WORLD, "rlw": {0.4: (0.99, 0.99, 0.99)}}
+    assert set(mean_ranks(scores_by_run(levels(partly)), "clean").index) == {"excess", "uniform", "mgda"}
+    rows = levels(WORLD)
+    hit = rows.query("label == 'excess' and noise == 0.4 and seed == 2").index
+    rows.loc[hit, "clean_score"] = math.nan
+    # At noise 0 it shares the first place with uniform, at 0.4 three of four seeds are no mean: the third of three.
+    assert mean_ranks(scores_by_run(rows), "clean").to_dict() == {"uniform": 1.25, "excess": 2.25, "mgda": 2.5}
+
+
+def test_settings_on_the_same_data_count_once_in_mean_ranks():
+    # a is first in three settings on one data set, b in one setting on each of two others.
+    places = [("x", noise, "a") for noise in (0.0, 0.2, 0.4)] + [("y", 0.0, "b"), ("z", 0.0, "b")]
+    rows = [
+        {"benchmark": name, "setting": name, "noise": noise, "label": label, "method": label, "clean": label == first}
+        for name, noise, first in places
+        for label in ("a", "b")
+    ]
+    ranks = mean_ranks(pd.DataFrame(rows).astype({"clean": float}), "clean")
+    assert ranks.to_dict() == pytest.approx({"b": 4 / 3, "a": 5 / 3})
+    assert list(ranks.index) == ["b", "a"]
+
+
+def test_a_rival_dominates_only_where_it_is_better_in_both():
+    assert dominating(judgements(levels(WORLD))).empty
+    better = {**WORLD, "uniform": {0.0: (0.9, 0.8, 0.8), 0.4: (0.91, 0.81, 0.7)}}
+    assert dominating(judgements(levels(better))).to_dict("records") == [
+        {"setting": "toy", "noise": 0.4, "rival": "uniform"}
+    ]
+    little = {**WORLD, "uniform": {0.4: (0.902, 0.802, 0.7)}}
+    assert dominating(judgements(levels(little))).empty, "0.2 points on clean tasks are equivalent"
+
+
+def test_a_method_stands_among_its_rivals_as_its_worst_comparison_says():
+    judged = judgements(levels(WORLD))
+    assert set(judged["rival"]) == {"uniform", "mgda"}, "not itself at noise 0"
+    verdicts = standings(judged).set_index(["noise", "measure"])["verdict"].to_dict()
+    assert (verdicts[0.0, "clean"], verdicts[0.4, "overall"]) == ("equivalent", "better")  # 76.7 against 75.0
+    judged = judgements(levels({**WORLD, "uniform": {0.4: (0.85, 0.8, 0.72)}}))
+    assert standings(judged).set_index(["noise", "measure"]).loc[(0.4, "overall"), "verdict"] == "worse"
 
 
 def test_oracles_stand_beside_the_method(runs):

@@ -1,1 +1,0 @@
-"""The paper's theory on problems where every constant is known: convergence, Pareto optimality, Pareto stationarity."""
