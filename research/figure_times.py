@@ -17,10 +17,8 @@ import torch
 from joblib import parallel_config
 
 from excessmtl.files import write_whole
-from excessmtl.lab.paper import times
-from excessmtl.lab.paper.plans import SCALES
+from excessmtl.lab.paper import plans
 from excessmtl.lab.paper.registry import Figure, registry
-from excessmtl.lab.paper.reproduction import needed_runs
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.batches import make_batches
 from excessmtl.lab.training.loop import train
@@ -62,10 +60,12 @@ def main() -> None:
     torch.set_num_threads(1)
     figures = list(registry().values())
     work: dict[tuple[str, ...], RunConfig | Figure] = {
-        (scale, run.benchmark, run.name): run for scale in SCALES for run in needed_runs(figures, scale, {})
+        (scale, run.benchmark, run.name): run
+        for scale in plans.SCALES
+        for run in plans.needed_runs(figures, scale, None)
     }
     work |= {("quick", figure.name, ""): figure for figure in figures if figure.compute is not None}
-    table = pd.read_csv(times.FILE, comment="#", keep_default_na=False)
+    table = pd.read_csv(plans.TIMES, comment="#", keep_default_na=False)
     known = set(table[_KEY].itertuples(index=False, name=None))
     for key, subject in work.items():
         if key in known:
@@ -73,7 +73,7 @@ def main() -> None:
         row = run_row(subject) if isinstance(subject, RunConfig) else figure_row(subject)
         table = pd.concat([table, pd.DataFrame([dict(zip(_KEY, key, strict=True)) | row])], ignore_index=True)
         text = table.to_csv(index=False, float_format="%.3g", lineterminator="\n")
-        write_whole(times.FILE, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{text}".encode())
+        write_whole(plans.TIMES, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{text}".encode())
         print(key, row, flush=True)
 
 

@@ -25,10 +25,10 @@ from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.summary import Row, rows_of
 from excessmtl.lab.compare.table import Cell, Table, csv_text
 from excessmtl.lab.paper.claims.verdicts import judge_all
-from excessmtl.lab.paper.figures import dynamics, excess_risk
+from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
 from excessmtl.lab.paper.registry import registry
-from excessmtl.lab.paper.subjects import TITLES, Runs
+from excessmtl.lab.paper.subjects import DATA, Runs
 
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY = DOCS / "data" / "study"
@@ -45,13 +45,13 @@ _NAMES = {
 _HIGH = 0.8
 """The noise level that all data was run at."""
 _PER_EPOCH = 20
-_SHOWN = {dynamics.NOISE: COMPARED, excess_risk.NOISE: (*excess_risk.ESTIMATORS, SINGLE_TASK)}
+_SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: (*training.ESTIMATORS, SINGLE_TASK)}
 """Noise level -> the methods whose course on MultiMNIST is drawn or judged."""
 
 
 def settings_of(runs: Runs) -> list[Setting]:
     """The data of the runs, the paper's first, with the paper's names of the methods as labels."""
-    wanted = dict.fromkeys([*TITLES, *sorted(set(runs.frame.benchmark))])
+    wanted = dict.fromkeys([*DATA, *sorted(set(runs.frame.benchmark))])
     found = {subject.setting.name: subject for name in wanted for subject in runs.subjects(name)}
     return [replace(own.setting, runs=own.runs.assign(label=own.runs.shown)) for own in found.values()]
 

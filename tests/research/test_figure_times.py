@@ -1,16 +1,16 @@
 """The file of times is completed, and what was measured stays."""
 
-from excessmtl.lab.paper import times
+from excessmtl.lab.paper import plans
 from research import figure_times
 
 
 def test_only_what_is_missing_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path))
-    lines = times.FILE.read_text(encoding="utf-8").splitlines()
+    lines = plans.TIMES.read_text(encoding="utf-8").splitlines()
     missing = ["quick,multimnist,MGDA", "quick,conceptual,"]
     kept = [line for line in lines if not line.startswith(tuple(missing))]
     (tmp_path / "times.csv").write_text("\n".join(kept) + "\n")
-    monkeypatch.setattr(times, "FILE", tmp_path / "times.csv")
+    monkeypatch.setattr(plans, "TIMES", tmp_path / "times.csv")
     for name in ("run_row", "figure_row"):
         monkeypatch.setattr(
             figure_times, name, lambda subject: {"steps": 1, "seconds_per_step": len(subject.name), "start": 0}

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 import torch
 
-from excessmtl.lab.paper import registry, times
+from excessmtl.lab.data import registry as benchmarks
+from excessmtl.lab.paper import plans, registry
 from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
-from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid
+from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid, needed_runs
 from excessmtl.lab.paper.registry import Figure
-from excessmtl.lab.paper.reproduction import needed_runs
+from excessmtl.lab.paper.subjects import DATA
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
@@ -61,12 +62,17 @@ def test_the_papers_weights_move_also_in_short_runs_on_tasks_of_different_kinds(
     assert shown_name(run.method, resolved.options, "label", mixed=True) == PAPER
 
 
+def test_stand_ins_are_those_of_the_benchmarks():
+    assert {name: data.stand_in for name, data in DATA.items()} == {name: benchmarks()[name].stand_in for name in DATA}
+
+
 def test_sarcos_is_real_where_it_is_at_hand(tmp_path, monkeypatch):
     assert benchmark_for("sarcos", "quick", {}) == "simulated-arm"
     assert benchmark_for("sarcos", "quick", {"sarcos": "somewhere"}) == "sarcos"
     assert {run.data for run in grid("sarcos", "quick", {"sarcos": "somewhere"}, [ROBUST])} == {"somewhere"}
     (tmp_path / "cache" / "sarcos").mkdir(parents=True)
     assert benchmark_for("sarcos", "quick", {}) == "sarcos"
+    assert benchmark_for("sarcos", "quick", None) == "simulated-arm", "the list of figures does not look"
 
 
 def test_large_networks_are_for_the_paper_scale(tmp_path):
@@ -92,11 +98,11 @@ def test_a_figure_takes_as_long_as_its_runs_on_two_cores(monkeypatch, tmp_path, 
     rows = [f'quick,simulated-arm,"{name}",10,{half / 10},0.5' for name in (PAPER, ROBUST)]
     path = tmp_path / "times.csv"
     path.write_text("\n".join(["# how", "scale,name,method,steps,seconds_per_step,start", *rows]))
-    monkeypatch.setattr(times, "FILE", path)
-    assert times.time_of([figure], "quick") == words
-    assert times.time_of([figure], "paper") == "not measured"
+    monkeypatch.setattr(plans, "TIMES", path)
+    assert plans.time_of([figure], "quick") == words
+    assert plans.time_of([figure], "paper") == "not measured"
 
 
 def test_every_figure_says_how_long_it_takes_at_the_quick_scale():
     figures = registry.registry().values()
-    assert [entry.name for entry in figures if times.time_of([entry], "quick") == "not measured"] == []
+    assert [entry.name for entry in figures if plans.time_of([entry], "quick") == "not measured"] == []

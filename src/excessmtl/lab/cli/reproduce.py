@@ -43,9 +43,8 @@ def reproduce(
 
 
 def _list() -> None:
-    from excessmtl.lab.paper.plans import SCALES
+    from excessmtl.lab.paper.plans import SCALES, time_of
     from excessmtl.lab.paper.registry import registry
-    from excessmtl.lab.paper.times import time_of
 
     table = Table("name", "what it shows", *SCALES)
     known = registry()
@@ -54,7 +53,8 @@ def _list() -> None:
         table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
     console.print(table)
     console.print(
-        "Approximate times on 2 free CPU cores, with the data in the cache folder (MNIST: all of it) and stand-ins.",
+        "Approximate times on 2 free CPU cores, with stand-ins for data that is not bundled, and all of MNIST at the "
+        "paper's scale.",
         soft_wrap=True,
     )
 

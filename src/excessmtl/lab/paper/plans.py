@@ -1,4 +1,4 @@
-"""Which runs a figure needs, as configurations: pure lists, so that figures can share them.
+"""Which runs a figure needs, as configurations: pure lists, so that figures can share them; and how long they take.
 
 `quick` is for two cores and bundled or made-up data; SARCOS alone may be real there, since its network is tiny. `paper`
 takes the benchmarks' own recipes, the paper's noise levels, and real data wherever it is found.
@@ -6,17 +6,25 @@ takes the benchmarks' own recipes, the paper's noise levels, and real data where
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from excessmtl.lab.data import sources
+import pandas as pd
+
 from excessmtl.lab.paper.methods import METHODS, PAPER
-from excessmtl.lab.paper.subjects import stand_in
+from excessmtl.lab.paper.subjects import DATA
 from excessmtl.lab.runs.config import RunConfig
+
+if TYPE_CHECKING:
+    from excessmtl.lab.paper.registry import Figure
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = ("quick", "paper")
-Data = Mapping[str, str]
-"""Benchmark -> file or folder with its data."""
+Data = Mapping[str, str] | None
+"""Benchmark -> file or folder with its data; None: take stand-ins, and do not look for data."""
+
+TIMES = Path(__file__).with_name("times.csv")
+_CORES = 2
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,19 @@ PLANS: Mapping[Scale, Mapping[str, Plan]] = {
 
 def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
     """The paper's data where it is found and the scale allows it, else its stand-in."""
-    other = stand_in(wanted)
-    if other is None:
+    stand_in = DATA[wanted].stand_in
+    if stand_in is None:
         return wanted
     planned = wanted in PLANS[scale]
-    if wanted in data and not planned:
-        raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
-    at_hand = wanted in data or sources.where(wanted) is not None
-    return wanted if planned and at_hand else other
+    if data is None:
+        return stand_in
+    if wanted in data:
+        if not planned:
+            raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
+        return wanted
+    from excessmtl.lab.data import sources  # knows how to fetch data, which a list of figures does not need
+
+    return wanted if planned and sources.where(wanted) is not None else stand_in
 
 
 def grid(
@@ -86,10 +99,38 @@ def grid(
             label=shown,
             noise=level,
             seed=seed,
-            data=data.get(benchmark),
+            data=(data or {}).get(benchmark),
             **plan.settings,
         )
         for shown in methods
         for level in (plan.noise if noise is None else noise)
         for seed in range(plan.seeds)
     ]
+
+
+def needed_runs(figures: "Sequence[Figure]", scale: Scale, data: Data) -> list[RunConfig]:
+    """What the figures need together, each run once."""
+    return list({repr(run): run for entry in figures for run in entry.runs(scale, data)}.values())
+
+
+def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:
+    """About how long figures take together on two free cores, in words; "not measured" where a part has not been.
+
+    With stand-ins for data that is not bundled: `research/figure_times.py` says how it was measured.
+    """
+    table = pd.read_csv(TIMES, comment="#", keep_default_na=False)
+    seconds = table.start + table.steps * table.seconds_per_step
+    known = dict(zip(zip(table["scale"], table["name"], table["method"], strict=True), seconds, strict=True))
+    parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, None)]
+    parts += [(scale, entry.name, "") for entry in figures if entry.compute is not None]
+    if not set(parts) <= set(known):
+        return "not measured"
+    return in_words(sum(known[part] for part in parts) / _CORES)
+
+
+def in_words(seconds: float) -> str:
+    """With two digits at most: "40 s", "7 min", "1.5 h", "12 h"."""
+    for unit, size, least in (("h", 3600, 5400), ("min", 60, 90)):
+        if seconds >= least:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,4 +1,4 @@
-"""What `excessmtl reproduce` can draw: a registry of figures, and how they put pictures and numbers on disk.
+"""What `excessmtl reproduce` can draw: a registry of figures, how they look and how they are put on disk.
 
 A figure is a function that gives tables and pictures: one that computes what it shows (`figure`), or one that is drawn
 from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
@@ -14,15 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from excessmtl.files import write_whole
+from excessmtl.lab.compare.palette import known_look
 from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.paper import figures
+from excessmtl.lab.paper.methods import METHODS, ROBUST
 from excessmtl.lab.paper.plans import SCALES, Data, Scale
-from excessmtl.lab.paper.subjects import TITLES, Runs, Subject
+from excessmtl.lab.paper.subjects import DATA, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
+
+SMALL = 8
+_CHARACTERS_PER_INCH = 14
 
 
 @dataclass(frozen=True)
@@ -123,8 +130,8 @@ def data_paths(pairs: Sequence[str]) -> Data:
     found = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
-        if not equals or name not in TITLES:
-            raise ValueError(f"--data must look like name=path with a name of {', '.join(TITLES)}, found {pair!r}")
+        if not equals or name not in DATA:
+            raise ValueError(f"--data must look like name=path with a name of {', '.join(DATA)}, found {pair!r}")
         if not Path(path).exists():
             raise ValueError(f"--data {pair}: {path} does not exist")
         found[name] = path
@@ -136,3 +143,53 @@ def canvas(width: float, height: float) -> Canvas:
     picture = Canvas(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(picture)
     return picture
+
+
+def look(shown: str) -> dict[str, Any]:
+    """Colour, marker and line of a method."""
+    emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown == ROBUST else {"lw": 1.4, "ms": 5}
+    known = known_look(METHODS[shown].name, METHODS[shown].options)
+    assert known is not None, f"{shown} has no look of its own"
+    return {**known.in_matplotlib, **emphasis}
+
+
+def by_method(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each method in a table, in the order of all legends."""
+    return ((shown, table[table.method == shown]) for shown in METHODS if shown in set(table.method))
+
+
+def heading(picture: Canvas, text: str) -> None:
+    """A line above all panels; two where one would be wider than the picture."""
+    fits = len(text) <= _CHARACTERS_PER_INCH * picture.get_figwidth()
+    picture.suptitle(text if fits else text.replace("; ", "\n", 1), fontsize=SMALL + 1)
+
+
+def spread_heading(picture: Canvas, subject: Subject, table: pd.DataFrame, drawn_as: str) -> None:
+    """Which data, how long, and what the spread is that is drawn as bands or bars."""
+    spread = f"{drawn_as}: one standard deviation over seeds" if table.seeds.max() > 1 else "one seed"
+    heading(picture, f"{subject.title}; {subject.setting.epochs} epochs; {spread}")
+
+
+def tidy(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:
+    """Labels, small ticks and a faint grid."""
+    axes.set_title(title, fontsize=SMALL + 1)
+    axes.set_xlabel(xlabel, fontsize=SMALL)
+    axes.set_ylabel(ylabel, fontsize=SMALL)
+    axes.tick_params(labelsize=SMALL - 0.5)
+    axes.grid(alpha=0.3)
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend_below(picture: Canvas, panels: Sequence[Axes]) -> None:
+    """One legend for all panels, each name once."""
+    named = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    order = [label for label in METHODS if label in named]
+    order += [label for label in named if label not in METHODS]
+    picture.legend([named[label] for label in order], order, loc="outside lower center", ncols=4, fontsize=SMALL)

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.paper.plans import Data, Scale
+from excessmtl.lab.paper.plans import Data, Scale, needed_runs
 from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.subjects import Runs
 from excessmtl.lab.reports.sections import record
-from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.outcome import SweepWatcher
 from excessmtl.lab.studies.preflight import check_runs
@@ -17,11 +16,6 @@ from excessmtl.lab.studies.sweep import is_finished, sweep
 POOL = "runs"
 """The folder in `out` whose runs all figures share."""
 Made = Iterator[tuple[Figure, list[Path]]]
-
-
-def needed_runs(figures: Sequence[Figure], scale: Scale, data: Data) -> list[RunConfig]:
-    """What the figures need together, each run once."""
-    return list({folder_of(run): run for entry in figures for run in entry.runs(scale, data)}.values())
 
 
 def reproduce(

@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from excessmtl.lab.paper.claims.verdicts import verdicts
+from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.registry import registry
-from excessmtl.lab.paper.subjects import has_the_papers_scale
+from excessmtl.lab.paper.subjects import DATA, Runs
 from excessmtl.lab.reports.pictures import pictures_in
 from excessmtl.lab.reports.sections import Collected, Section, fill
 
@@ -24,10 +24,12 @@ def _figures(runs: Collected) -> Markup | None:
 
 def _claims(runs: Collected) -> Markup | None:
     """Nothing where no claim was tried: they are about the paper's data, at its scale."""
-    found = verdicts(runs.frame, runs.folder) if has_the_papers_scale(runs.frame) else []
-    if all(one.verdict == "not tried" for one in found):
+    named = Runs.of(runs.frame, runs.folder)
+    if not any(subject.is_at_the_papers_scale for wanted in DATA for subject in named.subjects(wanted)):
         return None
-    return fill("excessmtl.lab.paper", "claims.html.j2", verdicts=found)
+    judged = judge_all(named)
+    tried = any(claim.verdict != "not tried" for claim in judged)
+    return fill("excessmtl.lab.paper", "claims.html.j2", verdicts=judged) if tried else None
 
 
 SECTIONS = (Section("Figures", "pictures", _figures), Section("The paper's claims", "claims", _claims))

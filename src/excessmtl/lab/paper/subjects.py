@@ -8,24 +8,34 @@ from typing import Any
 
 import pandas as pd
 
-from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.courses import file_in
 from excessmtl.lab.compare.settings import Setting, settings
-from excessmtl.lab.data import registry as benchmarks
 from excessmtl.lab.paper.methods import with_shown_names
 
-TITLES = {"multimnist": "MultiMNIST", "office-home": "Office-Home", "sarcos": "SARCOS", "nyuv2": "NYUv2"}
-"""The paper's data sets by the name of their benchmark."""
+
+@dataclass(frozen=True)
+class PaperData:
+    """A data set of the paper."""
+
+    title: str
+    source: str
+    """What the source of complete data begins with, a regular expression."""
+    epochs: int
+    """Of the paper's recipe."""
+    stand_in: str | None = None
+    """The benchmark that needs no file."""
+
+
+DATA = {
+    "multimnist": PaperData("MultiMNIST", r"MNIST, 60,000 \+ 10,000 digits, 60,000 pairs\b", 15),
+    "office-home": PaperData("Office-Home", r".*\b65 classes\b", 100, "digit-domains"),
+    "sarcos": PaperData("SARCOS", r"SARCOS, official files\b", 100, "simulated-arm"),
+    "nyuv2": PaperData("NYUv2", r"NYUv2, 795 \+ 654 scenes\b", 200, "synthetic-rooms"),
+}
+"""By the name of the benchmark."""
 _DOMAINS = {"art", "clipart", "product", "realworld"}
 """The tasks of Office-Home: any tree of pictures can be trained as `office-home`."""
-_SCALE = {
-    "multimnist": (r"MNIST, 60,000 \+ 10,000 digits, 60,000 pairs\b", 15),
-    "office-home": (r".*\b65 classes\b", 100),
-    "sarcos": (r"SARCOS, official files\b", 100),
-    "nyuv2": (r"NYUv2, 795 \+ 654 scenes\b", 200),
-}
-"""What the source of the paper's data says where it is complete, and the epochs of the paper's recipe."""
 _FILES = {"steps_path": "steps.npz", "metrics_path": "metrics.csv"}
 
 
@@ -53,16 +63,16 @@ class Subject:
     @property
     def is_at_the_papers_scale(self) -> bool:
         """Whether claims about this data can be judged by these runs: all of the data, trained as long as there."""
-        if not self.is_the_papers or self.wanted not in _SCALE:
+        known = DATA.get(self.wanted)
+        if known is None or not self.is_the_papers or self.setting.epochs < known.epochs:
             return False
-        source, epochs = _SCALE[self.wanted]
         shortened = any(isinstance(own, Mapping) and own.get("limit_batches") for own in self.runs["settings"])
-        return re.match(source, self.setting.source) is not None and self.setting.epochs >= epochs and not shortened
+        return re.match(known.source, self.setting.source) is not None and not shortened
 
     @property
     def title(self) -> str:
         """For pictures and tables."""
-        name, source = TITLES.get(self.wanted, self.wanted.capitalize()), self.setting.source
+        name, source = DATA[self.wanted].title if self.wanted in DATA else self.wanted.capitalize(), self.setting.source
         if not self.is_the_papers:
             return f"{source[0].upper()}{source[1:]} (stand-in for {name})"
         return source if source.startswith(name) else f"{name}: {source}"
@@ -88,23 +98,13 @@ class Subject:
         return self.runs[chosen if noise is None else chosen & (self.runs.noise == noise)]
 
 
-def stand_in(wanted: str) -> str | None:
-    """The benchmark that needs no file."""
-    entry = benchmarks().get(wanted)
-    return None if entry is None else entry.stand_in
-
-
 def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
     """What the runs say about one data set of the paper: on the data itself first, then the more runs the earlier."""
-    found = [Subject(wanted, own) for own in settings(frame[frame.benchmark.isin([wanted, stand_in(wanted)])])]
+    names = [wanted, DATA[wanted].stand_in] if wanted in DATA else [wanted]
+    found = [Subject(wanted, own) for own in settings(frame[frame.benchmark.isin(names)])]
     found.sort(key=lambda subject: (not subject.is_at_the_papers_scale, not subject.is_the_papers, -len(subject.runs)))
     kinds = [subject.kind for subject in found]
     return [replace(subject, number=1 + kinds[:i].count(subject.kind)) for i, subject in enumerate(found)]
-
-
-def has_the_papers_scale(frame: pd.DataFrame) -> bool:
-    """Whether any runs were trained on data of the paper at its scale."""
-    return any(subject.is_at_the_papers_scale for wanted in TITLES for subject in subjects(frame, wanted))
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ class Runs:
     @classmethod
     def read(cls, folders: Sequence[Path]) -> "Runs":
         """All finished runs under several folders; a run whose copy lies under the same path in two counts once."""
+        from excessmtl.lab.compare.collect import collect  # `reproduce --list` needs no run
+
         # By rows: pandas guesses types anew when it joins tables in which a column is empty.
         rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
         copies = {repr({**row, **dict.fromkeys(_FILES)}): row for row in reversed(rows)}

@@ -10,7 +10,7 @@ from excessmtl.lab.compare.comparison import UNDECIDED, Answer
 from excessmtl.lab.paper.claims.judging import Ask, Finding, Judge, all_hold, excess, guarded, in_words, more_than_half
 from excessmtl.lab.paper.claims.questions import declines, stays_flat
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, UNIFORM
-from excessmtl.lab.paper.subjects import TITLES, Runs, Subject
+from excessmtl.lab.paper.subjects import DATA, Runs, Subject
 
 _WITH_COMMON_SCORE = ("multimnist", "office-home", "sarcos")
 _Data = dict[str, Subject]
@@ -21,7 +21,9 @@ def _data(runs: Runs, stand_ins: bool) -> _Data:
     """What is in the runs; stand-ins only where they are asked for."""
     found = {wanted: runs.subjects(wanted) for wanted in _WITH_COMMON_SCORE}
     usable = {wanted: [s for s in own if s.is_at_the_papers_scale or stand_ins] for wanted, own in found.items()}
-    return {TITLES[wanted] if own[0].is_the_papers else own[0].title: own[0] for wanted, own in usable.items() if own}
+    return {
+        DATA[wanted].title if own[0].is_the_papers else own[0].title: own[0] for wanted, own in usable.items() if own
+    }
 
 
 def on_all(judge: Callable[[_Data], Finding]) -> Judge:

@@ -9,7 +9,7 @@ from excessmtl.lab.compare.courses import read_epochs, read_steps
 from excessmtl.lab.paper.claims.judging import Finding, Judge, Lacking, all_hold, excess
 from excessmtl.lab.paper.claims.measures import WEIGHT, advantage, check_seeds, clean_loss
 from excessmtl.lab.paper.claims.questions import HIGH
-from excessmtl.lab.paper.figures.excess_risk import NOISE, agreement, course
+from excessmtl.lab.paper.figures.training import RISK_NOISE, agreement, course
 from excessmtl.lab.paper.methods import UNIFORM
 from excessmtl.lab.paper.subjects import Subject
 
@@ -31,7 +31,7 @@ def on_courses(ask: Callable[[pd.DataFrame], Finding]) -> Judge:
 
     def asked(subject: Subject, shown: str) -> Finding:
         # Runs of different lengths are not mixed: a subject has one number of epochs.
-        courses = pd.concat([course(run) for run in _courses(subject, shown, NOISE)])
+        courses = pd.concat([course(run) for run in _courses(subject, shown, RISK_NOISE)])
         return ask(courses.groupby(["task", "noisy", "epoch"], as_index=False).mean())
 
     return excess(asked)

@@ -33,7 +33,7 @@ from excessmtl.lab.paper.claims.judging import (
 from excessmtl.lab.paper.claims.measures import OVERALL, clean_loss, noisy_loss
 from excessmtl.lab.paper.claims.questions import DEPTH, HIGH, NORMALS, SEGMENTATION
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, GRADNORM, GROUPDRO, IMTL, MGDA, MOML, SINGLE_TASK, UNIFORM
-from excessmtl.lab.paper.subjects import TITLES, Runs
+from excessmtl.lab.paper.subjects import DATA, Runs
 
 Judgement = Literal["holds", "does not hold", "undecided", "not tried"]
 _WORDS: dict[Answer | None, Judgement] = {
@@ -165,7 +165,7 @@ def _finding(judge: Judge, data: str | None, runs: Runs) -> Finding:
     if data is None:
         return judge(runs)
     found = runs.subjects(data)
-    finding = Finding(None, f"{TITLES[data]} at the paper's scale is not in the runs")
+    finding = Finding(None, f"{DATA[data].title} at the paper's scale is not in the runs")
     if found and found[0].is_at_the_papers_scale:
         finding, found = guarded(judge, found[0]), found[1:]
     aside = [f"On {subject.title}, {in_words(guarded(judge, subject))}" for subject in found]

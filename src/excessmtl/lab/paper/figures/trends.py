@@ -10,8 +10,17 @@ from matplotlib.figure import Figure
 from excessmtl.lab.compare.measures import score_measures
 from excessmtl.lab.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.lab.paper.plans import Data, Scale, grid
-from excessmtl.lab.paper.registry import Drawing, canvas, drawn_from_runs
-from excessmtl.lab.paper.style import by_method, legend_below, log_scale, look, spread_heading, tidy
+from excessmtl.lab.paper.registry import (
+    Drawing,
+    by_method,
+    canvas,
+    drawn_from_runs,
+    legend_below,
+    log_scale,
+    look,
+    spread_heading,
+    tidy,
+)
 from excessmtl.lab.paper.subjects import Subject, over_seeds
 from excessmtl.lab.runs.config import RunConfig
 
