@@ -2,7 +2,6 @@
 
     excessmtl sweep studies/all-methods.yaml
     python -m research.choosing runs/all-methods    # docs/data/choosing.csv from the runs, then the tables
-    python -m research.choosing --add runs/forum    # the methods of these runs beside those that are there
     python -m research.choosing                     # the tables alone, from the files that are there
 
 What a step costs is in `docs/data/speed/methods_cpu.json` (`python -m excessmtl.lab.speed methods`), what is known of a
@@ -63,19 +62,9 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
         head = {"benchmark": setting.benchmark, "noise": levels[1], "unit": "points" if higher else "percent"}
         named = table.round(4).rename_axis("method").reset_index()
         tables.append(pd.DataFrame(head, index=named.index).join(named))
-    return ranked(pd.concat(tables, ignore_index=True))
-
-
-def ranked(scores: pd.DataFrame) -> pd.DataFrame:
-    """With the rank of every method among those of its benchmark."""
+    scores = pd.concat(tables, ignore_index=True)
     signed = scores["with_noise"].where(scores["unit"] == "percent", -scores["with_noise"])
     return scores.assign(rank=signed.groupby(scores["benchmark"]).rank(na_option="bottom"))
-
-
-def with_others(scores: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
-    """These methods ranked among those measured before; a method that is in both is measured anew."""
-    both = pd.concat([before, scores]).drop_duplicates(["benchmark", "method"], keep="last")
-    return ranked(both.sort_values(["benchmark", "method"], ignore_index=True))
 
 
 def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
@@ -147,12 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the runs, where they are given, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", help="folder of the sweep; default: the numbers that are there")
-    parser.add_argument("--add", action="store_true", help="keep what was measured of other methods")
     options = parser.parse_args(arguments)
     try:
         scores = None if options.runs is None else scores_of(collect(options.runs))
-        if scores is not None and options.add:
-            scores = with_others(scores, pd.read_csv(SCORES))
     except ValueError as error:
         parser.error(str(error))
     if scores is not None:

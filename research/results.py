@@ -18,11 +18,10 @@ import pandas as pd
 from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
-from excessmtl.lab.compare.measures import Measure, score_measures
+from excessmtl.lab.compare.measures import Measure, Row, rows_of, score_measures
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.summary import Row, rows_of
 from excessmtl.lab.compare.table import Cell, Table, csv_text
 from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.figures import training

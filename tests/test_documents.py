@@ -98,8 +98,8 @@ def test_the_figure_of_the_contributing_guide_is_found_and_drawn(monkeypatch, tm
 
 def test_the_measure_of_the_contributing_guide_is_in_the_table(monkeypatch):
     from excessmtl.lab.compare import measures
+    from excessmtl.lab.compare.measures import summary_table
     from excessmtl.lab.compare.settings import settings
-    from excessmtl.lab.compare.summary import summary_table
     from report_data import made_up, table
 
     example = file_in("CONTRIBUTING.md", "src/excessmtl/lab/compare/measures.py")

@@ -39,19 +39,13 @@ def test_errors_are_lost_in_percent():
     assert scores["rank"].to_dict() == {"excess": 1.0, "uniform": 2.0}
 
 
-def test_a_method_is_added_to_those_measured_before(tmp_path, monkeypatch):
+def test_the_command_writes_the_scores_of_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
     (tmp_path / "page.md").write_text("by hand\n")
     monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=tmp_path / "page.md", parts={}))
-    write_table(runs(), tmp_path / "first" / "runs.csv")
-    choosing.main([str(tmp_path / "first")])
-    write_table(runs({("rlw", 0.0): 0.92, ("rlw", 0.8): 0.91}), tmp_path / "second" / "runs.csv")
-    choosing.main(["--add", str(tmp_path / "second")])
-    once = choosing.SCORES.read_text()
-    ranks = pd.read_csv(choosing.SCORES).set_index("method")["rank"]
-    assert ranks.to_dict() == {"rlw": 1.0, "excess": 2.0, "uniform": 3.0}
-    choosing.main(["--add", str(tmp_path / "second")])  # measured anew
-    assert choosing.SCORES.read_text() == once
+    write_table(runs(), tmp_path / "runs.csv")
+    choosing.main([str(tmp_path)])
+    assert pd.read_csv(choosing.SCORES).set_index("method")["rank"].to_dict() == {"excess": 1.0, "uniform": 2.0}
 
 
 def test_a_run_that_has_diverged_does_not_make_a_method_look_good():

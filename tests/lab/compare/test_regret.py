@@ -72,17 +72,6 @@ def test_metrics_of_different_kinds_are_compared_task_by_task():
     assert set(regrets["unit"]) == {"percent"}
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_decide_nothing(seeds):
-    ours, theirs = accuracies("excess", 0, [(0.90, 0.9)] * seeds), accuracies("uniform", 0, [(0.91, 0.9)] * seeds)
-    regrets = regret_table(frame(*ours, *theirs))
-    clean = only(regrets, measure="clean")
-    assert clean["regret"] == pytest.approx(1)
-    assert math.isnan(clean["lower"])
-    assert set(regrets["verdict"]) == {"undecided"}
-    assert "fewer than 3 seeds decide nothing" in verdict(regrets, "excess")
-
-
 def test_the_method_is_compared_with_itself_without_noise():
     rows = [*accuracies("excess", 0, [(0.98, 0.9)]), *accuracies("excess", 0.6, [(0.95, 0.2)])]
     rows += [*accuracies("uniform", 0, [(0.1, 0.1)]), *accuracies("uniform", 0.6, [(0.1, 0.1)])]

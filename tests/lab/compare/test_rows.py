@@ -2,9 +2,9 @@
 
 import pytest
 
+from excessmtl.lab.compare.measures import summary_table
 from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.compare.summary import summary_table
 from report_data import run, table
 
 

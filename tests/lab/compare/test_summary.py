@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from excessmtl.lab.compare.measures import measures_of
+from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.compare.summary import rows_of, summary_table
 from report_data import made_up, run, table
 
 MIXED = {"a": ("pixel_accuracy", True), "b": ("rel_error", False)}
@@ -124,13 +123,6 @@ def test_a_task_may_be_called_like_a_column():
     assert cells(made_up(scores=scores, kinds=kinds))["score/label"].text == "0.2000"
 
 
-def test_rows_come_by_noise_with_excess_first_and_single_last():
-    labels = ("uniform", "single", "excess", "excess paper", "cagrad")
-    (setting,) = settings(table(*(made_up(label, noise) for noise in (0.8, 0.0) for label in labels)))
-    order = ["excess", "excess paper", "cagrad", "uniform", "single"]
-    assert [(row.noise, row.label) for row in rows_of(setting)] == [(n, label) for n in (0.0, 0.8) for label in order]
-
-
 @pytest.mark.parametrize("missing", [None, math.nan])
 def test_values_read_from_a_csv_are_the_same(missing):
     assert cells(made_up(clean_weight=missing))["clean_weight"].text == "–"
@@ -176,11 +168,3 @@ def test_the_table_has_a_row_for_each_level_and_method_in_the_order_of_the_study
     found = shown(*rows, order=["b", "a"])
     assert [row[:2] for row in found.texts] == [["b", "0"], ["a", "0"], ["b", "0.8"], ["a", "0.8"]]
     assert found.title == "toy: made up; accuracy; noise in no task"
-
-
-def test_a_new_measure_is_a_column_of_every_table(monkeypatch):
-    from excessmtl.lab.compare import measures
-
-    spent = measures.Measure("epochs", "epochs", "epochs", lambda setting: setting.runs["epochs"], "lower", digits=0)
-    monkeypatch.setattr(measures, "OTHERS", (*measures.OTHERS, spent))
-    assert "epochs ↓" in shown(made_up()).columns

@@ -6,28 +6,32 @@ import pytest
 
 from excessmtl.lab.compare.comparison import Comparison, difference, mean_change
 
+OPEN = "undecided"
+
 
 @pytest.mark.parametrize(
-    ("differences", "verdict"),
+    ("differences", "verdict", "clear", "ahead"),
     [
-        ((2.0, 1.9, 2.1), "better"),
-        ((-2.0, -1.9, -2.1), "worse"),
-        ((0.1, 0.0, -0.1), "equivalent"),
-        ((0.5, 0.51, 0.49), "equivalent"),  # better by less than anybody asks for
-        ((0.9, 1.3, 1.1), "better"),  # the interval ends beyond the tolerance, and above 0
-        ((9.0, -5.0, 2.0), "undecided"),
-        ((-4.0, 5.0, 0.0), "undecided"),  # a spread wider than the tolerance proves no equivalence
-        ((2.0, 1.9), "undecided"),
-        ((2.0,), "undecided"),
-        ((), "undecided"),
-        ((math.inf, 0.0, 0.0), "better"),
-        ((-math.inf, 3.0, 3.0), "worse"),
-        ((math.inf, -math.inf, 0.0), "undecided"),
-        ((math.inf, math.inf), "undecided"),
+        ((2.0, 1.9, 2.1), "better", True, True),
+        ((-2.0, -1.9, -2.1), "worse", False, False),
+        ((0.1, 0.0, -0.1), "equivalent", False, False),
+        ((0.5, 0.51, 0.49), "equivalent", False, True),  # better by less than anybody asks for
+        ((0.9, 1.3, 1.1), "better", True, True),  # the interval ends beyond the tolerance, and above 0
+        ((0.5, 0.9, 1.0), "better", OPEN, True),  # its mean does not exceed the tolerance
+        ((9.0, -5.0, 2.0), OPEN, OPEN, OPEN),
+        ((-4.0, 5.0, 0.0), OPEN, OPEN, OPEN),  # a spread wider than the tolerance proves no equivalence
+        ((2.0, 1.9), OPEN, OPEN, OPEN),
+        ((2.0,), OPEN, OPEN, OPEN),
+        ((), OPEN, OPEN, OPEN),
+        ((math.inf, 0.0, 0.0), "better", True, True),
+        ((-math.inf, 3.0, 3.0), "worse", False, False),
+        ((math.inf, -math.inf, 0.0), OPEN, OPEN, OPEN),
+        ((math.inf, math.inf), OPEN, OPEN, OPEN),
     ],
 )
-def test_the_whole_interval_decides_from_three_seeds_on(differences, verdict):
-    assert Comparison.of(differences, 1.0).verdict == verdict
+def test_the_whole_interval_decides_from_three_seeds_on(differences, verdict, clear, ahead):
+    found = Comparison.of(differences, 1.0)
+    assert (found.verdict, found.clear, found.ahead) == (verdict, clear, ahead)
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0, 3.0, 10.0])

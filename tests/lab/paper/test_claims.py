@@ -5,7 +5,6 @@ import itertools
 import pandas as pd
 import pytest
 
-from excessmtl.lab.compare.comparison import Comparison
 from excessmtl.lab.paper.claims.verdicts import JUDGES, verdicts
 from excessmtl.lab.paper.methods import (
     GRADNORM,
@@ -177,23 +176,6 @@ def test_runs_on_less_data_or_shorter_ones_are_no_verdict(other):
     one = matching(found, UNIFORM_FLAT)
     assert one.evidence.startswith("MultiMNIST at the paper's scale is not in the runs. On MultiMNIST")
     assert "the rule is met" in one.evidence
-
-
-@pytest.mark.parametrize(
-    ("by_seed", "clear", "ahead"),
-    [
-        ((2.0, 1.9, 2.1), True, True),
-        ((0.5, 0.6, 0.55), False, True),
-        ((0.1, 0.0, -0.1), False, False),
-        ((-2.0, -1.9, -2.1), False, False),
-        ((0.5, 0.9, 1.0), "undecided", True),
-        ((9.0, -5.0, 2.0), "undecided", "undecided"),
-        ((2.0, 2.0), "undecided", "undecided"),
-    ],
-)
-def test_a_difference_counts_above_the_margin_and_not_by_luck(by_seed, clear, ahead):
-    difference = Comparison.of(by_seed, 1.0, "points")
-    assert (difference.clear, difference.ahead) == (clear, ahead)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(20, "holds"), (3, "does not hold")])

@@ -99,21 +99,16 @@ def with_suspect(**changes):
     return change
 
 
-HUGE, NAN = 10**400, float("nan")
 CONFLICT = {"tasks": ["a", "b"], "cosines": [[1.0, 0.5], [0.5, None]]}
-TEXTS = ("", "{", "[]", "null", "[" * 100_000, '{"tasks": 3}', '{"tasks": [{}]}')
-CONFLICTS = ({"tasks": "ab"}, {"tasks": ["a"]}, {"cosines": [[1.0]]}, {"cosines": [[1.0, "x"], [1.0, 1.0]]})
+TEXTS = ("", "{", "null", "[" * 100_000, '{"tasks": [{}]}')
 DAMAGES = {
     **{f"text {text[:9]!r}": lambda found, text=text: text for text in TEXTS},
-    **{f"rate {value!r:.9}": with_task(noise_rate=value) for value in ("x", [], True, NAN, math.inf, HUGE)},
-    **{f"interval {v!r:.9}": with_task(noise_rate_interval=v) for v in ([0.1], [0.1, NAN], [1, 2, 3], "ab")},
-    **{f"{key}": with_task(**{key: "x"}) for key in ("loss", "floor", "excess_risk", "suspects")},
-    **{f"verdict {value!r}": with_task(verdict=value) for value in (None, {}, 3)},
-    **{f"sample {value!r:.9}": with_suspect(sample=value) for value in ("x", None, NAN, HUGE)},
-    **{
-        f"conflict {value!r}": lambda found, value=value: {**found, "conflict": {**CONFLICT, **value}}
-        for value in CONFLICTS
-    },
+    **{f"rate {value!r:.9}": with_task(noise_rate=value) for value in ("x", True, math.nan, 10**400)},
+    **{f"interval {value!r}": with_task(noise_rate_interval=value) for value in ([0.1], [0.1, math.nan])},
+    "verdict": with_task(verdict=None),
+    "suspects": with_task(suspects="x"),
+    "sample": with_suspect(sample="x"),
+    "conflict": lambda found: {**found, "conflict": {**CONFLICT, "cosines": [[1.0]]}},
 }
 
 

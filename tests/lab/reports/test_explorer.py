@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from excessmtl.lab.compare.settings import settings
-from excessmtl.lab.reports import explorer
-from excessmtl.lab.reports.explorer import explorable
+from excessmtl.lab.reports import curves as explorer
+from excessmtl.lab.reports.curves import explorable
 from report_data import made_up, table
 
 

@@ -102,26 +102,6 @@ def test_the_regret_of_any_method_is_shown(tmp_path):
     assert not (tmp_path / "other.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("- a list", "must be a mapping"),
-        ("versions: [1, 2]", "config.yaml must be a mapping (name: value), found [1, 2]"),
-        ("versions: {torch: {a: b}}", "torch of versions in "),
-        ("{unclosed", "is not YAML"),
-        pytest.param("[" * 100_000, "is not YAML", id="deep"),
-    ],
-)
-def test_an_odd_config_is_one_line(runs, tmp_path, text, message):
-    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one")
-    (tmp_path / "runs/one/config.yaml").write_text(text)
-    result = command(tmp_path / "runs", "-o", tmp_path / "report.html")
-    assert result.exit_code == 2, result.output
-    assert "one/config.yaml" in result.stderr
-    assert message in result.stderr
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_regret_is_shown_where_excess_has_a_rival(runs, tmp_path):
     assert 'id="regret-table"' in render(runs, "")
     shutil.copytree(runs / "digits" / "single", tmp_path / "runs")

@@ -3,10 +3,12 @@
 import base64
 import gzip
 import json
+import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,19 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+import excessmtl
 from excessmtl.extras import missing
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import measures_of
+from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
 from excessmtl.lab.compare.regret import Regrets, every_regret, regrets_of, verdict
 from excessmtl.lab.compare.settings import Setting, all_runs, settings
-from excessmtl.lab.compare.summary import rows_of, summary_table
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.reports.curves import figures_of
+from excessmtl.lab.reports.curves import explorable, figures_of
 from excessmtl.lab.reports.diagnoses import diagnoses_in
-from excessmtl.lab.reports.explorer import explorable
 from excessmtl.lab.reports.pictures import pictures_in
 from excessmtl.lab.reports.sections import Collected, Section, fill, recorded, sections_named
-from excessmtl.lab.reports.versions import page_versions, run_versions
 
 _PACKAGE = "excessmtl.lab.reports"
 _SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
@@ -109,8 +109,7 @@ def render(
         seeds=listed(sorted(runs.frame["seed"].unique())),
         noise_levels=[f"{level:g}" for level in sorted(runs.frame["noise"].unique())],
         sections=[(section, html) for section, html in contents if html is not None],
-        page_versions=page_versions(),
-        run_versions=run_versions(folder, runs.frame),
+        page_versions=_page_versions(),
         command=command,
         style=Markup(style_sheet() + _template("style.css")),
         script=Markup("\n".join(_template(name) for name in _SCRIPTS)),
@@ -169,6 +168,12 @@ def _figure_data(shown: Sequence[Shown], looks: Mapping[str, Look]) -> dict[str,
             for own in shown
         ],
     }
+
+
+def _page_versions() -> dict[str, str]:
+    """Of this package and what the page is made with."""
+    packages = {name: version(name) for name in ("plotly", "pandas", "jinja2")}
+    return {"excessmtl": excessmtl.__version__, "Python": platform.python_version(), **packages}
 
 
 def _template(name: str) -> str:

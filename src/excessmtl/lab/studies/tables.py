@@ -6,10 +6,9 @@ from pathlib import Path
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures, summary_table
 from excessmtl.lab.compare.regret import regrets_of, verdict, worst_regrets, write_regrets
 from excessmtl.lab.compare.settings import Setting, settings
-from excessmtl.lab.compare.summary import summary_table
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.studies.folders import folder_of
 from excessmtl.lab.studies.study import Study
