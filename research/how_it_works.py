@@ -6,8 +6,9 @@ Three questions about the bundled digits, four fifths of the labels of one repla
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as loss
 
 import excessmtl
@@ -20,8 +21,8 @@ COLOURS = {"odd": "#0868ac", "large": "#41a6a0", "loop": "#d95f02"}
 FIGURE = Path("docs", "figures", "how-it-works.png")
 
 
-def courses(epochs: int, seed: int = 0) -> dict[str, Tensor]:
-    """Losses, the part of them that training can still remove, and weights: [steps, tasks] each."""
+def courses(epochs: int, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """Losses, the part of them that training can still remove, and weights: a row per step, a column per task."""
     torch.manual_seed(seed)
     digits = load_digits()[0]
     x, digit = digits.images.flatten(1).float() / 255, digits.labels
@@ -41,29 +42,21 @@ def courses(epochs: int, seed: int = 0) -> dict[str, Tensor]:
             optimizer.zero_grad()
             steps.append(balancer.backward(losses))
             optimizer.step()
-    return {
-        name: torch.stack([getattr(step, name) for step in steps]) for name in ("losses", "excess_risks", "weights")
-    }
+    names = ("losses", "excess_risks", "weights")
+    return {name: pd.DataFrame([getattr(step, name).tolist() for step in steps], columns=TASKS) for name in names}
 
 
-def _smooth(course: Tensor, width: int = 15) -> Tensor:
-    """A moving average over the last steps."""
-    sums = course.cumsum(0)
-    sums[width:] = sums[width:] - sums[:-width].clone()
-    return sums / torch.arange(1, len(course) + 1).clamp(max=width)[:, None]
-
-
-def draw(found: dict[str, Tensor], path: Path) -> None:
-    """Three panels, a line per task."""
+def draw(found: dict[str, pd.DataFrame], path: Path) -> None:
+    """Three panels, a line per task; losses and weights are means over the last 15 steps."""
     figure, panels = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
     drawn = {
-        "loss": _smooth(found["losses"]),
+        "loss": found["losses"].rolling(15, min_periods=1).mean(),
         "excess risk: what can still be learned": found["excess_risks"],
-        "weight": _smooth(found["weights"]),
+        "weight": found["weights"].rolling(15, min_periods=1).mean(),
     }
     for axes, (title, course) in zip(panels, drawn.items(), strict=True):
-        for position, task in enumerate(TASKS):
-            axes.plot(course[:, position].tolist(), color=COLOURS[task], label=task, linewidth=1.8)
+        for task in TASKS:
+            axes.plot(course[task], color=COLOURS[task], label=task, linewidth=1.8)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step", fontsize=9)
         axes.set_ylim(bottom=0)

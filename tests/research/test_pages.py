@@ -2,10 +2,9 @@
 
 import pytest
 
-from research.pages import PAGES, load
+from research.pages import PAGES
 
 
-@pytest.mark.parametrize("place", PAGES)
-def test_a_page_is_what_its_files_say(place):
-    page = load(place)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+def test_a_page_is_what_its_files_say(page):
     assert page.text() == page.path.read_text(encoding="utf-8"), "run make pages"
