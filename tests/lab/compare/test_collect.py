@@ -69,7 +69,7 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize("text", [*FORMULAS, "NA", "007", "None"])
+@pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
     write(tmp_path / "run", label=text, source=text, benchmark=text)
     write_table(collect(tmp_path), tmp_path / "runs.csv")

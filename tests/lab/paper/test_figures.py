@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -160,6 +161,18 @@ def test_a_figure_trains_its_runs_once(tmp_path, monkeypatch):
     longer = cli("reproduce", "excess-risk", "--out", tmp_path, "--jobs", "2")
     assert "6 runs to do" in longer.output
     assert not (tmp_path / "excess-risk_2.png").exists()
+
+
+@pytest.mark.slow
+def test_figure_1_is_computed_with_its_published_numbers(tmp_path):
+    result = cli("reproduce", "conceptual", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in tmp_path.glob("conceptual.*")} == {
+        f"conceptual.{kind}" for kind in ("csv", "png", "svg")
+    }
+    docs = Path(__file__).parents[3] / "docs" / "data" / "theory"
+    computed, published = (pd.read_csv(folder / "conceptual.csv", index_col="solution") for folder in (tmp_path, docs))
+    pd.testing.assert_frame_equal(computed, published, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
