@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -69,7 +72,7 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("text", [*FORMULAS, "NA", "007", "None"])
 def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
     write(tmp_path / "run", label=text, source=text, benchmark=text)
     write_table(collect(tmp_path), tmp_path / "runs.csv")
@@ -85,6 +88,14 @@ def test_a_folder_that_begins_like_a_formula_is_found_again(tmp_path):
     write(tmp_path / "=1")
     write_table(collect(tmp_path), tmp_path / "tables" / "runs.csv")
     assert collect(tmp_path / "tables")["folder"].tolist() == ["=1"]
+
+
+def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "run")
+    write_table(collect(tmp_path), tmp_path / "table" / "runs.csv.gz")
+    monkeypatch.setattr("excessmtl.lab.compare.collect._LARGEST_TABLE", 100)
+    with pytest.raises(ValueError, match=r"runs\.csv\.gz holds more than 100 bytes, too many for a table of runs"):
+        collect(tmp_path / "table")
 
 
 @pytest.mark.parametrize("folder", ["/etc", "../../secret", "a/../../b", "..\\b"])
@@ -123,3 +134,15 @@ def test_a_summary_that_is_no_mapping_is_named(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
     with pytest.raises(ValueError, match=r"summary\.json"):
         collect(tmp_path)
+
+
+def test_names_in_any_script_survive_another_locale(tmp_path):
+    write(tmp_path / "run", source="Gebärden, 例")
+    (tmp_path / "read.py").write_text(
+        "import sys; from pathlib import Path; from excessmtl.lab.compare.collect import collect\n"
+        "print(ascii(collect(Path(sys.argv[1])).source.item()))"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, str(tmp_path / "read.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.strip() == ascii("Gebärden, 例"), done.stderr

@@ -1,6 +1,7 @@
 """Courses of training from files that may be damaged, made up, or not there."""
 
 import io
+import zipfile
 
 import numpy as np
 import pytest
@@ -15,6 +16,21 @@ def archive(tasks=("a", "b"), **changes):
     return file.getvalue()
 
 
+def huge():
+    """A header that claims 32 GB in front of a few bytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (4_000_000_000, 2)})
+    file = io.BytesIO(archive())
+    with zipfile.ZipFile(file) as original, zipfile.ZipFile(made := io.BytesIO(), "w") as copy:
+        for entry in original.namelist():
+            copy.writestr(entry, header.getvalue() if entry == "losses.npy" else original.read(entry))
+    return made.getvalue()
+
+
+def flipped(content, place):
+    return content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :]
+
+
 def test_steps_are_tables_with_a_column_per_task(tmp_path):
     (tmp_path / "steps.npz").write_bytes(archive(losses=np.arange(10, dtype=np.float32).reshape(5, 2)))
     steps = read_steps(tmp_path / "steps.npz")
@@ -25,20 +41,40 @@ def test_steps_are_tables_with_a_column_per_task(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", ".+"),
-        (b"no archive", ".+"),
-        (b"PK\x03\x04 cut off", ".+"),
+        (b"", "not a zip file"),
+        (b"no archive", "not a zip file"),
+        (b"PK\x03\x04 cut off", "not a zip file"),
         (archive(losses=np.ones(5, np.float32)), r"losses is float32 of shape \(5,\)"),
         (archive(losses=np.ones((4, 2), np.float32)), r"its arrays must be \[steps, 2 tasks\]"),
         (archive(tasks=("a",)), r"its arrays must be \[steps, 1 tasks\]"),
         (archive(losses=np.array([["x"] * 2] * 5)), "losses is <U1"),
-        (archive(losses=np.array([[{}] * 2] * 5, dtype=object)), "allow_pickle=False"),
+        (archive(losses=np.array([[{}] * 2] * 5, dtype=object)), "losses is object"),
+        (huge(), "losses claims 32000000000 bytes and has"),
     ],
 )
 def test_a_file_that_no_run_wrote_is_one_sentence(tmp_path, content, reason):
     (tmp_path / "steps.npz").write_bytes(content)
     with pytest.raises(ValueError, match=rf"steps\.npz is not the steps\.npz of a run \(.*{reason}"):
         read_steps(tmp_path / "steps.npz")
+
+
+def test_any_flipped_byte_is_found_or_harmless(tmp_path):
+    path, content = tmp_path / "steps.npz", archive(losses=np.linspace(0, 1, 10, dtype=np.float32).reshape(5, 2))
+
+    def outcome(place):
+        path.write_bytes(flipped(content, place))
+        try:
+            return read_steps(path).losses["a"].tolist()
+        except ValueError as error:
+            return str(error)
+
+    found = [outcome(place) for place in range(0, len(content), 3)]
+    damaged = [one for one in found if isinstance(one, str)]
+    assert len(damaged) > len(found) / 2
+    assert all(one.startswith(f"{path} is not the steps.npz of a run") for one in damaged)
+    # A date, or another field that nobody reads.
+    harmless = [one for one in found if not isinstance(one, str)]
+    assert all(one == pytest.approx(np.linspace(0, 1, 10)[::2]) for one in harmless)
 
 
 @pytest.mark.parametrize("text", ["", "epoch,test/a\n0,much\n", 'a,b\n"unclosed', "a,b\n1,2,3\n4\n1,2,3,4\n"])

@@ -1,9 +1,11 @@
 """The report as a reader sees it: drawn, sorted, explored, on a phone, in the dark, with hundreds of runs."""
 
+import numpy as np
 import pytest
 from browser import ARGUMENTS, executable, opened
 
 from excessmtl.lab.compare.collect import write_table
+from excessmtl.lab.compare.courses import QUANTITIES
 from excessmtl.lab.reports.page import write_report
 from report_data import copied, made_up, table
 
@@ -203,6 +205,17 @@ def test_the_colour_scheme_changes_page_and_plots_while_the_page_is_open(shown):
     assert all(one != other for one, other in zip(light, dark, strict=True))
 
 
+def test_strange_names_are_shown_as_they_are(browser, runs, tmp_path):
+    name = "<b>bold</b> & <img src=x onerror=alert(1)>"
+    copied(runs / "digits/excess/noise-0.8/seed-0", tmp_path / "runs/one", label=name)
+    write_report(tmp_path / "runs", tmp_path / "report.html")
+    with opened(browser, tmp_path / "report.html") as found:
+        assert name in found.page.text_content("#setting-0 tbody th")
+        assert name in found.page.text_content("#run-label")
+        assert found.page.locator("img").count() == 0
+        assert found.complaints == []
+
+
 @pytest.mark.slow
 def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, runs, tmp_path):
     methods = ("excess", "uniform", "single")
@@ -222,4 +235,24 @@ def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, run
         before = found.evaluate(LINES, EXPLORED)
         found.page.select_option("#run-seed", index=5)
         assert found.evaluate(LINES, EXPLORED) != before
+        assert found.complaints == []
+
+
+@pytest.mark.slow
+def test_curves_that_a_run_did_not_keep_come_and_go_without_complaint(browser, tmp_path):
+    rows = []
+    for noise, kept in ((0.0, "losses"), (0.4, "weights"), (0.8, "losses")):
+        folder = tmp_path / "runs" / f"noise-{noise}"
+        folder.mkdir(parents=True)
+        curves = {name: np.full((50, 2), 0.5 if name == kept else np.nan) for name in QUANTITIES}
+        np.savez(folder / "steps.npz", tasks=np.array(["a", "b"]), **curves)
+        rows.append(made_up("excess", noise, folder=folder.name))
+    write_table(table(*rows), tmp_path / "runs" / "runs.csv")
+    write_report(tmp_path / "runs", tmp_path / "report.html")
+    with opened(browser, tmp_path / "report.html") as found:
+        for noise in ("0.4", "0.0", "0.4", "0.8"):
+            found.page.select_option("#run-noise", noise if noise != "0.0" else "0")
+        panels = found.page.locator("#run-figures figure")
+        assert panels.nth(0).inner_text().endswith("have none, or the run did not keep them.")
+        assert panels.nth(1).locator(".scatterlayer .trace").count() == 2
         assert found.complaints == []

@@ -15,6 +15,8 @@ from excessmtl.files import read_bytes, write_whole
 from excessmtl.lab.compare.table import csv_text, restored
 from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_json
 
+_LARGEST_TABLE = 2**28
+"""Bytes, unpacked; a table of 100,000 runs has about as many."""
 _TABLES = ("runs.csv", "runs.csv.gz")
 _FOLD = re.compile(r"; fold \d+ of \d+")
 """In the source of a run that `crossval` trained on a part of the training data."""
@@ -64,8 +66,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """The inverse of `write_table`."""
     numbers = {name: ["", "nan"] for name in PLAIN if name not in _TEXTS}
     try:
-        content = read_bytes(path)
-        file = io.BytesIO(gzip.decompress(content) if path.suffix == ".gz" else content)
+        file = io.BytesIO(_table_bytes(path))
         plain = pd.read_csv(file, dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=numbers)
         plain = plain.assign(**{name: plain[name].map(restored) for name in _TEXTS if name in plain})
         rows = [
@@ -82,6 +83,17 @@ def read_table(path: Path) -> pd.DataFrame:
         message = str(error)
         raise ValueError(message if message.startswith(str(path)) else f"{path}: {message}") from error
     return pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
+
+
+def _table_bytes(path: Path) -> bytes:
+    """A table of runs, unpacked: a few bytes may claim to be gigabytes."""
+    content = read_bytes(path)
+    if path.suffix == ".gz":
+        with gzip.open(io.BytesIO(content)) as file:
+            content = file.read(_LARGEST_TABLE + 1)
+    if len(content) > _LARGEST_TABLE:
+        raise ValueError(f"{path} holds more than {_LARGEST_TABLE:,} bytes, too many for a table of runs")
+    return content
 
 
 def _inside(folder: str) -> str:

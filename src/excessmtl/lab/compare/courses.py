@@ -3,6 +3,7 @@
 Folders of runs are passed around; a damaged or made-up file is one sentence, and nothing outside the folder is read.
 """
 
+import math
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -13,17 +14,9 @@ import numpy as np
 import pandas as pd
 
 QUANTITIES = ("weights", "losses", "excess_risks")
-_DAMAGED = (
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    TokenError,
-)
+_LARGEST = 2**31
+"""Bytes of one array; a run of a million steps with 500 tasks has as many."""
+_DAMAGED = (ValueError, KeyError, EOFError, SyntaxError, MemoryError, OverflowError, RuntimeError, TokenError)
 """What numpy and zipfile raise where an archive is damaged or made up, besides their own errors."""
 
 
@@ -53,12 +46,9 @@ def is_plain_file(path: Path, root: Path) -> bool:
 def read_steps(path: Path) -> Steps:
     """steps.npz."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            tasks = [str(task) for task in archive["tasks"]]
-            tables = {name: archive[name] for name in QUANTITIES}
-        for name, table in tables.items():
-            if table.dtype.kind != "f" or table.ndim != 2:
-                raise ValueError(f"{name} is {table.dtype} of shape {table.shape}, not [steps, tasks] of numbers")
+        with zipfile.ZipFile(path) as archive:
+            tasks = [str(task) for task in _array(archive, "tasks", dimensions=1, kinds="U")]
+            tables = {name: _array(archive, name, dimensions=2, kinds="f") for name in QUANTITIES}
         shapes = {table.shape for table in tables.values()}
         if len(shapes) != 1 or shapes.pop()[1] != len(tasks):
             raise ValueError(f"its arrays must be [steps, {len(tasks)} tasks]")
@@ -84,3 +74,19 @@ def read_epochs(path: Path) -> pd.DataFrame:
 def thinned(course: pd.DataFrame, rows: int) -> pd.DataFrame:
     """At most `rows` rows, each the mean over its stretch of the course; stretches have nearly the same length."""
     return course.groupby(np.arange(len(course)) * min(rows, len(course)) // len(course)).mean()
+
+
+def _array(archive: zipfile.ZipFile, name: str, dimensions: int, kinds: str) -> np.ndarray:
+    """One array of the archive; what its header claims is checked before any memory is taken."""
+    entry = archive.getinfo(f"{name}.npy")
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = header(file)
+    size = math.prod(shape) * kind.itemsize
+    if kind.kind not in kinds or len(shape) != dimensions:
+        raise ValueError(f"{name} is {kind} of shape {shape}, not {dimensions}-dimensional numbers or names")
+    if size > min(_LARGEST, entry.file_size):
+        raise ValueError(f"{name} claims {size} bytes and has {entry.file_size}")
+    with archive.open(entry) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
