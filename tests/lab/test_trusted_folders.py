@@ -1,6 +1,5 @@
 """A run folder may come from anybody: import paths that stand in it are followed only where the caller says so."""
 
-import shutil
 import sys
 
 import pytest
@@ -69,22 +68,6 @@ def test_a_function_of_the_system_is_not_called(run, place):
     with pytest.raises(ValueError, match="os:system"):
         lab.load(run)
     assert not (place / "called").exists()
-
-
-@pytest.mark.parametrize(
-    ("method", "message"), [("stranger:Fixed", "would import stranger"), ("stranger:x.csv", "unknown method")]
-)
-def test_the_method_is_not_imported_to_train_again_without_a_task(run, place, method, message):
-    table = place / "table.csv"
-    table.write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{(i * i) % 11}.5\n" for i in range(60)))
-    shutil.rmtree(run)
-    words = ["--targets", "b,c", "--kind", "b=regression", "--epochs", 1, "--device", "cpu", "--out", run]
-    assert excessmtl("train", table, *words).exit_code == 0
-    with_settings(run, method=method)
-    result = excessmtl("diagnose", run, "--without", "b", "--save")
-    refused(result, f"method '{method}'", message)
-    assert not (place / "imported").exists()
-    assert not (run / "diagnosis.json").exists()
 
 
 def test_reading_a_folder_of_runs_imports_nothing(run, place):

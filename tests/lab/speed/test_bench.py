@@ -114,13 +114,6 @@ def test_mistakes_are_one_sentence_and_exit_code_2(arguments, words):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_profile_names_the_costliest_operators():
-    result = CliRunner().invoke(app, ["bench", "--networks", "conv-5", "--profile", "excess"])
-    assert result.exit_code == 0, result.output
-    assert "conv-5 (two convolutions, 32 px, 5 tasks), ExcessMTL" in result.stdout
-    assert "aten::" in result.stdout
-
-
 def test_the_table_goes_to_a_file_with_its_origin(tmp_path, monkeypatch):
     path = tmp_path / "deep" / "bench.json"
     arguments = ["bench", "--networks", "conv-5", "--methods", "uniform", "--quick", "--json", str(path)]
@@ -138,14 +131,6 @@ def test_a_step_over_its_limit_fails_the_check(monkeypatch):
     for limit, code in ((0.01, 1), (1e4, 0)):
         monkeypatch.setattr(ours, "LIMITS", {"conv-5": {"uniform": limit}})
         assert CliRunner().invoke(ours.app, ["check", "--seconds", "0.01"]).exit_code == code
-
-
-@pytest.mark.slow
-def test_the_loop_does_what_bare_steps_do(tmp_path):
-    result = CliRunner().invoke(ours.app, ["loop", "--rounds", "2", "--json", str(tmp_path / "loop.json")])
-    assert result.exit_code == 0, result.output
-    rows = json.loads((tmp_path / "loop.json").read_text())["results"]
-    assert [row["method"] for row in rows] == ["uniform", "excess"]
 
 
 @pytest.mark.slow

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.profiler import ProfilerActivity
 
 from excessmtl.lab.compare.table import Format, Table
-from excessmtl.lab.speed.clock import WARM_UP, Clock
+from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Network
 from excessmtl.lab.speed.variants import Variant
 
@@ -78,7 +77,7 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
             "choose fewer methods"
         ) from None
     rows = [
-        Row(name, _quartiles(own), ratios(own, times[baseline]), peak, len(own))
+        Row(name, _quartiles(own), _ratios(own, times[baseline]), peak, len(own))
         for (name, own), peak in zip(times.items(), peaks, strict=True)
     ]
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
@@ -88,20 +87,7 @@ def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
     return None if variant.replayed else clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
 
 
-def costliest_operators(network: Network, variant: Variant, device: torch.device) -> str:
-    """A table of the operators that take longest by themselves, over ten steps."""
-    step, clock = variant.step(network.problem(device)), Clock(device)
-    clock.seconds(step, WARM_UP)
-    activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
-    if device.type == "cuda":
-        activities, key = [*activities, ProfilerActivity.CUDA], "self_cuda_time_total"
-    with torch.profiler.profile(activities=activities) as profiler:
-        clock.seconds(step, 10)
-    table: str = profiler.key_averages().table(sort_by=key, row_limit=15, max_name_column_width=50)
-    return table
-
-
-def ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
+def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
     """Quartiles of the ratio, round by round."""
     return _quartiles([mine / other for mine, other in zip(times, baseline, strict=True)])
 

@@ -82,11 +82,11 @@ def held_out_data(run: Path, benchmark: Benchmark | None = None, trust: bool = F
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def check_trusted(run: Path, what: str, name: str, trust: bool) -> None:
+def _check_trusted(run: Path, name: str) -> None:
     """Refuses to follow an import path that stands only in the folder of a run: the folder may be anybody's."""
-    if find.is_import_path(name) and not trust:
+    if find.is_import_path(name):
         raise ValueError(
-            f"{run / 'config.yaml'} names the {what} {name!r}, an import path: using the run would import "
+            f"{run / 'config.yaml'} names the benchmark {name!r}, an import path: using the run would import "
             f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
         )
 
@@ -96,8 +96,8 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
     config = RunRecord.read(run / "config.yaml").resolved
-    if benchmark is None:
-        check_trusted(run, "benchmark", config.benchmark, trust)
+    if benchmark is None and not trust:
+        _check_trusted(run, config.benchmark)
     state = checkpoint.load(run / "checkpoint")
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
