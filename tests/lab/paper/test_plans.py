@@ -11,7 +11,7 @@ from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid
 from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.reproduction import needed_runs
-from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 RUNS_FIGURES = [entry for entry in registry.registry().values() if entry.compute is None]

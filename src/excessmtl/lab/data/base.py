@@ -198,6 +198,11 @@ def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[
     return register
 
 
+def names() -> list[str]:
+    """Of all registered benchmarks; none of them is imported."""
+    return sorted({*_REGISTRY, *(module.replace("_", "-") for module in _MODULES)})
+
+
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
     for module in _MODULES:

@@ -14,9 +14,6 @@ from excessmtl import losses
 from excessmtl.lab.data import metrics, noise
 from excessmtl.lab.data.tasks import IGNORED, SHARE, Kind, Metric
 
-PLAIN = "plain"
-LOSSES = (PLAIN, "robust", "gce", "symmetric", "bootstrapped", "huber", "general")
-"""Their names on the command line."""
 Variants = Mapping[str, Callable[[], nn.Module]]
 
 

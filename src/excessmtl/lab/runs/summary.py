@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Strict, model_validator
 
 from excessmtl.files import read_text
-from excessmtl.lab.data.kinds import PLAIN as PLAIN_LOSS
 from excessmtl.lab.data.noise import UNIFORM
+from excessmtl.lab.data.tasks import PLAIN as PLAIN_LOSS
 from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.record import NOT_RECORDED, RunRecord
 from excessmtl.lab.schema import Number, Options, Word, checked, mapping

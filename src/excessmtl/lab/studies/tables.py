@@ -12,9 +12,8 @@ from excessmtl.lab.compare.regret_tables import verdict, worst_regrets, write_re
 from excessmtl.lab.compare.settings import Setting, settings
 from excessmtl.lab.compare.summary import summary_table
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.study import Study
-from excessmtl.lab.studies.tuning import CHOSEN
+from excessmtl.lab.runs.folder import folder_of
+from excessmtl.lab.studies.study import CHOSEN, Study
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from excessmtl import architectures
 from excessmtl.architectures import MultiTask
 from excessmtl.architectures.base import Make
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.kinds import PLAIN, binary, classification, regression
-from excessmtl.lab.data.tasks import Loss
+from excessmtl.lab.data.kinds import binary, classification, regression
+from excessmtl.lab.data.tasks import PLAIN, Loss
 from excessmtl.lab.runs.config import HARD, SINGLE, Resolved, RunConfig
 from excessmtl.lab.training.batches import ByTask, Inputs
 from excessmtl.methods import registry
