@@ -1,11 +1,12 @@
 """A command imports what it needs: so many modules of the laboratory and no more."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
+
+from commands import ENVIRONMENT
 
 COUNT = """
 import contextlib, sys
@@ -15,7 +16,6 @@ with contextlib.suppress(SystemExit):
     app(sys.argv[1:])
 print(len([name for name in sys.modules if name.startswith("excessmtl.lab.")]), file=sys.stderr)
 """
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def modules(*words):

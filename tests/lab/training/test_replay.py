@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
@@ -90,8 +89,7 @@ def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
 def test_floors_are_an_option_of_a_run(tmp_path):
     arguments = ["train", "simulated-arm", "--method", "uniform", "--epochs", "1", "--limit-batches", "3"]
     arguments += ["--option", "protect={joint_1: 0.7}", "--device", "cpu", "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (result.stderr, result.exception)
+    done(*arguments)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["weights"] == pytest.approx(
         {f"joint_{number}": 0.7 if number == 1 else 0.05 for number in range(1, 8)}
@@ -100,5 +98,4 @@ def test_floors_are_an_option_of_a_run(tmp_path):
     np.testing.assert_allclose(logged, np.tile([0.7, *[0.05] * 6], (3, 1)), rtol=1e-5)
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["method_options"]["protect"] == {"joint_1": 0.7}
-    resumed = CliRunner().invoke(app, [*arguments, "--resume"])
-    assert resumed.exit_code == 0, (resumed.stderr, resumed.exception)
+    done(*arguments, "--resume")
