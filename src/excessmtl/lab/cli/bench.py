@@ -25,9 +25,8 @@ def bench(
 ) -> None:
     """Measure time (and on CUDA memory) of forward, backward and weighting, beside plain PyTorch and peers."""
     from excessmtl.lab.speed import growth as curves
-    from excessmtl.lab.speed.measure import measure
+    from excessmtl.lab.speed.measure import measure, write_record
     from excessmtl.lab.speed.networks import NETWORKS, USUAL
-    from excessmtl.lab.speed.record import write_record
     from excessmtl.lab.speed.variants import chosen
 
     if json is not None:

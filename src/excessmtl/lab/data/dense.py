@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, Targets
 from excessmtl.lab.data.kinds import depth, normals, segmentation
 from excessmtl.lab.data.networks import SegNet, dense_head
-from excessmtl.lab.data.scaling import pixel_scaling
+from excessmtl.lab.data.pictures import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 
 TASKS = (

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -124,13 +123,10 @@ def cache_folder() -> Path:
     """`EXCESSMTL_DATA` where it is set, else a folder of ours in the platform's cache; not created here."""
     if chosen := os.environ.get("EXCESSMTL_DATA"):
         return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "excessmtl"
+    with needed_by("the cache folder", "lab"):
+        from pooch import os_cache
+
+    return Path(os_cache("excessmtl"))
 
 
 def catalogue() -> tuple[Dataset, ...]:

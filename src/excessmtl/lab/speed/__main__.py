@@ -9,9 +9,8 @@ import typer
 
 import excessmtl
 from excessmtl.lab.speed.ablation import ablation as measured_ablation
-from excessmtl.lab.speed.measure import measure
+from excessmtl.lab.speed.measure import measure, write_record
 from excessmtl.lab.speed.networks import NETWORKS
-from excessmtl.lab.speed.record import write_record
 from excessmtl.lab.speed.variants import VARIANTS, chosen
 
 LIMITS = {

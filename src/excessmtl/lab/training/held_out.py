@@ -13,7 +13,7 @@ from excessmtl.diagnosis import Report, WarnOnce, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark, Split
-from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
+from excessmtl.lab.data.kinds import LABELS
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
@@ -27,12 +27,6 @@ from excessmtl.lab.training.resolve import load_benchmark
 _AT_ONCE = 256
 _PIXELS = 20
 """Of a map, so many places stand for the picture: those of one picture are no independent samples."""
-_KINDS = {
-    **dict.fromkeys((classification.loss, segmentation.loss), "classification"),
-    **dict.fromkeys((regression.loss, depth.loss, normals.loss), "regression"),
-    binary.loss: "binary",
-}
-"""By the loss: benchmarks have metrics of their own for the ready kinds."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
 @torch.no_grad()
 def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOutData:
     """The network's outputs for a split; of maps, those of some places in every picture."""
-    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in _KINDS}
+    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in LABELS}
     if not tasks:
         raise ValueError(
             f"the tasks of {benchmark.name!r} are of kinds of your own; pass their predictions to diagnose"
@@ -126,7 +120,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
                     parts[name].append(_samples(tasks[name], outputs[name].float(), batch.targets[name], generator))
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
-    kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
+    kinds = {name: LABELS[task.kind.loss] for name, task in tasks.items()}
     return HeldOutData(predictions, targets, kinds, split.file_rows, split.ids, benchmark.originals)
 
 
@@ -137,7 +131,7 @@ def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Genera
     spots = torch.randint(output[0, 0].numel(), (len(output), 1, _PIXELS), generator=generator)
     values = output.flatten(2)
     values = values.gather(2, spots.expand(-1, values.shape[1], -1)).transpose(1, 2).flatten(0, 1)
-    if _KINDS[task.kind.loss] == "classification":
+    if LABELS[task.kind.loss] == "classification":
         return values, target.flatten(1).gather(1, spots[:, 0]).flatten()
     labels = target.reshape(len(target), output.shape[1], -1)
     labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)
