@@ -15,6 +15,7 @@ from torch import Tensor
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split, benchmark
 from excessmtl.lab.data.dense import PAPER_RECIPE, TASKS, dense_benchmark
+from excessmtl.lab.schema import explained
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,10 @@ def _array(folder: Path, name: str, maps: Maps, size: tuple[int, int] | None) ->
     path = folder / maps.folder / name
     if not path.is_file():  # reading a pipe or a device may never end
         raise ValueError(f"{path} is not a plain file; unpack it again")
-    try:
+    broken = (OSError, ValueError, EOFError, TypeError)
+    with explained(f"{path} is not an array of numbers in .npy format", "unpack it again", *broken):
         array = np.load(path, allow_pickle=False)
         numbers = np.ascontiguousarray(array, dtype=np.float32)
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        raise ValueError(f"{path} is not an array of numbers in .npy format ({error}): unpack it again") from error
     channels = () if maps.channels is None else (maps.channels,)
     expected = (*(size or numbers.shape[:2]), *channels)
     if numbers.ndim != 2 + len(channels) or numbers.shape != expected:

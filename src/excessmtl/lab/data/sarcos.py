@@ -9,6 +9,7 @@ import torch
 from excessmtl.lab.data import sources
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, benchmark
 from excessmtl.lab.data.simulated_arm import INPUTS, JOINTS, arm_benchmark
+from excessmtl.lab.schema import explained
 
 Table = npt.NDArray[np.float64]
 _TRAIN, _TEST = "sarcos_inv", "sarcos_inv_test"
@@ -55,12 +56,9 @@ def _read(path: Path) -> Table:
 
     if not path.is_file():
         raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")
-    try:
+    broken = (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError)
+    with explained(f"{path} cannot be read as a .mat file up to version 7.2", "fetch it again", *broken):
         content = loadmat(path)
-    except (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
-        ) from error
     width = INPUTS + JOINTS
     tables = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == width}
     if _TRAIN in tables:
