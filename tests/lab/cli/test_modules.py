@@ -41,5 +41,5 @@ def test_a_run_imports_no_sweep_a_sweep_no_training_loop_and_a_report_neither(tm
     assert modules("diagnose", tmp_path / "runs" / "one") <= 28
     study = {"benchmarks": ["simulated-arm"], "methods": ["uniform"], "settings": small}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
-    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 45
-    assert modules("bench", "--quick", "--networks", "mlp-7", "--methods", "excess") <= 18
+    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 31
+    assert modules("bench", "--quick", "--networks", "mlp-7", "--methods", "excess") <= 17
