@@ -21,7 +21,7 @@ from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
-from excessmtl.lab.training.batches import Batch, Batches, RunData, Share, TensorBatches
+from excessmtl.lab.training.batches import Batch, Batches, OrderedBatches, RunData, Share
 from excessmtl.lab.training.evaluate import scores, validation_error
 from excessmtl.lab.training.learner import LOGGED, Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
@@ -166,12 +166,13 @@ class Run:
     def _replay(self) -> "ReplayedEpochs | None":
         """What records a step once and replays it, where every step is alike."""
         wanted = self.config.replay and not self.config.redraw_each_epoch and self.share.processes == 1
-        if not wanted or not self.learner.replayable or not isinstance(self.data.train, TensorBatches):
+        batches = self.data.train
+        if not isinstance(batches, OrderedBatches) or not (wanted and batches.in_memory and self.learner.replayable):
             return None
         # Imported where it is used: on a CUDA device.
         from excessmtl.lab.training.replay import ReplayedEpochs
 
-        return ReplayedEpochs(self.plain_step, self.data.train, self.learner.balancer)
+        return ReplayedEpochs(self.plain_step, batches, self.learner.balancer)
 
     def plain_step(self, batch: Batch) -> Step:
         """A step without augmentation and held-out data."""
