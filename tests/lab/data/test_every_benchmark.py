@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from excessmtl.lab.data import registry, synthetic_rooms
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split, names
 from excessmtl.lab.data.find import complete_options, load_benchmark
 from tiny_data import WRITERS
 
@@ -38,6 +38,10 @@ def same(one: Split, other: Split) -> bool:
     inputs = [list(s.inputs.values()) if isinstance(s.inputs, dict) else [s.inputs] for s in (one, other)]
     pairs = [*zip(*inputs, strict=True), *zip(one.targets.values(), other.targets.values(), strict=True)]
     return all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in pairs)
+
+
+def test_names_are_known_before_anything_is_imported() -> None:
+    assert names() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

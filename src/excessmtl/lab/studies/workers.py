@@ -49,12 +49,9 @@ Compute = Callable[[Mapping[Path, Task], int], Iterator[tuple[Path, Result]]]
 
 def run(config: RunConfig, folder: Path) -> Result:
     """Run, or go on with, one configuration; whatever it raises is sent back, not raised."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
-    end_with(os.getppid())  # of a cluster too, which starts its workers itself
+    _begin_work()
     from excessmtl.lab.training.loop import train  # here: the sweep itself trains nothing
 
-    torch.set_num_threads(1)  # several runs share the cores
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     start = time.monotonic()
     try:
@@ -64,6 +61,14 @@ def run(config: RunConfig, folder: Path) -> Result:
         message = " ".join(str(error).split())
         reason = message if message and isinstance(error, ValueError) else f"{type(error).__name__}: {message}"
         return Result(time.monotonic() - start, None, reason, traceback.format_exc())
+
+
+def _begin_work() -> None:
+    """What every worker does first."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
+    end_with(os.getppid())  # of a cluster too, which starts its workers itself
+    torch.set_num_threads(1)  # several runs share the cores
 
 
 @cache
@@ -128,6 +133,7 @@ def check_in_a_worker(runs: Sequence[RunConfig]) -> None:
 
 
 def _check(runs: Sequence[RunConfig]) -> None:
+    _begin_work()
     from excessmtl.lab.studies.preflight import check_runs
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
