@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from excessmtl.lab.schema import explained
+
 _ZIPS = (".zip", ".whl")
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", *_ZIPS)
 _BROKEN = (
@@ -26,10 +28,8 @@ def is_archive(path: Path) -> bool:
 def unpacked(archive: Path) -> Iterator[Path]:
     """A temporary folder with all files of the archive; one that is damaged, or writes elsewhere, is refused."""
     with tempfile.TemporaryDirectory() as folder:
-        try:
+        with explained(f"{archive} is damaged, or should not be trusted", "fetch it again", *_BROKEN):
             _unpack(archive, folder)
-        except _BROKEN as error:
-            raise ValueError(f"{archive} is damaged, or should not be trusted ({error}); fetch it again.") from error
         yield Path(folder)
 
 
