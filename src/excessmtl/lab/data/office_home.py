@@ -17,8 +17,8 @@ from torch import nn
 
 from excessmtl.files import write_whole
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.archives import is_archive, unpacked
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.downloads import is_archive, unpacked
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks import ResNet18
 from excessmtl.lab.data.pictures import PixelScaling, decode, open_decoded, stamp_of

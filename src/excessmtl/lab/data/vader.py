@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.archives import unpacked
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
+from excessmtl.lab.data.downloads import unpacked
 from excessmtl.lab.data.hashing import dampened, hashed_counts, words
 from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks import MLP
