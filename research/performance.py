@@ -1,6 +1,6 @@
 """The tables of docs/performance.md, from the measurements in docs/data/speed.
 
-`bench_*` and `growth_*` are by `excessmtl bench`; `ablation_*`, `methods_cpu`, `loop` and `import_time` by
+`bench_*` and `growth_*` are by `excessmtl bench`; `ablation_*` and `methods_cpu` by
 `python -m excessmtl.lab.speed`. `rewrite_*` has two runs of `excessmtl bench` before the engine was made simpler and
 two after, in alternation on one host: the latter are those of the present engine.
 """
@@ -113,22 +113,6 @@ def ways() -> str:
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
 
-def laboratory() -> str:
-    """The training loop and the import."""
-    loop = {row["method"]: row["cpu_ratio"] for row in read("loop")["results"] if row["progress_bar"]}
-    shown = " and ".join(
-        f"x{ratio[1]:.3f} ({ratio[0]:.3f} to {ratio[2]:.3f}) with `{own}`" for own, ratio in loop.items()
-    )
-    low, median, high = read("import_time")["wall_ms"]
-    return (
-        f"A step of `excessmtl train` on MultiMNIST takes, progress bar included, {shown} of the processor time of a "
-        "bare one, which gets its batches ready (`python -m excessmtl.lab.speed loop`, "
-        "[loop.json](data/speed/loop.json); medians and quartiles). "
-        f"`import excessmtl` takes {median} ms ({low} to {high}) on top of torch and numpy "
-        "(`python -m excessmtl.lab.speed import-time`, [import_time.json](data/speed/import_time.json))."
-    )
-
-
 PAGE = Page(
     DOCS / "performance.md",
     {
@@ -139,6 +123,5 @@ PAGE = Page(
         "memory": memory,
         "replayed": replayed,
         "ways": ways,
-        "laboratory": laboratory,
     },
 )

@@ -76,43 +76,6 @@ def write_nyuv2(folder: Path, train: int = 10, test: int = 4) -> Path:
     return folder / "nyuv2"
 
 
-def write_cityscapes(folder: Path, train: int = 10, test: int = 4) -> Path:
-    """MTAN's folders of arrays: seven and nineteen classes, inverse depth; one edge is unknown."""
-    rng, size = np.random.default_rng(0), (32, 40)
-    for part, count in (("train", train), ("val", test)):
-        for number in range(count):
-            depth = rng.uniform(0, 0.5, (*size, 1))
-            labels = {f"label_{classes}": rng.integers(-1, classes, size).astype(float) for classes in (7, 19)}
-            depth[0], labels["label_7"][0] = 0, -1
-            arrays = {"image": rng.uniform(size=(*size, 3)), "depth": depth, **labels}
-            for kind, array in arrays.items():
-                place = folder / "cityscapes" / part / kind
-                place.mkdir(parents=True, exist_ok=True)
-                np.save(place / f"{number}.npy", array.astype(np.float32))
-    return folder / "cityscapes"
-
-
-ATTRIBUTES = ("Bald", "Smiling", "Young")
-
-
-def write_celeba(folder: Path, faces: int = 30) -> Path:
-    """Pictures whose colours are their attributes, with the two published lists."""
-    rng = np.random.default_rng(0)
-    root = folder / "celeba"
-    (root / "img_align_celeba").mkdir(parents=True)
-    bits = rng.integers(0, 2, (faces, len(ATTRIBUTES)))
-    names = [f"{number + 1:06d}.jpg" for number in range(faces)]
-    for name, own in zip(names, bits, strict=True):
-        pixels = np.broadcast_to(60 + 120 * own, (44, 36, 3)) + rng.integers(0, 20, (44, 36, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(root / "img_align_celeba" / name)
-    rows = [f"{name} {' '.join(f'{2 * bit - 1:2d}' for bit in own)}" for name, own in zip(names, bits, strict=True)]
-    (root / "list_attr_celeba.txt").write_text("\n".join([str(faces), " ".join(ATTRIBUTES) + " ", *rows, ""]))
-    parts = [0 if number < 0.6 * faces else 1 if number < 0.8 * faces else 2 for number in range(faces)]
-    lines = [f"{name} {part}\n" for name, part in zip(names, parts, strict=True)]
-    (root / "list_eval_partition.txt").write_text("".join(lines))
-    return root
-
-
 def write_qm9(folder: Path, molecules: int = 60) -> Path:
     """The three tables of qm9pack, with chains of atoms; the energies follow from their number."""
     from excessmtl.lab.data.qm9 import PROPERTIES
@@ -216,8 +179,6 @@ WRITERS = {
     "sarcos": write_sarcos,
     "office-home": write_image_tree,
     "nyuv2": write_nyuv2,
-    "cityscapes": write_cityscapes,
-    "celeba": write_celeba,
     "qm9": write_qm9,
     "school": write_school,
     "vader": write_vader,

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from excessmtl.lab.data import registry
+from research.kit.teacher import HELD_OUT, REGIMES, world
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -82,28 +80,19 @@ def _diamonds(arrays: Arrays, seed: int, training: int, columns: Sequence[int]) 
 
 
 def _teacher(_: Arrays, seed: int, name: str) -> Data:
-    """A world of `excessmtl.lab.data`, at seeds that no study uses."""
-    made = registry()[name].load(500 + seed)
-    parts = (made.train, made.validation, made.test)
-    rows = (slice(None), slice(VALIDATION), slice(None))
-    seen = [_tensor(part.inputs) for part in parts]
-    inputs = torch.cat([one[some] for one, some in zip(seen, rows, strict=True)]).numpy()
-    targets, classes = [], []
-    for task in made.tasks:
-        every = torch.cat([part.targets[task.name][some] for part, some in zip(parts, rows, strict=True)])
-        targets.append(every.numpy().squeeze().astype(int if task.outputs > 1 else np.float32))
-        classes.append(task.outputs if task.outputs > 1 else 0)
-    return Data(inputs.astype(np.float32), targets, classes, len(seen[0]))
-
-
-def _tensor(inputs: object) -> Tensor:
-    assert isinstance(inputs, Tensor), "tasks with inputs of their own cannot be stacked"
-    return inputs
+    """A world of `research.kit.teacher`, at seeds that no study has used."""
+    regime = REGIMES[name]
+    inputs, targets = world(regime, 500 + seed)
+    end = regime.training + VALIDATION
+    kept = np.r_[0:end, regime.training + HELD_OUT : len(inputs)]
+    types = [int if classes else np.float32 for classes in regime.classes]
+    labels = [target.numpy()[kept].astype(kind) for target, kind in zip(targets, types, strict=True)]
+    return Data(inputs.numpy()[kept], labels, list(regime.classes), regime.training)
 
 
 def _skewed(arrays: Arrays, seed: int) -> Data:
-    """teacher-hard with targets to the power of e: most are small, a few are large, and none is wrong."""
-    plain = _teacher(arrays, seed, "teacher-hard")
+    """The world `hard` with targets to the power of e: most are small, a few are large, and none is wrong."""
+    plain = _teacher(arrays, seed, "hard")
     first, targets = slice(plain.training), []
     for target in plain.targets:
         value = np.exp(2.0 * (target - target[first].mean()) / target[first].std())
@@ -131,13 +120,13 @@ PROBLEMS: dict[str, Problem] = {
     "binary": _pictures(1500, [f"is_{number}" for number in range(10)], [0, 3, 6], (64, 50, 30)),
     "diamonds": _numbers([0, 1, 4], [1]),
     "diamonds-price": _numbers([0, 1, 2, 3], [0]),
-    "t-narrow": _world("teacher-narrow", [0], (6, 64, 40)),
-    "t-memorise": _world("teacher-memorise", [0], (256, 64, 80)),
-    "t-hard": _world("teacher-hard", [0], (64, 64, 30)),
+    "t-narrow": _world("narrow", [0], (6, 64, 40)),
+    "t-memorise": _world("memorise", [0], (256, 64, 80)),
+    "t-hard": _world("hard", [0], (64, 64, 30)),
     "t-skew": Problem(_skewed, [0], 64, 64, 30),
-    "t-many": _world("teacher-many", range(8), (48, 64, 20)),
-    "t-majority": _world("teacher-majority", range(4), (64, 64, 30)),
-    "t-mixed": _world("teacher-mixed", [0, 1], (64, 64, 30)),
+    "t-many": _world("many", range(8), (48, 64, 20)),
+    "t-majority": _world("majority", range(4), (64, 64, 30)),
+    "t-mixed": _world("mixed", [0, 1], (64, 64, 30)),
 }
 
 

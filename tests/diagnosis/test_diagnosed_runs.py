@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from excessmtl import lab
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.cost_to_others import without
 from excessmtl.lab.training.held_out import held_out_data
 from excessmtl.lab.training.resolve import load_benchmark
 
@@ -119,13 +118,6 @@ def test_the_price_of_a_task_and_a_watcher_that_changes_nothing(tmp_path):
     plain = lab.train(path, "uniform", out=tmp_path / "plain", **settings)
     assert watched.summary["scores"] == plain.summary["scores"]
     assert [task.task for task in watcher.report.tasks] == TARGETS
-    found = without(tmp_path / "plain", "group")
-    assert {task: score for task, (score, _) in found.items()} == {
-        task: plain.summary["scores"][task] for task in ("price", "churn")
-    }
-    assert all(score != other for score, other in found.values())
-    with pytest.raises(ValueError, match="task 'nothing' cannot be left out"):
-        without(tmp_path / "plain", "nothing")
 
 
 def test_parquet_needs_pyarrow(finished, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
 import sys
 import textwrap
 from dataclasses import replace
@@ -14,9 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from commands import excessmtl, in_a_process, refused
 from excessmtl import lab
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 PACKAGE = '''
 from dataclasses import dataclass
@@ -76,15 +73,10 @@ def package(tmp_path, monkeypatch):
     sys.modules.pop("scales_of_mine", None)
 
 
-def excessmtl(*arguments):
-    command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT)
-
-
 @pytest.mark.slow
 def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(package):
     rule = ["--method", "scales_of_mine:Fixed", "--option", "first=0.9", "--noise", "0.5", "--device", "cpu"]
-    done = excessmtl("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")
+    done = in_a_process("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")
     assert done.returncode == 0, done.stderr
     summary = json.loads((package / "one" / "summary.json").read_text())
     assert (summary["benchmark"], summary["label"], summary["noisy_tasks"]) == ("scales", "Fixed first=0.9", ["heavy"])
@@ -101,12 +93,12 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
         settings: {device: cpu, epochs: 1}
         """)
     )
-    done = excessmtl("sweep", "study.yaml", "--jobs", 2)
+    done = in_a_process("sweep", "study.yaml", "--jobs", 2)
     assert done.returncode == 0, done.stdout + done.stderr
     frame = lab.collect(package / "runs" / "study")
     assert sorted(frame.label) == ["fixed", "fixed", "single", "single", "uniform", "uniform"]
     assert set(frame.benchmark) == {"scales"}
-    assert "nothing to do" in excessmtl("sweep", "study.yaml").stdout
+    assert "nothing to do" in in_a_process("sweep", "study.yaml").stdout
     assert lab.report("runs/study", "report.html").read_text(encoding="utf-8").count("scales") > 1
 
     network = lab.load("one", trust=True)
@@ -141,14 +133,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
     ],
 )
 def test_mistakes_are_one_line(package, arguments, message):
-    from typer.testing import CliRunner
-
-    from excessmtl.lab.cli.app import app
-
-    result = CliRunner().invoke(app, ["train", *arguments, "--device", "cpu", "--out", "run"])
-    assert result.exit_code == 2, (result.stderr, result.exception)
-    (line,) = result.stderr.strip().splitlines()
-    assert message in line
+    refused(excessmtl("train", *arguments, "--device", "cpu", "--out", "run"), message)
     assert not (package / "run").exists()
 
 

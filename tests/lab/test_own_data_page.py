@@ -3,26 +3,24 @@
 import contextlib
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from commands import in_a_process
+
 PAGE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def run(line):
     program, *arguments = shlex.split(line)
     assert program == "excessmtl"
-    command = [sys.executable, "-m", "excessmtl", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=ENVIRONMENT)
+    done = in_a_process(*arguments)
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 

@@ -1,15 +1,13 @@
 """A run folder may come from anybody: import paths that stand in it are followed only where the caller says so."""
 
-import shutil
 import sys
 
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
 
+from commands import done, excessmtl, refused
 from excessmtl import lab
-from excessmtl.lab.cli.app import app
 from tests.lab.test_own_data import PACKAGE
 
 MARK = "\nfrom pathlib import Path\n\nPath('imported').touch()\n"
@@ -34,21 +32,11 @@ def run(place):
     return place / "run"
 
 
-def excessmtl(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
-
-
 def with_settings(run, **settings):
     """The run, whose config.yaml says something else."""
     path = run / "config.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **settings}))
     return run
-
-
-def refused(result, *words):
-    assert result.exit_code == 2, (result.output, result.exception)
-    (line,) = result.stderr.strip().splitlines()
-    assert all(word in line for word in words), line
 
 
 def test_nothing_in_a_folder_is_imported_unless_it_is_trusted(run, place):
@@ -57,7 +45,7 @@ def test_nothing_in_a_folder_is_imported_unless_it_is_trusted(run, place):
         with pytest.raises(ValueError, match=r"benchmark 'stranger:load'.* import stranger .*trust=True"):
             use(run)
     assert not (place / "imported").exists()
-    assert excessmtl("diagnose", run, "--trust").exit_code == 0
+    done("diagnose", run, "--trust")
     assert (place / "imported").exists()
     assert lab.load(run, trust=True)(torch.zeros(3, 4))["heavy"].shape == (3, 2)
     assert [task.task for task in lab.diagnose(run, trust=True).tasks] == ["heavy", "weight"]
@@ -71,33 +59,17 @@ def test_a_function_of_the_system_is_not_called(run, place):
     assert not (place / "called").exists()
 
 
-@pytest.mark.parametrize(
-    ("method", "message"), [("stranger:Fixed", "would import stranger"), ("stranger:x.csv", "unknown method")]
-)
-def test_the_method_is_not_imported_to_train_again_without_a_task(run, place, method, message):
-    table = place / "table.csv"
-    table.write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{(i * i) % 11}.5\n" for i in range(60)))
-    shutil.rmtree(run)
-    words = ["--targets", "b,c", "--kind", "b=regression", "--epochs", 1, "--device", "cpu", "--out", run]
-    assert excessmtl("train", table, *words).exit_code == 0
-    with_settings(run, method=method)
-    result = excessmtl("diagnose", run, "--without", "b", "--save")
-    refused(result, f"method '{method}'", message)
-    assert not (place / "imported").exists()
-    assert not (run / "diagnosis.json").exists()
-
-
 def test_reading_a_folder_of_runs_imports_nothing(run, place):
     assert list(lab.collect(place).label) == ["Fixed"]
     lab.report(place, place / "report.html")
-    assert excessmtl("report", place, "-o", place / "other.html").exit_code == 0
+    done("report", place, "-o", place / "other.html")
     refused(excessmtl("reproduce", "multimnist", "--runs", place), "holds no run")
     assert not (place / "imported").exists()
 
 
 def test_what_the_user_types_needs_no_trust(run):
     words = ["stranger:load", "--method", "stranger:Fixed", "--epochs", 2, "--device", "cpu", "--out", run, "--resume"]
-    assert excessmtl("train", *words).exit_code == 0
+    done("train", *words)
     settings = {"method": "stranger:Fixed", "out": run, "epochs": 3, "device": "cpu", "resume": True}
     assert lab.train("stranger:load", **settings).summary["epochs"] == 3
 

@@ -20,9 +20,8 @@ with needed_by("excessmtl.lab", "lab"):
     from excessmtl.lab.data.tasks import SHARE, Draw, Kind, Metric, Task
     from excessmtl.lab.runs.config import RunConfig
     from excessmtl.lab.runs.recorder import Recorder
-    from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
     from excessmtl.lab.studies.study import expand
-    from excessmtl.lab.studies.sweep import run_study
+    from excessmtl.lab.studies.sweep import Failure, Outcome, SweepWatcher, run_study
     from excessmtl.lab.training.crossval import cross_validate
     from excessmtl.lab.training.held_out import NoiseWatcher, diagnose_run, trained
     from excessmtl.lab.training.loop import Run

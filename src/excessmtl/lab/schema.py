@@ -2,7 +2,8 @@
 
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -98,6 +99,17 @@ def in_sentences(where: str) -> Callable[[type[Schema]], type[Schema]]:
         return schema
 
     return decorate
+
+
+@contextmanager
+def explained(what: str, advice: str, *errors: type[Exception]) -> Iterator[None]:
+    """Such an error in the block becomes a `ValueError` of one sentence, `what (reason); advice`."""
+    try:
+        yield
+    except errors as error:
+        reason = " ".join(str(error).split())[:300]
+        named = reason if reason and isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {reason}"
+        raise ValueError(f"{what} ({named}); {advice}") from error
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:

@@ -5,16 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done, excessmtl, refused
 
 RNG = np.random.default_rng(1)
 ROWS = 800
-
-
-def command(*words):
-    return CliRunner().invoke(app, ["diagnose", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +40,8 @@ def table(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore:predictions\\['churn'\\] lie from 0 to 1")
 def test_verdicts_and_the_rows_to_relabel(table, tmp_path):
     path, flipped = table
-    result = command("--predictions", path, "--json", "--id", "customer", "--suspects", tmp_path / "suspects.csv")
-    assert result.exit_code == 0, result.output
-    tasks = {task["task"]: task for task in json.loads(result.stdout)}
+    words = ["--predictions", path, "--json", "--id", "customer", "--suspects", tmp_path / "suspects.csv"]
+    tasks = {task["task"]: task for task in json.loads(done("diagnose", *words))}
     assert tasks["churn"]["verdict"] == "noisy"
     low, high = tasks["churn"]["noise_rate_interval"]
     assert low - 0.03 <= 0.4 <= high + 0.03  # 20 % flipped: of random labels half agree by chance
@@ -79,7 +73,4 @@ def test_a_mistake_is_one_sentence(table, tmp_path, change, words, sentence):
     if change is not None:
         change(pd.read_csv(table[0])).to_csv(path, index=False)
         words = ("--predictions", path, *words)
-    result = command(*words)
-    assert result.exit_code == 2
-    (line,) = result.stderr.strip().splitlines()
-    assert sentence in line
+    refused(excessmtl("diagnose", *words), sentence)

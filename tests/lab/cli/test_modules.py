@@ -1,11 +1,12 @@
 """A command imports what it needs: so many modules of the laboratory and no more."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
+
+from commands import ENVIRONMENT
 
 COUNT = """
 import contextlib, sys
@@ -15,7 +16,6 @@ with contextlib.suppress(SystemExit):
     app(sys.argv[1:])
 print(len([name for name in sys.modules if name.startswith("excessmtl.lab.")]), file=sys.stderr)
 """
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def modules(*words):
@@ -37,10 +37,10 @@ def test_a_run_imports_no_sweep_a_sweep_no_training_loop_and_a_report_neither(tm
     """The goal is 30 for every command."""
     small = {"epochs": 1, "limit_batches": 1, "device": "cpu"}
     words = [word for name, value in small.items() for word in (f"--{name.replace('_', '-')}", value)]
-    assert modules("train", "teacher-narrow", *words, "--out", tmp_path / "runs" / "one") <= 30
+    assert modules("train", "simulated-arm", *words, "--out", tmp_path / "runs" / "one") <= 30
     assert modules("report", tmp_path / "runs", "-o", tmp_path / "report.html") <= 30
     assert modules("diagnose", tmp_path / "runs" / "one") <= 28
-    study = {"benchmarks": ["teacher-narrow"], "methods": ["uniform"], "settings": small}
+    study = {"benchmarks": ["simulated-arm"], "methods": ["uniform"], "settings": small}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
-    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 45
-    assert modules("bench", "--quick", "--networks", "mlp-7", "--methods", "excess") <= 18
+    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 31
+    assert modules("bench", "--quick", "--networks", "mlp-7", "--methods", "excess") <= 17

@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done
 
 STUDY = """
 benchmarks: [{benchmark: own.csv, benchmark_options: {targets: [up, right]}}]
@@ -25,27 +24,21 @@ def table(tmp_path, monkeypatch):
     return "own.csv"
 
 
-def invoke(*words):
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_labels_are_as_given_unless_noise_was_added(table):
-    plain = invoke("train", table, "--targets", "up,right", *QUICK)
+    plain = done("train", table, "--targets", "up,right", *QUICK)
     assert re.findall(r"(?:up|right) +│ ([\w ]+?) +│", plain) == ["as given", "as given"]
     assert "clean" not in plain
-    noisy = invoke("train", table, "--targets", "up,right", *QUICK, "--noise", "0.4", "--noisy-tasks", "right")
+    noisy = done("train", table, "--targets", "up,right", *QUICK, "--noise", "0.4", "--noisy-tasks", "right")
     assert re.findall(r"(?:up|right) +│ ([\w ]+?) +│", noisy) == ["as given", "noise added"]
 
 
 def test_no_table_of_a_sweep_or_a_report_calls_own_labels_clean(table, tmp_path):
     (tmp_path / "own.yaml").write_text(STUDY)
-    shown = invoke("sweep", "own.yaml", "--out", "runs/own", "--jobs", "1")
+    shown = done("sweep", "own.yaml", "--out", "runs/own", "--jobs", "1")
     written = (tmp_path / "runs/own/scores.md").read_text() + (tmp_path / "runs/own/regret.md").read_text()
     assert "overall" in written
     assert "clean" not in (shown + written).lower()
-    invoke("report", "runs/own", "-o", "own.html")
+    done("report", "runs/own", "-o", "own.html")
     page = (tmp_path / "own.html").read_text()
     parts = re.findall(r'<article class="setting".*?</article>|<section id="regret".*?</section>', page, re.DOTALL)
     assert len(parts) == 2

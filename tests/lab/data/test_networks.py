@@ -9,17 +9,22 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize(("canvas", "parameters"), [(28, 30_960), (36, 62_960), (56, 198_960)])
-def test_lenet_has_the_parameters_of_the_paper(canvas: int, parameters: int) -> None:
-    net = LeNet(canvas)
+@pytest.mark.parametrize(
+    ("make", "size", "parameters", "features"),
+    [
+        (lambda: LeNet(28), (1, 28, 28), 30_960, 80),
+        (lambda: LeNet(36), (1, 36, 36), 62_960, 80),
+        (lambda: LeNet(56), (1, 56, 56), 198_960, 80),
+        (ResNet18, (3, 64, 64), 11_176_512, 512),
+        (lambda: MLP(21), (21,), 35_840, 128),
+    ],
+)
+def test_a_trunk_has_the_parameters_of_the_paper(make, size: tuple[int, ...], parameters: int, features: int) -> None:
+    net = make()
     assert count(net) == parameters
-    assert net(torch.rand(3, 1, canvas, canvas)).shape == (3, net.out_features)
-
-
-def test_resnet18() -> None:
-    net = ResNet18()
-    assert count(net) == 11_176_512
-    assert net(torch.rand(2, 3, 64, 64)).shape == (2, net.out_features) == (2, 512)
+    outputs = net(torch.randn(3, *size))
+    assert outputs.shape == (3, net.out_features) == (3, features)
+    assert (outputs >= 0).all()
 
 
 def test_resnet18_ends_in_seven_by_seven_maps_at_full_size() -> None:
@@ -64,13 +69,6 @@ def test_segnet_starts_with_zero_bias_and_xavier_weights() -> None:
     widest = max(convolutions, key=lambda c: c.weight.numel())
     expected = (2 / (9 * (widest.in_channels + widest.out_channels))) ** 0.5
     assert widest.weight.std().item() == pytest.approx(expected, rel=0.02)
-
-
-def test_mlp_of_the_sarcos_experiment() -> None:
-    net = MLP(21)
-    assert count(net) == 35_840
-    assert net(torch.rand(5, 21)).shape == (5, net.out_features) == (5, 128)
-    assert (net(torch.randn(5, 21)) >= 0).all()
 
 
 def test_dense_head_is_affine() -> None:

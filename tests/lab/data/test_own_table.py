@@ -196,32 +196,6 @@ def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path: Path, ids: list[o
         assert part.ids.tolist() == [str(ids[row]) for row in part.file_rows.tolist()]
 
 
-def test_files_that_are_no_tables(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_bytes(b"a,b\n\xff\xfe,1\n" * 30)
-    with pytest.raises(ValueError, match="cannot be read as a CSV file in UTF-8"):
-        load(str(path))
-    path.write_text("price,sold,stars,a\n1,2,3,4\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="has 1 rows; at least 20"):
-        load(str(path))
-    path.write_text("", encoding="utf-8")
-    with pytest.raises(ValueError, match="cannot be read"):
-        load(str(path))
-    with pytest.raises(ValueError, match="needs its option targets"):
-        load_benchmark(str(path), None, 0, {})
-    with pytest.raises(ValueError, match="is the data itself"):
-        load_benchmark(str(path), "other.csv", 0, {"targets": ["a"]})
-
-
-def test_a_column_of_many_texts_is_refused(tmp_path: Path) -> None:
-    table = frame().loc[np.repeat(np.arange(ROWS), 3)].reset_index(drop=True)
-    table["name"] = [f"house {number}" for number in range(len(table))]
-    path = write(tmp_path, table)
-    message = r"column 'name' of .* has 210 different texts, more than 100; if it names the rows, pass --id name"
-    with pytest.raises(ValueError, match=message):
-        load(path)
-
-
 def with_cells_behind_the_header(folder: Path, cell: str) -> str:
     """The table with one field more in every row than its header has names."""
     path = Path(write(folder, frame()))
@@ -239,15 +213,32 @@ def test_a_comma_at_the_end_of_every_row_changes_nothing(tmp_path: Path) -> None
         assert torch.equal(made.train.targets[name], target)
 
 
-def test_a_field_without_a_name_is_refused(tmp_path: Path) -> None:
+MANY = pd.concat([frame()] * 3, ignore_index=True).assign(name=[f"house {number}" for number in range(3 * ROWS)])
+WRONG = {
+    "cannot be read as a CSV file in UTF-8": b"a,b\n\xff\xfe,1\n" * 30,
+    "has 1 rows; at least 20": b"price,sold,stars,a\n1,2,3,4\n",
+    "cannot be read": b"",
+    r"column 'name' of .* has 210 different texts, more than 100; if it names the rows, pass --id name": MANY,
+    r"has two columns called 'price', spaces around it aside; rename one": frame().rename(columns={"größe": "price "}),
+}
+
+
+@pytest.mark.parametrize(("message", "content"), WRONG.items())
+def test_what_is_no_table_is_refused(tmp_path: Path, message: str, content: bytes | pd.DataFrame) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.to_csv(index=False).encode())
+    with pytest.raises(ValueError, match=message):
+        load(str(path))
+
+
+def test_rows_with_a_field_more_a_table_without_targets_and_two_places_are_refused(tmp_path: Path) -> None:
+    path = with_cells_behind_the_header(tmp_path, "7")
     with pytest.raises(ValueError, match="has rows with more fields than its header has names"):
-        load(with_cells_behind_the_header(tmp_path, "7"))
-
-
-def test_columns_of_one_name_but_for_spaces_are_refused(tmp_path: Path) -> None:
-    table = frame().rename(columns={"größe": "price "})
-    with pytest.raises(ValueError, match=r"has two columns called 'price', spaces around it aside; rename one"):
-        load(write(tmp_path, table))
+        load(path)
+    with pytest.raises(ValueError, match="needs its option targets"):
+        load_benchmark(path, None, 0, {})
+    with pytest.raises(ValueError, match="is the data itself"):
+        load_benchmark(path, "other.csv", 0, {"targets": ["a"]})
 
 
 def test_of_many_columns_the_nearest_are_named(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from scipy.io import savemat
 
@@ -54,25 +53,3 @@ def test_official_files_keep_their_test_rows_out_of_training(tmp_path: Path) -> 
 def test_the_training_table_is_preferred(tmp_path: Path) -> None:
     savemat(tmp_path / "both.mat", {"sarcos_inv_test": rows(50), "sarcos_inv": rows(100)})
     assert sum(total(load(tmp_path / "both.mat"))) == 100
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"x": np.zeros((30, 27))}, "holds x; expected exactly one table with 28 columns, found 0"),
-        ({"x": np.zeros((30, 28)), "y": np.zeros((30, 28))}, "found 2"),
-        ({"x": np.zeros((8, 28))}, "too few"),
-        ({"x": np.full((30, 28), np.nan)}, "not finite"),
-    ],
-)
-def test_a_wrong_table_is_explained(tmp_path: Path, content: dict[str, np.ndarray], message: str) -> None:
-    savemat(tmp_path / "wrong.mat", content)
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path / "wrong.mat")
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 500, b"benchmarks: [sarcos]\nmethods: [uniform]\n"])
-def test_what_is_no_mat_file_is_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "wrong.mat").write_bytes(content)
-    with pytest.raises(ValueError, match=r"wrong\.mat cannot be read as a \.mat file"):
-        load(tmp_path / "wrong.mat")

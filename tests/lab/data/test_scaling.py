@@ -1,7 +1,7 @@
 import torch
 
 from excessmtl.lab.data.base import standardise
-from excessmtl.lab.data.scaling import PixelScaling, pixel_scaling
+from excessmtl.lab.data.pictures import PixelScaling, pixel_scaling
 
 
 def test_pixel_statistics_are_those_of_the_floats() -> None:

@@ -64,17 +64,3 @@ def test_training_pupils_are_standardised_together(csv: Path) -> None:
     torch.testing.assert_close(pooled.std(0, correction=0), deviation, atol=1e-4, rtol=0)
     scores = torch.cat([bench.train.targets[name] for name in names])
     assert float(scores.std(correction=0)) == pytest.approx(1, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a,b\n", "not a table of numbers"),
-        ("1,2,3\n", "has 3 columns"),
-        (",".join(["1"] * 30), "has 1 schools"),
-    ],
-)
-def test_a_wrong_file_is_explained(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "school.csv").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path)

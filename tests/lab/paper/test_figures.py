@@ -14,8 +14,8 @@ from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.paper import registry, reproduction
 from excessmtl.lab.paper.plans import PLANS
 from excessmtl.lab.reports.sections import recorded
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.outcome import Failure, Outcome
+from excessmtl.lab.runs.folder import folder_of
+from excessmtl.lab.studies.sweep import Failure, Outcome
 from made_up_runs import as_frame, made_up_run, write_course
 from worlds import RIGHT, sarcos
 

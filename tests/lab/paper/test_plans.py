@@ -12,7 +12,7 @@ from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid, needed_runs
 from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.subjects import DATA
-from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 RUNS_FIGURES = [entry for entry in registry.registry().values() if entry.compute is None]

@@ -9,10 +9,9 @@ import shutil
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
 
+from commands import done, excessmtl, refused
 from excessmtl import lab
-from excessmtl.lab.cli.app import app
 
 QUANTITIES = ("weights", "losses", "excess_risks")
 PARTS = ["model", "optimiser", "balancer", "losses", "random", "rows", "seconds", "history", "scaler", "cuda_random"]
@@ -24,8 +23,7 @@ def finished(tmp_path_factory):
     """A table and a run of one epoch on it."""
     place = tmp_path_factory.mktemp("damaged")
     (place / "table.csv").write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{i * i % 11}.5\n" for i in range(80)))
-    result = invoke("train", place / "table.csv", *TRAIN, "--epochs", 1, "--out", place / "run")
-    assert result.exit_code == 0, result.output
+    done("train", place / "table.csv", *TRAIN, "--epochs", 1, "--out", place / "run")
     return place
 
 
@@ -35,19 +33,8 @@ def run(finished, tmp_path):
     return shutil.copytree(finished / "run", tmp_path / "run")
 
 
-def invoke(*words):
-    return CliRunner().invoke(app, [*map(str, words)])
-
-
 def resumed(finished, run, epochs=2):
-    return invoke("train", finished / "table.csv", *TRAIN, "--epochs", epochs, "--out", run, "--resume")
-
-
-def refused(result, *words):
-    assert result.exit_code == 2, (result.output, repr(result.exception))
-    (line,) = result.stderr.strip().splitlines()
-    assert line.startswith("error: ")
-    assert all(str(word) in line for word in words), line
+    return excessmtl("train", finished / "table.csv", *TRAIN, "--epochs", epochs, "--out", run, "--resume")
 
 
 def with_state(run, change):
@@ -130,7 +117,7 @@ def test_a_checkpoint_of_any_content_is_one_sentence(finished, run, change):
 @pytest.mark.parametrize("change", [STATES[name] for name in ("empty", "list", "no model", "model of another shape")])
 def test_a_network_is_not_read_from_it_either(run, change):
     with_state(run, change)
-    refused(invoke("diagnose", run), "the checkpoint", "delete the run's folder")
+    refused(excessmtl("diagnose", run), "the checkpoint", "delete the run's folder")
 
 
 DAMAGES = {
@@ -198,7 +185,7 @@ NUMBERS, OTHERS = ("seed", "noise", "epochs"), ["", ["x"], True]
 def test_settings_of_another_kind(run, key, value):
     settings = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(json.dumps({**settings, key: value}))
-    refused(invoke("diagnose", run))
+    refused(excessmtl("diagnose", run))
 
 
 def test_aliases_that_stand_for_a_million_values_are_not_written_out(finished, run):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done, excessmtl, refused
 from excessmtl.lab.speed import __main__ as ours
 from excessmtl.lab.speed.ablation import ALL, STEPS
 from excessmtl.lab.speed.clock import Clock
@@ -108,25 +108,14 @@ def test_all_methods_on_request_and_the_usual_ones_without():
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(arguments, words):
-    result = CliRunner().invoke(app, ["bench", *arguments])
-    assert result.exit_code == 2
-    assert words in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-
-
-def test_a_profile_names_the_costliest_operators():
-    result = CliRunner().invoke(app, ["bench", "--networks", "conv-5", "--profile", "excess"])
-    assert result.exit_code == 0, result.output
-    assert "conv-5 (two convolutions, 32 px, 5 tasks), ExcessMTL" in result.stdout
-    assert "aten::" in result.stdout
+    refused(excessmtl("bench", *arguments), words)
 
 
 def test_the_table_goes_to_a_file_with_its_origin(tmp_path, monkeypatch):
     path = tmp_path / "deep" / "bench.json"
     arguments = ["bench", "--networks", "conv-5", "--methods", "uniform", "--quick", "--json", str(path)]
     monkeypatch.setattr(sys, "argv", ["excessmtl", *arguments])
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    done(*arguments)
     content = json.loads(path.read_text())
     assert content["command"].startswith("excessmtl bench --networks conv-5")
     assert content["machine"]["torch"] == torch.__version__
@@ -141,18 +130,9 @@ def test_a_step_over_its_limit_fails_the_check(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_loop_does_what_bare_steps_do(tmp_path):
-    result = CliRunner().invoke(ours.app, ["loop", "--rounds", "2", "--json", str(tmp_path / "loop.json")])
-    assert result.exit_code == 0, result.output
-    rows = json.loads((tmp_path / "loop.json").read_text())["results"]
-    assert [row["method"] for row in rows] == ["uniform", "excess"]
-
-
-@pytest.mark.slow
 def test_growth_writes_numbers_and_a_plot(tmp_path):
     path = tmp_path / "growth.json"
-    result = CliRunner().invoke(app, ["bench", "--growth", "--quick", "--json", str(path)])
-    assert result.exit_code == 0, result.output
+    done("bench", "--growth", "--quick", "--json", path)
     axes = [curve["axis"] for curve in json.loads(path.read_text())["growth"]]
     assert axes == ["tasks", "shared parameters", "batch"]
     assert "<svg" in path.with_suffix(".svg").read_text()

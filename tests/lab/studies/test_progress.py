@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.studies.outcome import Failure
 from excessmtl.lab.studies.progress import SweepProgress, in_words
+from excessmtl.lab.studies.sweep import Failure
 
 
 def test_a_line_for_everything_that_happens():

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from commands import done
 from excessmtl import lab
-from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
 from excessmtl.lab.runs.config import ARCHITECTURES, RunConfig
 from excessmtl.lab.training.model import make_network
@@ -27,8 +26,7 @@ def test_every_architecture_of_a_benchmark(benchmark):
 
 def test_a_run(tmp_path):
     arguments = ["train", "simulated-arm", "--architecture", "mmoe", "--epochs", "1", "--limit-batches", "2"]
-    result = CliRunner().invoke(app, [*arguments, "--device", "cpu", "--out", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.stderr or result.exception
+    done(*arguments, "--device", "cpu", "--out", tmp_path / "run")
     network = lab.load(tmp_path / "run")
     assert type(network).__name__ == "MMoE"
     assert all(output.isfinite().all() for output in network(torch.randn(2, 21)).values())

@@ -1,6 +1,5 @@
 """One process at a time trains in a folder; a second command without --out gets a folder of its own."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,20 +7,18 @@ import time
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import ENVIRONMENT, done, excessmtl, refused
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run, train
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-CONFIG = RunConfig("teacher-narrow", "uniform", epochs=2, limit_batches=2, device="cpu")
+CONFIG = RunConfig("simulated-arm", "uniform", epochs=2, limit_batches=2, device="cpu")
 SMALL = ["--method", "uniform", "--epochs", "1", "--limit-batches", "1", "--device", "cpu"]
 
 
 @pytest.mark.slow
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    arguments = ["train", "teacher-narrow", "--epochs", 5000, "--device", "cpu", "--resume", "--out", tmp_path / "run"]
+    arguments = ["train", "simulated-arm", "--epochs", 5000, "--device", "cpu", "--resume", "--out", tmp_path / "run"]
     command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     try:
@@ -30,9 +27,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
             assert time.monotonic() < deadline
             assert first.poll() is None
             time.sleep(0.1)
-        second = CliRunner().invoke(app, [*map(str, arguments)])
-        assert second.exit_code == 2
-        assert second.stderr.startswith("error: another process is training in")
+        refused(excessmtl(*arguments), "error: another process is training in")
         assert first.poll() is None
     finally:
         first.send_signal(signal.SIGKILL)
@@ -55,18 +50,15 @@ def test_the_folder_is_free_after_a_run_and_after_a_failure(tmp_path, monkeypatc
 
 def test_without_out_every_run_gets_a_folder_named_after_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name = "runs/teacher-narrow-uniform-noise-0-seed-0"
+    name = "runs/simulated-arm-uniform-noise-0-seed-0"
     # The last one goes on with the second, which is finished.
     for more, folder in (([], name), ([], f"{name}-2"), (["--resume"], f"{name}-2"), (["--option", "scale=mean"], "")):
-        done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, *more])
-        assert done.exit_code == 0, done.stderr
-        assert f"run folder: {folder or name.replace('uniform', 'uniform-scale=mean')}\n" in done.stdout
+        printed = done("train", "simulated-arm", *SMALL, *more)
+        assert f"run folder: {folder or name.replace('uniform', 'uniform-scale=mean')}\n" in printed
 
 
 @pytest.mark.parametrize("name", ["x/[/b]", "[red]", ":smile:", "[link=x]y"])
 def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["train", "teacher-narrow", *SMALL, "--out", name])
-    assert done.exit_code == 0, (done.stderr, done.exception)
-    assert f"run folder: {name}" in done.stdout
+    assert f"run folder: {name}" in done("train", "simulated-arm", *SMALL, "--out", name)
     assert (tmp_path / name / "summary.json").is_file()

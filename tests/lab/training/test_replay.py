@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
@@ -63,7 +62,7 @@ class _Stub:
 
 
 def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch):
-    config = RunConfig("teacher-narrow", "excess", epochs=2, limit_batches=6, device="cpu")
+    config = RunConfig("simulated-arm", "excess", epochs=2, limit_batches=6, device="cpu")
     expected = Run(config, tmp_path / "plain").execute()
     for name in ("Stream", "CUDAGraph", "graph_pool_handle", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, _Stub)
@@ -78,25 +77,25 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
 def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
-    run = Run(RunConfig("teacher-narrow", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
-    assert run.learner.balancer.factor * run.learner.balancer.rule.prior(4).sum().item() == pytest.approx(4)
+    run = Run(RunConfig("simulated-arm", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
+    assert run.learner.balancer.factor * run.learner.balancer.rule.prior(7).sum().item() == pytest.approx(7)
     summary = run.execute()
     logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
-    np.testing.assert_allclose(logged.sum(1), 4 if method == "gradnorm" else 1, rtol=1e-5)
+    np.testing.assert_allclose(logged.sum(1), 7 if method == "gradnorm" else 1, rtol=1e-5)
     assert sum(summary["weights"].values()) == pytest.approx(1)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["label"] == method
 
 
 def test_floors_are_an_option_of_a_run(tmp_path):
-    arguments = ["train", "teacher-narrow", "--method", "uniform", "--epochs", "1", "--limit-batches", "3"]
-    arguments += ["--option", "protect={task_1: 0.7}", "--device", "cpu", "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (result.stderr, result.exception)
+    arguments = ["train", "simulated-arm", "--method", "uniform", "--epochs", "1", "--limit-batches", "3"]
+    arguments += ["--option", "protect={joint_1: 0.7}", "--device", "cpu", "--out", str(tmp_path / "run")]
+    done(*arguments)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["weights"] == pytest.approx({"task_1": 0.7, "task_2": 0.1, "task_3": 0.1, "task_4": 0.1})
+    assert summary["weights"] == pytest.approx(
+        {f"joint_{number}": 0.7 if number == 1 else 0.05 for number in range(1, 8)}
+    )
     logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
-    np.testing.assert_allclose(logged, np.tile([0.7, 0.1, 0.1, 0.1], (3, 1)), rtol=1e-5)
+    np.testing.assert_allclose(logged, np.tile([0.7, *[0.05] * 6], (3, 1)), rtol=1e-5)
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert config["method_options"]["protect"] == {"task_1": 0.7}
-    resumed = CliRunner().invoke(app, [*arguments, "--resume"])
-    assert resumed.exit_code == 0, (resumed.stderr, resumed.exception)
+    assert config["method_options"]["protect"] == {"joint_1": 0.7}
+    done(*arguments, "--resume")

@@ -10,9 +10,8 @@ import pytest
 import torch
 import yaml
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done, excessmtl, refused
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.training import loop
@@ -25,14 +24,6 @@ ARGUMENTS += ["--batch-size", "32", "--device", "cpu"]
 
 class Killed(BaseException):
     """Nothing of ours catches it, so nothing is tidied up that a SIGKILL would not leave tidy."""
-
-
-def refused(arguments, message, out):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--out", str(out)])
-    assert result.exit_code == 2, (result.stderr, result.exception)
-    (line,) = result.stderr.strip().splitlines()
-    assert line.startswith("error: ")
-    assert message in line
 
 
 @contextmanager
@@ -108,9 +99,7 @@ def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "_epoch", lambda *_: pytest.fail("trained again"))
     assert train(config, tmp_path / "run", resume=True) == summary
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
-    result = CliRunner().invoke(app, [*ARGUMENTS, "--resume", "--out", str(tmp_path / "run")])
-    assert result.exit_code == 0
-    assert "uniform on multimnist" in result.stdout
+    assert "uniform on multimnist" in done(*ARGUMENTS, "--resume", "--out", tmp_path / "run")
 
 
 def test_what_a_killed_process_had_begun_to_write_is_no_obstacle(tmp_path):
@@ -150,7 +139,7 @@ def test_resume_notices_other_data_and_other_defaults(tmp_path):
         with pytest.raises(ValueError, match="was started with"):
             train(config, tmp_path / "run", resume=True)
     path.write_text("{")
-    refused([*ARGUMENTS, "--resume"], "is not the config.yaml of a run", tmp_path / "run")
+    refused(excessmtl(*ARGUMENTS, "--resume", "--out", tmp_path / "run"), "is not the config.yaml of a run")
 
 
 @pytest.mark.parametrize(
@@ -177,21 +166,15 @@ def test_cuda(tmp_path, method, precision):
     assert all(score > 0.1 for score in summary["scores"].values())
 
 
-def test_out_that_is_a_file(tmp_path):
-    (tmp_path / "run").write_text("mine")
-    refused(ARGUMENTS, "exists and is not a run", tmp_path / "run")
-    refused(ARGUMENTS, "Not a directory", tmp_path / "run" / "below")
-    assert (tmp_path / "run").read_text() == "mine"
-
-
-def test_out_with_other_things_in_it(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "thesis.tex").write_text("mine")
-    refused(ARGUMENTS, "exists and is not a run", tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
-
-
-def test_out_on_a_file_system_that_is_read_only(tmp_path, monkeypatch):
+def test_out_where_no_run_can_be(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("mine")
+    for place, words in (("file", "exists and is not a run"), ("file/below", "Not a directory")):
+        refused(excessmtl(*ARGUMENTS, "--out", tmp_path / place), words)
+    refused(excessmtl(*ARGUMENTS, "--out", tmp_path / "folder"), "exists and is not a run")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.tex"]
     real = Path.open
 
     def read_only(self, mode="r", *args, **kwargs):
@@ -200,15 +183,13 @@ def test_out_on_a_file_system_that_is_read_only(tmp_path, monkeypatch):
         return real(self, mode, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", read_only)
-    refused(ARGUMENTS, "Read-only file system", tmp_path / "run")
+    refused(excessmtl(*ARGUMENTS, "--out", tmp_path / "run"), "Read-only file system")
 
 
 def test_a_run_that_diverges_says_so_in_valid_json(tmp_path, monkeypatch):
     real = loop.scores
     monkeypatch.setattr(loop, "scores", lambda *args: dict.fromkeys(real(*args), float("nan")))
-    result = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.stderr
-    assert "diverged" in result.stdout
+    assert "diverged" in done(*ARGUMENTS, "--out", tmp_path / "run")
     text = (tmp_path / "run" / "summary.json").read_text()
     summary = json.loads(text, parse_constant=pytest.fail)
     assert summary["scores"] == {"top_left": None, "bottom_right": None}

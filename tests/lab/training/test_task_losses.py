@@ -26,13 +26,13 @@ def test_the_loss_of_a_kind_or_its_own():
 
 def test_a_run_is_resumed_with_what_its_losses_have_seen(tmp_path):
     settings = {"noise": 0.4, "limit_batches": 6, "loss": "robust", "device": "cpu"}
-    whole = lab.train("teacher-memorise", out=tmp_path / "whole", epochs=2, **settings)
-    lab.train("teacher-memorise", out=tmp_path / "parts", epochs=1, **settings)
-    parts = lab.train("teacher-memorise", out=tmp_path / "parts", epochs=2, resume=True, **settings)
+    whole = lab.train("digit-domains", out=tmp_path / "whole", epochs=2, **settings)
+    lab.train("digit-domains", out=tmp_path / "parts", epochs=1, **settings)
+    parts = lab.train("digit-domains", out=tmp_path / "parts", epochs=2, resume=True, **settings)
     assert parts.summary["scores"] == whole.summary["scores"]
     assert whole.summary["loss"] == "robust"
     seen = load(tmp_path / "parts" / "checkpoint")["losses"]
-    assert seen["task_1.loss.rate.steps"] == 12
+    assert seen["plain.loss.rate.steps"] == 12
     torch.testing.assert_close(seen, load(tmp_path / "whole" / "checkpoint")["losses"], rtol=0, atol=0)
-    plain = lab.train("teacher-memorise", out=tmp_path / "plain", epochs=2, **{**settings, "loss": "plain"})
+    plain = lab.train("digit-domains", out=tmp_path / "plain", epochs=2, **{**settings, "loss": "plain"})
     assert plain.summary["scores"] != whole.summary["scores"]

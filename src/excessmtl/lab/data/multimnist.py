@@ -11,7 +11,7 @@ from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split,
 from excessmtl.lab.data.digits import Digits, load_digits, read_idx
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks import LeNet
-from excessmtl.lab.data.scaling import pixel_scaling
+from excessmtl.lab.data.pictures import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 
 _NAMES = ("top_left", "bottom_right")

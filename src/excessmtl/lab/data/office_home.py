@@ -17,12 +17,11 @@ from torch import nn
 
 from excessmtl.files import write_whole
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.archives import is_archive, unpacked
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.downloads import is_archive, unpacked
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks import ResNet18
-from excessmtl.lab.data.pictures import decode, open_decoded, stamp_of
-from excessmtl.lab.data.scaling import PixelScaling
+from excessmtl.lab.data.pictures import PixelScaling, decode, open_decoded, stamp_of
 from excessmtl.lab.data.tasks import Task
 
 _IMAGENET = PixelScaling(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

@@ -14,6 +14,7 @@ from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split,
 from excessmtl.lab.data.kinds import regression
 from excessmtl.lab.data.networks import ELEMENTS, MoleculeNet
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.schema import explained
 
 FILES = ("qm9_part1.csv", "qm9_part2.csv", "qm9_part3.csv")
 PROPERTIES = {
@@ -84,15 +85,15 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
 def _read(folder: Path, changed: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Atoms [molecules, most atoms, 4] and properties [molecules, 15]; `changed` is when the files were."""
     wanted = ["Elements", "XYZ_Ang", *PROPERTIES.values()]
-    try:
+    wrong = explained(
+        f"{folder} does not hold the tables of qm9pack",
+        "run `excessmtl data get qm9`",
+        *(ValueError, KeyError, AttributeError, OSError),
+    )
+    with wrong:
         frame = pd.concat([pd.read_csv(folder / name, usecols=wanted) for name in FILES], ignore_index=True)
         values = torch.from_numpy(frame[list(PROPERTIES.values())].to_numpy(np.float64))
         tables = [_atoms(*row) for row in zip(frame["Elements"], frame["XYZ_Ang"], strict=True)]
-    except (ValueError, KeyError, AttributeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{folder} does not hold the tables of qm9pack ({reason}); `excessmtl data get qm9`."
-        ) from error
     if not values.isfinite().all() or len(tables) < 20:
         raise ValueError(f"{folder} holds {len(tables)} molecules, or properties that are not numbers; fetch it again.")
     values[:, _LOGARITHMS] = values[:, _LOGARITHMS].log1p()

@@ -1,40 +1,18 @@
 """SARCOS: the torques of a robot arm's seven joints from their positions, velocities and accelerations."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, benchmark, columns, standardise
-from excessmtl.lab.data.kinds import regression
-from excessmtl.lab.data.networks import MLP
-from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.data.base import Benchmark, DataNotFoundError, benchmark
+from excessmtl.lab.data.simulated_arm import INPUTS, JOINTS, arm_benchmark
+from excessmtl.lab.schema import explained
 
-JOINTS = 7
-INPUTS = 3 * JOINTS
-"""Positions, velocities and accelerations."""
 Table = npt.NDArray[np.float64]
 _TRAIN, _TEST = "sarcos_inv", "sarcos_inv_test"
-
-
-def arm_benchmark(name: str, source: str, inputs: Sequence[Tensor], torques: Sequence[Tensor]) -> Benchmark:
-    """From the inputs and the torques of the training, validation and test rows, which are standardised here."""
-    tasks = tuple(Task(f"joint_{joint}", 1, regression) for joint in range(1, JOINTS + 1))
-    targets = [columns([task.name for task in tasks], own) for own in standardise(*torques)]
-    return Benchmark(
-        name,
-        source,
-        tasks,
-        *map(Split, standardise(*inputs), targets),
-        recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=128, epochs=100),
-        noisy_tasks=("joint_1", "joint_2"),
-        build_trunk=lambda: MLP(INPUTS),
-        build_head=lambda task: nn.Linear(128, task.outputs),
-    )
 
 
 @benchmark("sarcos", "inverse dynamics of a robot arm, 21 inputs, 7 torques", "simulated-arm")
@@ -78,12 +56,9 @@ def _read(path: Path) -> Table:
 
     if not path.is_file():
         raise DataNotFoundError(f"{path} does not exist: --data must name a folder with both .mat files or one.")
-    try:
+    broken = (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError)
+    with explained(f"{path} cannot be read as a .mat file up to version 7.2", "fetch it again", *broken):
         content = loadmat(path)
-    except (ValueError, TypeError, IndexError, OSError, EOFError, NotImplementedError, MatReadError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a .mat file up to version 7.2 ({error}); fetch it again."
-        ) from error
     width = INPUTS + JOINTS
     tables = {key: value for key, value in content.items() if np.ndim(value) == 2 and value.shape[1] == width}
     if _TRAIN in tables:

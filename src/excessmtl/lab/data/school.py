@@ -12,6 +12,7 @@ from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, standar
 from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.schema import explained
 
 _COLUMNS = 30
 _HIDDEN = 64
@@ -67,10 +68,8 @@ def load(data: Path | None, *, split_seed: int = 0) -> Benchmark:
 
 
 def _read(path: Path) -> npt.NDArray[np.float64]:
-    try:
+    with explained(f"{path} is not a table of numbers separated by commas", "fetch it again", ValueError):
         table = np.loadtxt(path, delimiter=",", ndmin=2)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table of numbers separated by commas: {error}.") from error
     if table.shape[1] != _COLUMNS or not np.isfinite(table).all():
         raise ValueError(
             f"{path} has {table.shape[1]} columns; expected {_COLUMNS} columns of finite numbers: 28 "

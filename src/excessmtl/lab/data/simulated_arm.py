@@ -5,16 +5,23 @@ and accelerations from the base to the hand, the inward pass the forces back (Cr
 6). Gravity enters as an upward acceleration of the base.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from excessmtl.lab.data.base import Benchmark, benchmark
-from excessmtl.lab.data.sarcos import JOINTS, arm_benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, columns, standardise
+from excessmtl.lab.data.kinds import regression
+from excessmtl.lab.data.networks import MLP
+from excessmtl.lab.data.tasks import Task
 
 Array = NDArray[np.float64]
+JOINTS = 7
+INPUTS = 3 * JOINTS
+"""Positions, velocities and accelerations."""
 _Z = np.array([0.0, 0.0, 1.0])
 SIZES = {"small": (6_000, 1_000, 1_500), "paper": (44_484, 4_449, 4_449)}
 _ROWS_PER_MOTION = 50
@@ -149,6 +156,22 @@ def motions(rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     qdd = -(amplitude * pulse**2 * np.sin(phase)).sum(axis=-1)
     first, second, third = (x.reshape(-1, JOINTS)[:rows] for x in (q, qd, qdd))
     return first, second, third
+
+
+def arm_benchmark(name: str, source: str, inputs: Sequence[Tensor], torques: Sequence[Tensor]) -> Benchmark:
+    """From the inputs and the torques of the training, validation and test rows, which are standardised here."""
+    tasks = tuple(Task(f"joint_{joint}", 1, regression) for joint in range(1, JOINTS + 1))
+    targets = [columns([task.name for task in tasks], own) for own in standardise(*torques)]
+    return Benchmark(
+        name,
+        source,
+        tasks,
+        *map(Split, standardise(*inputs), targets),
+        recipe=Recipe(learning_rate=1e-3, weight_decay=1e-2, batch_size=128, epochs=100),
+        noisy_tasks=("joint_1", "joint_2"),
+        build_trunk=lambda: MLP(INPUTS),
+        build_head=lambda task: nn.Linear(128, task.outputs),
+    )
 
 
 @benchmark("simulated-arm", "inverse dynamics of a simulated 7-joint arm: 21 inputs, 7 torques")

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +41,6 @@ _MNIST = {
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
 _MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
-_MTAN = "that the MTAN repository links to (github.com/lorenmt/mtan) and unpack them"
 _CATALOGUE = (
     Dataset(
         "mnist",
@@ -98,20 +96,9 @@ _CATALOGUE = (
     Dataset(
         "nyuv2",
         "795 + 654 indoor scenes with 13-class labels, depth and normals",
-        f"download the preprocessed NYUv2 arrays {_MTAN}",
+        "download the preprocessed NYUv2 arrays that the MTAN repository links to (github.com/lorenmt/mtan) and "
+        "unpack them",
         "`synthetic-rooms`",
-    ),
-    Dataset(
-        "cityscapes",
-        "2,975 + 500 street scenes with 7- and 19-class labels and inverse depth",
-        f"download the preprocessed Cityscapes arrays {_MTAN}",
-        "`synthetic-rooms`",
-    ),
-    Dataset(
-        "celeba",
-        "202,599 faces with 40 attributes",
-        "download img_align_celeba, list_attr_celeba.txt and list_eval_partition.txt from CelebA's page "
-        "(mmlab.ie.cuhk.edu.hk/projects/CelebA.html) and unpack the pictures beside the lists",
     ),
     Dataset(
         "pacs",
@@ -136,13 +123,10 @@ def cache_folder() -> Path:
     """`EXCESSMTL_DATA` where it is set, else a folder of ours in the platform's cache; not created here."""
     if chosen := os.environ.get("EXCESSMTL_DATA"):
         return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "excessmtl"
+    with needed_by("the cache folder", "lab"):
+        from pooch import os_cache
+
+    return Path(os_cache("excessmtl"))
 
 
 def catalogue() -> tuple[Dataset, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
-from excessmtl.lab.data.dense import PAPER_RECIPE, TASKS, dense_benchmark
+from excessmtl.lab.data.dense import PAPER_RECIPE, dense_benchmark
 from excessmtl.lab.data.room_render import View, render
 from excessmtl.lab.data.room_scene import random_scene
 from excessmtl.lab.data.tasks import IGNORED
@@ -54,7 +54,6 @@ def load(seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
         "synthetic-rooms",
         f"ray-cast rooms, {chosen.scenes[0]} + {chosen.scenes[2]} scenes, {chosen.height} x {chosen.width}",
         (train, validation, test),
-        TASKS,
         chosen.recipe,
         levels=chosen.levels,
         width=chosen.channels,

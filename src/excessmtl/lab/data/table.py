@@ -18,7 +18,7 @@ from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split,
 from excessmtl.lab.data.kinds import binary, classification, rare_binary, regression
 from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Kind, Task
-from excessmtl.lab.schema import shortened
+from excessmtl.lab.schema import explained, shortened
 from excessmtl.warn import warn
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
@@ -31,6 +31,7 @@ _RARE = 0.2
 _SHARES = (0.7, 0.15)
 _SMALLEST = 20
 _PARQUET = ".parquet"
+_NAMES = "give every column a name"
 
 
 def load(
@@ -137,28 +138,22 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            # False: a comma at the end of the rows must not make their first field an index and shift all columns.
-            return pd.read_csv(path, encoding="utf-8", index_col=False)
-    except pd.errors.ParserWarning as error:
-        raise ValueError(
-            f"{path} has rows with more fields than its header has names; give every column a name"
-        ) from error
-    except (ValueError, OSError, EOFError, zlib.error, pd.errors.ParserError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as a CSV file in UTF-8 ({reason})") from error
+    broken = (ValueError, OSError, EOFError, zlib.error, pd.errors.ParserError)
+    with (
+        explained(f"{path} has rows with more fields than its header has names", _NAMES, pd.errors.ParserWarning),
+        explained(f"{path} cannot be read as a CSV file in UTF-8", "save it as one", *broken),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        # False: a comma at the end of the rows must not make their first field an index and shift all columns.
+        return pd.read_csv(path, encoding="utf-8", index_col=False)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     if find_spec("pyarrow") is None:
         raise ValueError(f"{path} needs pyarrow; run pip install pyarrow, or save the table as a .csv file")
-    try:
+    with explained(f"{path} cannot be read as a Parquet file", "save it anew", ValueError, OSError):
         frame = pd.read_parquet(path, engine="pyarrow")
-    except (ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as a Parquet file ({reason})") from error
     # An index with a name is a column like the others.
     return frame.reset_index(drop=frame.index.names == [None])
 

@@ -9,6 +9,9 @@ from torch import Generator, Tensor, nn
 
 IGNORED = -1
 """The label of pixels whose class is unknown."""
+PLAIN = "plain"
+LOSSES = (PLAIN, "robust", "gce", "symmetric", "bootstrapped", "huber", "general")
+"""The names of losses on the command line."""
 SHARE = "share"
 """The unit of a metric between 0 and 1; tables show it in percent."""
 

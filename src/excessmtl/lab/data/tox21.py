@@ -13,6 +13,7 @@ from excessmtl.lab.data.hashing import dampened, hashed_counts, substrings
 from excessmtl.lab.data.kinds import rare_binary
 from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.schema import explained
 
 _FILE = "tox21.csv.gz"
 _OTHERS = ("mol_id", "smiles")
@@ -32,11 +33,8 @@ def load(data: Path | None, *, split_seed: int = 0, features: str = "substrings"
             of radius 2, which need the package rdkit.
     """
     path = sources.find("tox21", data, _FILE)
-    try:
+    with explained(f"{path} cannot be read as a CSV file", "fetch it again", ValueError, EOFError, OSError):
         frame = pd.read_csv(path)
-    except (ValueError, UnicodeDecodeError, EOFError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as a CSV file ({reason}).") from error
     names = [str(name) for name in frame.columns if name not in _OTHERS]
     if "smiles" not in frame or not names:
         raise ValueError(f"{path} has the columns {list(frame.columns)}; expected assays, mol_id and smiles.")

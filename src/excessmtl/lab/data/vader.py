@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.archives import unpacked
 from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, shuffled
+from excessmtl.lab.data.downloads import unpacked
 from excessmtl.lab.data.hashing import dampened, hashed_counts, words
 from excessmtl.lab.data.kinds import regression_over
 from excessmtl.lab.data.networks import MLP
 from excessmtl.lab.data.tasks import Task
+from excessmtl.lab.schema import explained
 
 FILES = {
     "films": "movieReviewSnippets",
@@ -79,36 +80,25 @@ def load(data: Path | None, seed: int, *, split_seed: int = 0) -> Benchmark:
 def read(path: Path, changed: int) -> dict[str, tuple[Tensor, list[_Scores]]]:
     """Task -> the texts as counts, and all scores of each; `changed` is when the file was."""
     texts = {}
-    with unpacked(path) as root:
+    wrong = explained(f"{path} is not VADER's archive", "run `excessmtl data get vader`", OSError, ValueError)
+    with unpacked(path) as root, wrong:
         for task, start in FILES.items():
-            truth, ratings = (_rows(root, f"{start}_{what}.txt", path) for what in ("GroundTruth", "anonDataRatings"))
+            truth, ratings = (_rows(root, f"{start}_{what}.txt") for what in ("GroundTruth", "anonDataRatings"))
             kept, scores = [], []
             for name, (_, _, listed) in ratings.items():
-                own = _scores(listed, path)
+                own = np.array([int(score) for score in listed.strip('[]" ').split(",")], np.int8)
                 mean, text = truth.get(name, ("nan", ""))
                 if abs(own.mean() - float(mean)) < _SAME:
                     kept.append(words(text))
                     scores.append(own)
             if len(kept) < 10:
-                raise ValueError(f"{path} has {len(kept)} texts of {task} whose scores fit; at least 10 are needed.")
+                raise ValueError(f"it has {len(kept)} texts of {task} whose scores fit; at least 10 are needed")
             texts[task] = hashed_counts(kept, _COLUMNS), scores
     return texts
 
 
-def _rows(root: Path, name: str, path: Path) -> dict[str, list[str]]:
+def _rows(root: Path, name: str) -> dict[str, list[str]]:
     """A table in the unpacked archive: first column -> the others."""
-    file = root / _FOLDER / name
-    if not file.is_file():
-        raise ValueError(f"{path} holds no '{_FOLDER}/{name}'; fetch it again: excessmtl data get vader.")
-    content = file.read_bytes().decode("utf-8-sig", "replace")
+    content = (root / _FOLDER / name).read_bytes().decode("utf-8-sig", "replace")
     lines = [line.split("\t") for line in content.splitlines() if line.strip()]
-    if len({len(line) for line in lines}) != 1:
-        raise ValueError(f"{path} holds a table whose rows differ in length; fetch it again: excessmtl data get vader.")
     return {name: rest for name, *rest in lines}
-
-
-def _scores(listed: str, path: Path) -> _Scores:
-    try:
-        return np.array([int(score) for score in listed.strip('[]" ').split(",")], np.int8)
-    except ValueError as error:
-        raise ValueError(f"{path} has {listed[:40]!r} where a list of scores should be.") from error

@@ -8,10 +8,9 @@ from excessmtl.lab.paper.plans import Data, Scale, needed_runs
 from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.subjects import Runs
 from excessmtl.lab.reports.sections import record
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.outcome import SweepWatcher
+from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.studies.preflight import check_runs
-from excessmtl.lab.studies.sweep import is_finished, sweep
+from excessmtl.lab.studies.sweep import SweepWatcher, is_finished, sweep
 
 POOL = "runs"
 """The folder in `out` whose runs all figures share."""

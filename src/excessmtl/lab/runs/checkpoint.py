@@ -13,15 +13,11 @@ from typing import Any
 import torch
 
 from excessmtl.files import read_bytes, read_text, write_whole
-from excessmtl.lab.schema import mapping, shortened
+from excessmtl.lab.schema import explained, mapping, shortened
 
 _NAMES = "latest.json"
 _FILE = re.compile(r"epoch-[0-9]{5,}\.pt")
 ADVICE = "delete the run's folder and start again, or restore the file"
-
-
-class CheckpointError(ValueError):
-    """The checkpoint cannot be used; the message says why and what to do."""
 
 
 def save(folder: Path, state: dict[str, Any], epoch: int) -> None:
@@ -43,17 +39,16 @@ def load(folder: Path) -> dict[str, Any] | None:
     note_path = folder / _NAMES
     if not os.path.lexists(note_path):
         return None
-    try:
+    damage = (OSError, ValueError, RecursionError)
+    with explained(f"the checkpoint in {folder} cannot be read", ADVICE, *damage):
         note = mapping(json.loads(read_text(note_path)), _NAMES)
         name = note.get("file")
         if not isinstance(name, str) or not _FILE.fullmatch(name):
             raise ValueError(f"file of {_NAMES} must be the name of a checkpoint beside it, found {shortened(name)}")
         path = folder / name
         content = read_bytes(path, largest=None)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"the checkpoint in {folder} cannot be read ({error}); {ADVICE}") from error
     if hashlib.sha256(content).hexdigest() != note.get("sha256"):
-        raise CheckpointError(f"the checkpoint {path} is damaged (its sha256 is not the recorded one); {ADVICE}")
+        raise ValueError(f"the checkpoint {path} is damaged (its sha256 is not the recorded one); {ADVICE}")
     with restoring(path):
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return dict(mapping(state, "it"))
@@ -63,12 +58,9 @@ def load(folder: Path) -> dict[str, Any] | None:
 def restoring(path: Path) -> Iterator[None]:
     """What goes wrong in the block is told as a fault of the checkpoint at `path`: its content may be anything."""
     try:
-        yield
-    except (CheckpointError, torch.OutOfMemoryError):
+        with explained(f"the checkpoint {path} does not hold the state of this run", ADVICE, Exception):
+            yield
+    except ValueError as error:
+        if isinstance(error.__cause__, torch.OutOfMemoryError):  # no fault of the checkpoint
+            raise error.__cause__ from None
         raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
-        raise CheckpointError(
-            f"the checkpoint {path} does not hold the state of this run ({reason}); {ADVICE}"
-        ) from error

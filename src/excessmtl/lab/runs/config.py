@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from excessmtl.lab.data.kinds import LOSSES, PLAIN
+from excessmtl.lab.data.find import import_path, is_import_path
 from excessmtl.lab.data.noise import NOISE_KINDS, UNIFORM
+from excessmtl.lab.data.tasks import LOSSES, PLAIN
 from excessmtl.lab.schema import STRICT, Names, Number, Options, Word, in_sentences
 from excessmtl.methods import registry
-from excessmtl.methods.names import our_name
+from excessmtl.methods.names import checked_name, our_name
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
@@ -135,6 +136,14 @@ class RunConfig:
         """The inverse of `to_dict`; entries that are not fields (versions) are left aside."""
         names = {option.name for option in fields(cls)}
         return cls(**{name: value for name, value in plain.items() if name in names})
+
+
+def check_method(name: str) -> None:
+    """Refuses a method that is not there."""
+    if is_import_path(name):
+        import_path(name, "method")
+    else:
+        checked_name(name, [*registry(), SINGLE], ", or package.module:Rule")
 
 
 @in_sentences("the settings of a run")

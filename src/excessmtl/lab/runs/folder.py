@@ -1,12 +1,14 @@
-"""A run on disk: config.yaml, metrics.csv, steps.npz, summary.json and checkpoint/, each written whole."""
+"""A run on disk: config.yaml, metrics.csv, steps.npz, summary.json and checkpoint/, each written whole; and where."""
 
 import csv
+import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from excessmtl.files import atomic_write, unfinished, write_whole
+from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.record import OF_THE_MACHINE, RunRecord
 from excessmtl.lab.runs.summary import Row, columns_of, read_json
 from excessmtl.lab.schema import shortened
 
 _LOCK = ".lock"
+_LONGEST_NAME = 60
+_IN_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
+_OF_THE_DEVICE = ("device", "devices", "replay")
 _WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
 
 
@@ -140,3 +146,39 @@ def refuse_another(old: Mapping[str, Any], new: Mapping[str, Any], path: Path, b
                 f"{name} is {value!r}, but the run in {path} was started with {shortened(before, 400)}"
                 f"{_WHY_NOT_LONGER if name == 'epochs' else ''}"
             )
+
+
+def folder_of(config: RunConfig) -> Path:
+    """Where a run lies in the folder of a sweep: `benchmark/method/noise-0.4/seed-0`.
+
+    Two configurations share it only if they compute the same.
+
+    What these words do not say (the options of the method, a recipe that is not the benchmark's own) is in a short
+    hash behind them, so that a changed study makes new runs next to the old ones.
+    """
+    noise = repr(float(config.noise)).removesuffix(".0")  # all digits, no more: 0.4, 0, 0.1234567
+    return Path(_benchmark(config), _method(config), f"noise-{noise}", f"seed-{config.seed}")
+
+
+def _benchmark(config: RunConfig) -> str:
+    plain = config.to_dict()
+    # Compared with a bare configuration, so that a field added to RunConfig later moves no existing run.
+    bare = RunConfig(config.benchmark, config.method).to_dict()
+    names = [field.name for field in fields(config) if field.name not in (*_IN_THE_PATH, *_OF_THE_DEVICE)]
+    chosen = {name: plain[name] for name in names if plain[name] != bare[name]}
+    # A file or an import path has characters that do not belong into the name of a folder.
+    words = re.sub(r"[^A-Za-z0-9_.=-]+", "-", config.benchmark)[-_LONGEST_NAME:].strip("-.")
+    hashed = chosen if words == config.benchmark else {**chosen, "benchmark": config.benchmark}
+    return f"{words}-{_digest(hashed)}" if hashed else words
+
+
+def _method(config: RunConfig) -> str:
+    if config.name == config.method and not config.options:
+        return config.method
+    words = re.sub(r"[^A-Za-z0-9_.=]+", "-", config.name)[:_LONGEST_NAME].strip("-.")
+    hashed = {"method": config.method, "options": dict(config.options), "label": config.name}
+    return f"{words}-{_digest(hashed)}".lstrip("-")
+
+
+def _digest(plain: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=repr).encode()).hexdigest()[:8]

@@ -22,7 +22,7 @@ from excessmtl.files import read_text
 from excessmtl.graph.places import Probe
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.runs.config import Resolved
-from excessmtl.lab.schema import mapping
+from excessmtl.lab.schema import explained, mapping
 
 VERSION = 1
 """Of the record as config.yaml holds it. Folders without a version are read too."""
@@ -88,18 +88,14 @@ class RunRecord:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Of the config.yaml of a run, written by any version; what older ones do not say is left open."""
-        try:
+        damage = (yaml.YAMLError, TypeError, ValueError, RecursionError)
+        with explained(f"{path} is not the config.yaml of a run", "choose another folder, or delete this one", *damage):
             plain = dict(mapping(yaml.safe_load(read_text(path)), "it"))
             if plain.get("source") == RECORDED:
                 raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
             config = Resolved.from_dict(plain).to_dict()
             data = {part.name: plain[part.name] for part in fields(DataIdentity) if part.name in plain}
             options = mapping(plain["method_options"], "method_options") if "method_options" in plain else None
-        except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"{path} is not the config.yaml of a run ({reason}); choose another folder, or delete this one"
-            ) from error
         identity = DataIdentity(**{"data_name": config["benchmark"], "source": NOT_RECORDED, **data})
         return cls(config, options, identity, str(plain.get("code", NOT_RECORDED)))
 

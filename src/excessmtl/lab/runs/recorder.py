@@ -3,8 +3,8 @@
 import csv
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from zipfile import BadZipFile
@@ -19,7 +19,7 @@ from excessmtl.files import read_text, write_whole
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
 from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, code_of, complete_options
 from excessmtl.lab.runs.summary import Row, Scored, summarise
-from excessmtl.lab.schema import mapping
+from excessmtl.lab.schema import explained, mapping
 from excessmtl.step.result import Step
 
 QUANTITIES = ("weights", "losses", "excess_risks")
@@ -164,11 +164,13 @@ class Recorder:
         if not existing.exists():
             write_whole(existing, content)
             return
+        damage = (yaml.YAMLError, RecursionError, OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile)
+        readable = partial(explained, f"the run in {path} is damaged", "choose another folder, or delete it", *damage)
         try:
-            with _readable(path):
+            with readable():
                 old = mapping(yaml.safe_load(read_text(existing)), "it")
             refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
-            with _readable(path):
+            with readable():
                 self._restore()
         except ValueError:
             self.folder.close()
@@ -195,15 +197,3 @@ class Recorder:
         self.folder.write_summary(
             summarise(self.record, self.scored, self.rows, weights, seconds, last=1, completed=completed)
         )
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """What goes wrong in the block is told as damage to the run in `path`: its files may hold anything."""
-    try:
-        yield
-    except (yaml.YAMLError, RecursionError, OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"the run in {path} is damaged ({type(error).__name__}: {reason}); choose another folder, or delete it"
-        ) from error

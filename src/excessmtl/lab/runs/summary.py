@@ -9,11 +9,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Strict, model_validator
 
 from excessmtl.files import read_text
-from excessmtl.lab.data.kinds import PLAIN as PLAIN_LOSS
 from excessmtl.lab.data.noise import UNIFORM
+from excessmtl.lab.data.tasks import PLAIN as PLAIN_LOSS
 from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.record import NOT_RECORDED, RunRecord
-from excessmtl.lab.schema import Number, Options, Word, checked, mapping
+from excessmtl.lab.schema import Number, Options, Word, checked, explained, mapping
 
 Row = dict[str, float]
 """Of metrics.csv: the numbers of an epoch."""
@@ -96,10 +96,8 @@ def columns_of(summary: Any, where: str) -> dict[str, Any]:
 
 def read_json(path: Any) -> Any:
     """What a JSON file holds."""
-    try:
+    with explained(f"{path} is not JSON", "delete the run or make it again", ValueError, RecursionError):
         return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON ({error}); delete the run or make it again") from error
 
 
 class Scored(NamedTuple):

@@ -1,9 +1,5 @@
 """Measurements of our own beside `excessmtl bench`: python -m excessmtl.lab.speed NAME [--json FILE]."""
 
-import os
-import statistics
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +9,8 @@ import typer
 
 import excessmtl
 from excessmtl.lab.speed.ablation import ablation as measured_ablation
-from excessmtl.lab.speed.measure import measure
+from excessmtl.lab.speed.measure import measure, write_record
 from excessmtl.lab.speed.networks import NETWORKS
-from excessmtl.lab.speed.record import write_record
 from excessmtl.lab.speed.variants import VARIANTS, chosen
 
 LIMITS = {
@@ -24,12 +19,6 @@ LIMITS = {
     "mlp-7": {"excess": 4.5},
 }
 """Ratios to plain PyTorch, with wide margins."""
-_IMPORT = """
-import time, numpy, torch
-start = time.perf_counter()
-import excessmtl
-print(time.perf_counter() - start)
-"""
 Json = Annotated[Path | None, typer.Option(help="File for the numbers, the machine and the versions.")]
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -76,33 +65,6 @@ def methods(seconds: float = 60.0, json: Json = None) -> None:
         print(network.name, networks[network.name]["ratio"])
     if json is not None:
         write_record(json, "cpu", {"networks": networks})
-
-
-@app.command()
-def loop(rounds: int = 20, json: Json = None) -> None:
-    """What a step of excessmtl train costs over a bare one; a few minutes."""
-    from excessmtl.lab.speed.loop import measured  # here, so that the check does not wait for Lightning
-
-    rows = [measured(method, rounds) for method in ("uniform", "excess")]
-    print(*rows, sep="\n")
-    if json is not None:
-        write_record(json, "cpu", {"results": rows})
-
-
-@app.command()
-def import_time(processes: int = 11, json: Json = None) -> None:
-    """What importing the package costs on top of torch and numpy, in fresh processes."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    # Bytecode is kept, as it is for an installed package.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, "-c", _IMPORT]
-    # The first process fills the caches of the disk and of bytecode, and is not counted.
-    runs = [subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment) for _ in range(processes + 1)]
-    times = statistics.quantiles([1e3 * float(run.stdout) for run in runs[1:]], n=4)
-    low, median, high = (round(value, 1) for value in times)
-    print(f"import excessmtl on top of torch and numpy: {median} ms (quartiles {low} to {high})")
-    if json is not None:
-        write_record(json, "cpu", {"processes": processes, "wall_ms": [low, median, high]})
 
 
 if __name__ == "__main__":

@@ -1,17 +1,26 @@
-"""A network measured with several variants: milliseconds, ratio to the first variant, peak memory."""
+"""A network measured with several variants: milliseconds, ratio to the first variant, peak memory; a file of both."""
 
+import json
+import os
+import platform
+import shlex
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity
 
+from excessmtl.files import write_whole
 from excessmtl.lab.compare.table import Format, Table
-from excessmtl.lab.speed.clock import WARM_UP, Clock
+from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Network
 from excessmtl.lab.speed.variants import Variant
 
+_PACKAGES = ("numpy", "lightning", "torchjd")
 Quartiles = tuple[float, float, float]
 _FORMATS: dict[str, Format] = {"ms": ".2f", "ratio": "x{:.2f}".format, "peak MB": ",.0f"}
 
@@ -78,7 +87,7 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
             "choose fewer methods"
         ) from None
     rows = [
-        Row(name, _quartiles(own), ratios(own, times[baseline]), peak, len(own))
+        Row(name, _quartiles(own), _ratios(own, times[baseline]), peak, len(own))
         for (name, own), peak in zip(times.items(), peaks, strict=True)
     ]
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
@@ -88,20 +97,7 @@ def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
     return None if variant.replayed else clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
 
 
-def costliest_operators(network: Network, variant: Variant, device: torch.device) -> str:
-    """A table of the operators that take longest by themselves, over ten steps."""
-    step, clock = variant.step(network.problem(device)), Clock(device)
-    clock.seconds(step, WARM_UP)
-    activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
-    if device.type == "cuda":
-        activities, key = [*activities, ProfilerActivity.CUDA], "self_cuda_time_total"
-    with torch.profiler.profile(activities=activities) as profiler:
-        clock.seconds(step, 10)
-    table: str = profiler.key_averages().table(sort_by=key, row_limit=15, max_name_column_width=50)
-    return table
-
-
-def ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
+def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
     """Quartiles of the ratio, round by round."""
     return _quartiles([mine / other for mine, other in zip(times, baseline, strict=True)])
 
@@ -113,3 +109,33 @@ def _quartiles(values: Sequence[float]) -> Quartiles:
 
 def _range(quartiles: Quartiles) -> str:
     return f"{quartiles[0]:.2f} to {quartiles[2]:.2f}"
+
+
+def write_record(path: Path, device: str, content: Mapping[str, Any]) -> None:
+    """What was measured, beside the command and the machine that it was measured with."""
+    name, *arguments = sys.argv
+    program = ["python", "-m", "excessmtl.lab.speed"] if Path(name).parent.name == "speed" else ["excessmtl"]
+    record = {"command": shlex.join([*program, *arguments]), "device": device, "machine": _machine(device), **content}
+    write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def _machine(device: str) -> dict[str, str | int]:
+    """Processor, cores, accelerator and versions."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    facts: dict[str, str | int] = {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if device == "cuda":
+        facts["gpu"], facts["cuda"] = torch.cuda.get_device_name(), str(torch.version.cuda)
+    for package in _PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts

@@ -7,7 +7,7 @@ from torch import nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError
 from excessmtl.lab.runs.config import SINGLE, RunConfig
-from excessmtl.lab.studies.folders import folder_of
+from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.learner import make_balancer
 from excessmtl.lab.training.processes import make_fabric
 from excessmtl.lab.training.resolve import load_benchmark, resolve

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.studies.outcome import Failure, SweepWatcher
+from excessmtl.lab.studies.sweep import Failure, SweepWatcher
 
 _SHOWN = 4
 """Tasks whose scores are in the line of a run."""

@@ -2,27 +2,38 @@
 
 docs/studies.md has all keys. A benchmark may stand there several times with other `noise_kind`, `noisy_tasks` or
 `optimiser`, and may have `noise` and `seeds` of its own.
+
+Learning rate and the like may be tuned for each method: first a sweep that tries them, then the study at the choice.
+For each benchmark, method and noise level, every combination of the values is trained on the tuning seeds. The one with
+the lowest mean validation error is taken (`validation_error` of summary.json, after the last epoch). Validation labels
+are as noisy as the training labels, in the tuning runs and in those of the study: nobody who needs a robust method has
+others.
 """
 
 import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, get_type_hints
 
+import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, WrapValidator, create_model
 
-from excessmtl.lab.data.find import find_benchmark
-from excessmtl.lab.runs.config import RunConfig, Seed, Share
+from excessmtl.lab.data.find import check_known
+from excessmtl.lab.runs.config import RunConfig, Seed, Share, check_method
+from excessmtl.lab.runs.folder import RunFolder, folder_of
 from excessmtl.lab.schema import STRICT, checked, read_yaml
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.tuning import FIRST_SEED, TUNABLE, Tune
-from excessmtl.lab.training.learner import check_method
 
 __all__ = ["Study", "expand", "folder_of", "read_study"]
 
+TUNABLE = ("learning_rate", "weight_decay", "batch_size", "schedule", "warmup_steps")
+"""Fields of a run that a study may tune; the others change what is compared."""
+FIRST_SEED = 1000
+"""Of the tuning runs where a study says only how many: no seed both chooses and counts."""
+CHOSEN = "chosen.csv"
 _PACKAGE = Path(__file__).parents[2]
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""
@@ -102,6 +113,47 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Tune:
+    """What is tried before a study: every combination of `values`, on each of `seeds`."""
+
+    values: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """All combinations, in the order of the values."""
+        return [dict(zip(self.values, point, strict=True)) for point in itertools.product(*self.values.values())]
+
+    def runs(self, runs: Sequence[RunConfig]) -> list[RunConfig]:
+        """The tuning runs for these runs of a study."""
+        return [run for config in _groups(runs).values() for point in self.points for run in self._tries(config, point)]
+
+    def _tries(self, config: RunConfig, point: Mapping[str, Any]) -> list[RunConfig]:
+        return [replace(config, **point, seed=seed, noisy_validation=True) for seed in self.seeds]
+
+    def choose(self, runs: Sequence[RunConfig], folder: Path) -> tuple[tuple[RunConfig, ...], pd.DataFrame]:
+        """The runs of a study at the values that the tuning runs in `folder` choose, and a table of all values tried.
+
+        Values some of whose runs have not finished are not chosen; runs without any choice are left out.
+        """
+        table, chosen = [], {}
+        for place, config in _groups(runs).items():
+            errors = [fmean(_error(folder / folder_of(run)) for run in self._tries(config, p)) for p in self.points]
+            known = [number for number, error in enumerate(errors) if not math.isnan(error)]
+            best = min(known, key=lambda number: errors[number]) if known else None
+            for number, point in enumerate(self.points):
+                row = {"benchmark": config.benchmark, "noise_kind": config.noise_kind, "label": config.name}
+                row |= {"noise": config.noise, "noisy_tasks": " ".join(config.noisy_tasks or ()), **point}
+                row |= {"validation_error": errors[number], "seeds": len(self.seeds), "chosen": number == best}
+                table.append(row)
+            if best is not None:
+                chosen[place] = self.points[best]
+        places = [(run, _place(run)) for run in runs]
+        made = [replace(run, **chosen[place], noisy_validation=True) for run, place in places if place in chosen]
+        return tuple(made), pd.DataFrame(table)
+
+
+@dataclass(frozen=True)
 class Study:
     """Runs that answer one question together."""
 
@@ -167,7 +219,7 @@ def expand(plain: Any, name: str) -> Study:
 
 def _benchmark(entry: Any) -> Fields:
     own = _fields(_BenchmarkEntry, {"benchmark": entry} if isinstance(entry, str) else entry, "an entry of benchmarks")
-    find_benchmark(own["benchmark"])
+    check_known(own["benchmark"])
     return own
 
 
@@ -209,3 +261,30 @@ def _fields(schema: type[BaseModel], plain: Any, where: str) -> Fields:
     """What the mapping says, checked."""
     model = checked(schema, plain, where)
     return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+
+
+def tuning_folder(out: Path) -> Path:
+    """Beside the folder of the study, whose tables are about its own runs alone."""
+    return out.with_name(f"{out.name}-tuning")
+
+
+def _place(config: RunConfig) -> Path:
+    """What the runs of all seeds have in common."""
+    return folder_of(config).parent
+
+
+def _groups(runs: Sequence[RunConfig]) -> dict[Path, RunConfig]:
+    """The first of the runs that differ in their seed alone."""
+    groups: dict[Path, RunConfig] = {}
+    for config in runs:
+        groups.setdefault(_place(config), config)
+    return groups
+
+
+def _error(folder: Path) -> float:
+    """The validation error of a finished run; infinite if it has diverged, NaN if it has not finished."""
+    summary = RunFolder(folder).summary
+    if summary is None:
+        return math.nan
+    error = summary.get("validation_error")
+    return math.inf if error is None else float(error)

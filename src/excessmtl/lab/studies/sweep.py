@@ -7,9 +7,10 @@ checkpoint, the third time alone, in case it was too much for the machine togeth
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -17,15 +18,48 @@ from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.runs.folder import RunFolder
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.outcome import Failure, Outcome, SweepWatcher
-from excessmtl.lab.studies.study import Study
-from excessmtl.lab.studies.tuning import CHOSEN, tuning_folder
+from excessmtl.lab.runs.folder import RunFolder, folder_of
+from excessmtl.lab.studies.study import CHOSEN, Study, tuning_folder
 from excessmtl.lab.studies.workers import Compute, run, using_backend
 
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be finished: why, in one line, and what the machine says about it at length."""
+
+    config: RunConfig
+    reason: str
+    details: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the runs of a sweep."""
+
+    finished: tuple[RunConfig, ...]
+    """Now."""
+    before: tuple[RunConfig, ...]
+    """Finished already when the sweep began."""
+    failed: tuple[Failure, ...]
+
+
+class SweepWatcher:
+    """Told what happens, as it happens; does nothing itself."""
+
+    def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
+        """Before the first run: what is to do, how many runs are finished already, how many go at a time."""
+
+    def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
+        """After each run."""
+
+    def on_failed(self, failure: Failure) -> None:
+        """After each run that is given up."""
+
+    def on_death(self, config: RunConfig, reason: str) -> None:
+        """The worker of a run has died; the run will be tried again."""
 
 
 def run_study(

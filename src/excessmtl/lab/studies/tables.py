@@ -10,9 +10,8 @@ from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures, summary
 from excessmtl.lab.compare.regret import regrets_of, verdict, worst_regrets, write_regrets
 from excessmtl.lab.compare.settings import Setting, settings
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.studies.folders import folder_of
-from excessmtl.lab.studies.study import Study
-from excessmtl.lab.studies.tuning import CHOSEN
+from excessmtl.lab.runs.folder import folder_of
+from excessmtl.lab.studies.study import CHOSEN, Study
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config, register_parallel_backend
 from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from excessmtl.extras import missing
 from excessmtl.lab.runs.config import RunConfig
@@ -48,12 +49,9 @@ Compute = Callable[[Mapping[Path, Task], int], Iterator[tuple[Path, Result]]]
 
 def run(config: RunConfig, folder: Path) -> Result:
     """Run, or go on with, one configuration; whatever it raises is sent back, not raised."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
-    end_with(os.getppid())  # of a cluster too, which starts its workers itself
+    _begin_work()
     from excessmtl.lab.training.loop import train  # here: the sweep itself trains nothing
 
-    torch.set_num_threads(1)  # several runs share the cores
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     start = time.monotonic()
     try:
@@ -63,6 +61,14 @@ def run(config: RunConfig, folder: Path) -> Result:
         message = " ".join(str(error).split())
         reason = message if message and isinstance(error, ValueError) else f"{type(error).__name__}: {message}"
         return Result(time.monotonic() - start, None, reason, traceback.format_exc())
+
+
+def _begin_work() -> None:
+    """What every worker does first."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep ends its workers
+    end_with(os.getppid())  # of a cluster too, which starts its workers itself
+    torch.set_num_threads(1)  # several runs share the cores
 
 
 @cache
@@ -113,6 +119,25 @@ def on_this_machine(tasks: Mapping[Path, Task], jobs: int) -> Iterator[tuple[Pat
 def _pool_of_one() -> Any:
     """A process that ends with this one, also where this one is killed."""
     return ProcessPoolExecutor(max_workers=1, env=_ONE_THREAD, initializer=end_with, initargs=(os.getpid(),))
+
+
+def check_in_a_worker(runs: Sequence[RunConfig]) -> None:
+    """`check_runs` in a process that ends afterwards: this one loads no data and nothing that trains."""
+    pool = _pool_of_one()
+    try:
+        pool.submit(_check, tuple(runs)).result()
+    except TerminatedWorkerError as error:
+        raise ValueError(f"the process that looked at the data of the study died: {_death(error).reason}") from error
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+def _check(runs: Sequence[RunConfig]) -> None:
+    _begin_work()
+    from excessmtl.lab.studies.preflight import check_runs
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    check_runs(runs)
 
 
 def on_a_cluster(tasks: Mapping[Path, Task], jobs: int) -> Iterator[tuple[Path, Result]]:

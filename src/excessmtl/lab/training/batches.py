@@ -46,16 +46,22 @@ class Share(NamedTuple):
     processes: int = 1
 
 
-class _Ordered:
+class OrderedBatches:
     """Targets in memory, and the order in which a training epoch visits them.
 
-    Tasks that share their inputs are drawn together. Tasks with inputs of their own are shuffled each for itself; an
-    epoch is as long as the longest of them, and shorter ones start again (in a new order) until it is over.
+    Inputs are tensors that already lie on the device (no Python per sample, no worker processes), or a `Dataset` whose
+    items are read when they are needed. Tasks that share their inputs are drawn together. Tasks with inputs of their
+    own are shuffled each for itself; an epoch is as long as the longest of them, and shorter ones start again (in a new
+    order) until it is over.
     """
 
-    def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
-        self.size, self.device, self.share = size, device, share
+    def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
+        self.size, self.device, self.share, self.workers = size, device, share, workers
         self.separate = isinstance(split.inputs, Mapping)
+        self.in_memory = isinstance(split.inputs, Tensor | Mapping)
+        self.inputs: Any = ByTask(split.inputs) if isinstance(split.inputs, Mapping) else split.inputs
+        if self.in_memory:
+            self.inputs = move_data_to_device(self.inputs, device)
         self.targets: Targets = move_data_to_device(split.targets, device)
         self.incomplete = _incomplete(split)
 
@@ -80,7 +86,30 @@ class _Ordered:
 
     def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
         """The batches of these rows."""
-        raise NotImplementedError
+        return map(self.select, steps) if self.in_memory else self._read_items(steps)
+
+    def select(self, chosen: Rows) -> Batch:
+        """The batch of the rows `chosen` names for each task, of inputs in memory."""
+        if self.separate:
+            own = {task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()}
+            return Batch(ByTask(own), self._targets(chosen))
+        return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), self._targets(chosen))
+
+    def _targets(self, chosen: Rows) -> Targets:
+        return {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
+
+    def _read_items(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """From a `Dataset`, where the rows are the same for all tasks."""
+        # A generator of its own: the loader would otherwise draw a seed from the run's random numbers.
+        loader = DataLoader(
+            self.inputs,
+            batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
+            collate_fn=_inputs,
+            num_workers=self.workers,
+            generator=Generator().manual_seed(0),
+        )
+        for chosen, inputs in zip(steps, loader, strict=True):
+            yield Batch(move_data_to_device(inputs, self.device), self._targets(chosen))
 
     def orders(self, seed: int, epoch: int, limit: int | None = None) -> Rows:
         """Which rows make up the batches of an epoch."""
@@ -99,53 +128,9 @@ class _Ordered:
         return orders
 
 
-class TensorBatches(_Ordered):
-    """Tensors that already lie on the device: no Python per sample, no worker processes."""
-
-    def __init__(self, split: Split, size: int, device: torch.device, share: Share) -> None:
-        super().__init__(split, size, device, share)
-        inputs: Any = split.inputs
-        self.inputs: Tensor | ByTask = move_data_to_device(ByTask(inputs) if self.separate else inputs, device)
-
-    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
-        """The batches of these rows."""
-        return map(self.select, steps)
-
-    def select(self, chosen: Rows) -> Batch:
-        """The batch of the rows `chosen` names for each task."""
-        targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
-        if isinstance(self.inputs, Tensor):
-            return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), targets)
-        own = {task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()}
-        return Batch(ByTask(own), targets)
-
-
 def _inputs(items: list[Any]) -> Any:
     """The inputs of items (inputs, targets), as one batch."""
     return default_collate([item[0] for item in items])
-
-
-class DatasetBatches(_Ordered):
-    """Inputs read from a `Dataset` when they are needed, targets in memory."""
-
-    def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
-        super().__init__(split, size, device, share)
-        self.dataset: Any = split.inputs
-        self.workers = workers
-
-    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
-        """The batches of these rows, which are the same for all tasks."""
-        # A generator of its own: the loader would otherwise draw a seed from the run's random numbers.
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
-            collate_fn=_inputs,
-            num_workers=self.workers,
-            generator=Generator().manual_seed(0),
-        )
-        for chosen, inputs in zip(steps, loader, strict=True):
-            targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
-            yield Batch(move_data_to_device(inputs, self.device), targets)
 
 
 class LoaderBatches:
@@ -176,19 +161,16 @@ class LoaderBatches:
             yield Batch(*move_data_to_device(batch, self.device))
 
 
-Batches = TensorBatches | DatasetBatches | LoaderBatches
+Batches = OrderedBatches | LoaderBatches
 
 
 def make_batches(
     split: Split, size: int, device: torch.device, share: Share | None = None, workers: int = 0
 ) -> Batches:
     """The split in batches of `size` examples, of which this process takes its share when training."""
-    share = share or Share()
     if isinstance(split.inputs, DataLoader):
         return LoaderBatches(split, device)
-    if isinstance(split.inputs, Tensor | Mapping):
-        return TensorBatches(split, size, device, share)
-    return DatasetBatches(split, size, device, share, workers)
+    return OrderedBatches(split, size, device, share or Share(), workers)
 
 
 def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:

@@ -13,7 +13,7 @@ from excessmtl.diagnosis import Report, WarnOnce, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark, Split
-from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
+from excessmtl.lab.data.kinds import LABELS
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
@@ -27,12 +27,6 @@ from excessmtl.lab.training.resolve import load_benchmark
 _AT_ONCE = 256
 _PIXELS = 20
 """Of a map, so many places stand for the picture: those of one picture are no independent samples."""
-_KINDS = {
-    **dict.fromkeys((classification.loss, segmentation.loss), "classification"),
-    **dict.fromkeys((regression.loss, depth.loss, normals.loss), "regression"),
-    binary.loss: "binary",
-}
-"""By the loss: benchmarks have metrics of their own for the ready kinds."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +76,11 @@ def held_out_data(run: Path, benchmark: Benchmark | None = None, trust: bool = F
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def check_trusted(run: Path, what: str, name: str, trust: bool) -> None:
+def _check_trusted(run: Path, name: str) -> None:
     """Refuses to follow an import path that stands only in the folder of a run: the folder may be anybody's."""
-    if find.is_import_path(name) and not trust:
+    if find.is_import_path(name):
         raise ValueError(
-            f"{run / 'config.yaml'} names the {what} {name!r}, an import path: using the run would import "
+            f"{run / 'config.yaml'} names the benchmark {name!r}, an import path: using the run would import "
             f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
         )
 
@@ -96,8 +90,8 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
     config = RunRecord.read(run / "config.yaml").resolved
-    if benchmark is None:
-        check_trusted(run, "benchmark", config.benchmark, trust)
+    if benchmark is None and not trust:
+        _check_trusted(run, config.benchmark)
     state = checkpoint.load(run / "checkpoint")
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
@@ -111,7 +105,7 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
 @torch.no_grad()
 def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOutData:
     """The network's outputs for a split; of maps, those of some places in every picture."""
-    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in _KINDS}
+    tasks = {task.name: task for task in benchmark.tasks if task.kind.loss in LABELS}
     if not tasks:
         raise ValueError(
             f"the tasks of {benchmark.name!r} are of kinds of your own; pass their predictions to diagnose"
@@ -126,7 +120,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
                     parts[name].append(_samples(tasks[name], outputs[name].float(), batch.targets[name], generator))
     joined = {name: [torch.cat(part) for part in zip(*own, strict=True)] for name, own in parts.items() if own}
     predictions, targets = ({name: joined[name][i] if name in joined else None for name in tasks} for i in (0, 1))
-    kinds = {name: _KINDS[task.kind.loss] for name, task in tasks.items()}
+    kinds = {name: LABELS[task.kind.loss] for name, task in tasks.items()}
     return HeldOutData(predictions, targets, kinds, split.file_rows, split.ids, benchmark.originals)
 
 
@@ -137,7 +131,7 @@ def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Genera
     spots = torch.randint(output[0, 0].numel(), (len(output), 1, _PIXELS), generator=generator)
     values = output.flatten(2)
     values = values.gather(2, spots.expand(-1, values.shape[1], -1)).transpose(1, 2).flatten(0, 1)
-    if _KINDS[task.kind.loss] == "classification":
+    if LABELS[task.kind.loss] == "classification":
         return values, target.flatten(1).gather(1, spots[:, 0]).flatten()
     labels = target.reshape(len(target), output.shape[1], -1)
     labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)

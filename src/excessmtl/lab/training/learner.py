@@ -15,14 +15,12 @@ import excessmtl
 from excessmtl.balancer import Balancer
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.find import import_path, is_import_path
-from excessmtl.lab.data.kinds import PLAIN
-from excessmtl.lab.data.tasks import Loss, Task, labelled
-from excessmtl.lab.runs.config import SINGLE, Resolved
+from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
+from excessmtl.lab.runs.config import Resolved, check_method
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
 from excessmtl.lab.training.processes import load_state, parallel, state_of
 from excessmtl.losses.estimate import learns_with_others
-from excessmtl.methods.names import checked_name
 from excessmtl.step.result import Step
 
 LOGGED = ("weights", "losses", "excess_risks")
@@ -222,15 +220,6 @@ def learning_rate(config: Resolved, step: int, steps: int) -> float:
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def check_method(name: str) -> None:
-    """Refuses a method that is not there."""
-    known = [*excessmtl.list_methods(), SINGLE]
-    if is_import_path(name):
-        import_path(name, "method")
-    else:
-        checked_name(name, known, ", or package.module:Rule")
 
 
 def make_balancer(

@@ -21,8 +21,8 @@ from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
-from excessmtl.lab.training.batches import Batch, Batches, RunData, Share, TensorBatches
-from excessmtl.lab.training.evaluate import constant_losses, scores, validation_error
+from excessmtl.lab.training.batches import Batch, Batches, OrderedBatches, RunData, Share
+from excessmtl.lab.training.evaluate import scores, validation_error
 from excessmtl.lab.training.learner import LOGGED, Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.lab.training.progress import Watcher, event_log
@@ -107,13 +107,12 @@ class Run:
                 self.watcher.on_epoch(epoch, row)
         weights = None if self.learner.balancer is None else self.history["weights"][-1]
         steps = sum(len(part) for part in self.history["losses"])
-        units = constant_losses(self.benchmark.tasks, self.data.noisy)
         scored = {
             task.name: Scored(metric.name, metric.higher_is_better, metric.unit)
             for task in self.benchmark.tasks
             for metric in [task.kind.primary]
         }
-        errors = [validation_error(row, self.benchmark.tasks, units) for row in self.rows]
+        errors = [validation_error(row, self.benchmark.tasks) for row in self.rows]
         seconds = self.seconds / max(steps, 1)
         summary = summarise(self.record, scored, self.rows, weights, seconds, validation_errors=errors)
         if first:
@@ -167,12 +166,13 @@ class Run:
     def _replay(self) -> "ReplayedEpochs | None":
         """What records a step once and replays it, where every step is alike."""
         wanted = self.config.replay and not self.config.redraw_each_epoch and self.share.processes == 1
-        if not wanted or not self.learner.replayable or not isinstance(self.data.train, TensorBatches):
+        batches = self.data.train
+        if not isinstance(batches, OrderedBatches) or not (wanted and batches.in_memory and self.learner.replayable):
             return None
         # Imported where it is used: on a CUDA device.
         from excessmtl.lab.training.replay import ReplayedEpochs
 
-        return ReplayedEpochs(self.plain_step, self.data.train, self.learner.balancer)
+        return ReplayedEpochs(self.plain_step, batches, self.learner.balancer)
 
     def plain_step(self, batch: Batch) -> Step:
         """A step without augmentation and held-out data."""

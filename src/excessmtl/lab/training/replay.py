@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from excessmtl.balancer import Balancer
-from excessmtl.lab.training.batches import Batch, Rows, TensorBatches
+from excessmtl.lab.training.batches import Batch, OrderedBatches, Rows
 from excessmtl.lab.training.learner import LOGGED
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step.result import Step
@@ -22,7 +22,7 @@ TrainStep = Callable[[Batch], Step]
 class ReplayedEpochs:
     """Runs epochs of `step` on `batches`: the first steps as they are, the others from the recording."""
 
-    def __init__(self, step: TrainStep, batches: TensorBatches, balancer: Balancer | None) -> None:
+    def __init__(self, step: TrainStep, batches: OrderedBatches, balancer: Balancer | None) -> None:
         self.step, self.batches, self.balancer = step, batches, balancer
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)

@@ -1,4 +1,4 @@
-"""NYUv2 and Cityscapes in the array format of MTAN, read from tiny files."""
+"""NYUv2 in the array format of MTAN, read from tiny files."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from excessmtl.lab.data.base import DataNotFoundError
-from excessmtl.lab.data.scenes import load_cityscapes, load_nyuv2
-from tiny_data import SCENE, write_cityscapes, write_nyuv2
+from excessmtl.lab.data.nyuv2 import load
+from tiny_data import SCENE, write_nyuv2
 
 HEIGHT, WIDTH = SCENE
 STORED = {"depth": "depth", "normals": "normal", "segmentation": "label"}
@@ -30,27 +30,19 @@ def numbers(split) -> list[int]:
 
 
 def test_scenes_are_read_in_order_and_a_tenth_is_held_out(folder: Path) -> None:
-    bench = load_nyuv2(folder)
+    bench = load(folder)
     assert numbers(bench.train) + numbers(bench.validation) == [*range(9), 10, 11, 9]
     assert numbers(bench.test) == [0, 1, 2]
     assert bench.source == "NYUv2, 12 + 3 scenes"
-    assert numbers(load_nyuv2(folder, validation=0.0).train) == list(range(12))
-    assert len(load_nyuv2(folder, validation=0.5).validation.targets["depth"]) == 6
+    assert numbers(load(folder, validation=0.0).train) == list(range(12))
+    assert len(load(folder, validation=0.5).validation.targets["depth"]) == 6
 
 
-@pytest.mark.parametrize(
-    ("write", "load", "options", "label"),
-    [
-        (write_nyuv2, load_nyuv2, {}, "label"),
-        (write_cityscapes, load_cityscapes, {}, "label_7"),
-        (write_cityscapes, load_cityscapes, {"classes": 19}, "label_19"),
-    ],
-)
-def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path, write, load, options: dict, label: str) -> None:
-    root = write(tmp_path)
-    bench = load(root, **options)
+def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path) -> None:
+    root = write_nyuv2(tmp_path)
+    bench = load(root)
     for name, target in bench.test.targets.items():
-        stored = np.load(root / "val" / (label if name == "segmentation" else STORED[name]) / "1.npy")
+        stored = np.load(root / "val" / STORED[name] / "1.npy")
         np.testing.assert_allclose(target[1], stored if stored.ndim == 2 else stored.transpose(2, 0, 1), rtol=1e-6)
     image = np.load(root / "val" / "image" / "1.npy").transpose(2, 0, 1)
     np.testing.assert_allclose(bench.test.inputs[1] / 255, image, atol=0.5 / 255 + 1e-6)
@@ -62,7 +54,7 @@ def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path, write, load,
 
 def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
     folder = write_nyuv2(tmp_path)
-    bench = load_nyuv2(folder)
+    bench = load(folder)
     recipe = bench.recipe
     assert (recipe.learning_rate, recipe.weight_decay, recipe.batch_size, recipe.epochs) == (1e-4, 1e-3, 2, 200)
     with torch.device("meta"):
@@ -72,17 +64,15 @@ def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
 
 
 def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
-    streets, rooms = write_cityscapes(tmp_path), write_nyuv2(tmp_path)
-    with pytest.raises(ValueError, match=r"classes must be one of \[7, 19\].*found 8"):
-        load_cityscapes(streets, classes=8)
+    rooms = write_nyuv2(tmp_path)
     with pytest.raises(ValueError, match="levels is 5, but scenes of 24 x 32 pixels cannot be halved that often"):
-        load_nyuv2(rooms, levels=5)
+        load(rooms, levels=5)
     for share in (-0.1, 1.0):
         with pytest.raises(ValueError, match=f"validation is {share}"):
-            load_nyuv2(rooms, validation=share)
-    (streets / "train" / "label_7" / "3.npy").unlink()
-    with pytest.raises(DataNotFoundError, match=r"label_7.3\.npy is missing: .* image, label_7, depth"):
-        load_cityscapes(streets)
+            load(rooms, validation=share)
+    (rooms / "train" / "label" / "3.npy").unlink()
+    with pytest.raises(DataNotFoundError, match=r"label.3\.npy is missing: .* image, label, depth, normal"):
+        load(rooms)
 
 
 @pytest.mark.parametrize(
@@ -99,5 +89,5 @@ def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
 def test_a_wrong_file_is_named(folder: Path, kind: str, array: np.ndarray, message: str) -> None:
     np.save(folder / "train" / kind / "3.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=message) as error:
-        load_nyuv2(folder)
+        load(folder)
     assert str(folder / "train" / kind / "3.npy") in str(error.value)
