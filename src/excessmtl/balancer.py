@@ -181,7 +181,7 @@ class Balancer(nn.Module):
             return scalar
 
     def _note(self, step: Step) -> Step:
-        """Called with every step that has been taken, a replayed one too."""
+        """Called with every step that has been taken, also where the laboratory replays it."""
         self.__dict__["last_step"] = step
         self._watch.look(step)
         return step

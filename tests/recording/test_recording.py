@@ -1,16 +1,13 @@
 """Making a recording moves no balancer, also where it fails half way; what recordings are looked up by."""
 
-from collections import namedtuple
 from contextlib import contextmanager
 
 import pytest
 import torch
 
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.buffers import obstacle, signature
-from excessmtl.recording.recording import GraphCache, Recording, failure
+from excessmtl.recording.recording import GraphCache, Recording, failure, signature
 from excessmtl.tensors import filled
-from excessmtl.torch_private import tree_flatten
 from recorded_world import World, batches
 
 
@@ -100,17 +97,9 @@ def test_a_kind_that_was_never_recorded_makes_room():
         assert cache.entry(("waiting",)) is waiting
 
 
-def test_signatures_tell_shapes_types_and_values_apart():
-    x, Batch = torch.zeros(2, 3), namedtuple("Batch", "x")
-
-    def kind(*arguments):
-        leaves, structure = tree_flatten(arguments)
-        assert obstacle(leaves) is None
-        return structure, signature(leaves)
-
-    inputs = [(x,), (x.double(),), (x.T,), (x, None), (x, 1), (x, 1.0), (x, True), ({"a": x},), ([x],), (Batch(x),)]
-    kinds = [kind(*arguments) for arguments in inputs]
-    for index, own in enumerate(kinds):
-        assert [own == other for other in kinds].count(True) == 1, index
-    assert kind(torch.ones(2, 3)) == kinds[0]
-    assert "layout" in obstacle([x.to_sparse()])
+def test_signatures_tell_shapes_and_types_apart():
+    x = torch.zeros(2, 3)
+    inputs = [[x], [x.double()], [x.T], [x, x]]
+    signatures = [signature(tensors) for tensors in inputs]
+    assert len(set(signatures)) == len(inputs)
+    assert signature([torch.ones(2, 3)]) == signatures[0]

@@ -127,11 +127,6 @@ class Shared:
         return [parameter.shape for parameter in self.parameters]
 
     @property
-    def modules(self) -> list[nn.Module]:
-        """The shared modules and all in them; none where parameters were given."""
-        return [] if self.module is None else list(self.module.modules())
-
-    @property
     def device(self) -> torch.device:
         """Where the first parameter is."""
         module = self.module

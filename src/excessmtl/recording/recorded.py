@@ -1,7 +1,7 @@
 """What a balancer computes between the two backward passes of a step, as a CUDA graph: one launch, not a hundred.
 
 It is a pure function of the gradients and of the balancer's state, and a change of that state afterwards. Both are
-recorded. The backward passes stay as they are, so nothing is asked of the training loop, as `excessmtl.Replay` does.
+recorded. The backward passes stay as they are, so nothing is asked of the training loop.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,16 @@ from excessmtl.gradients.one_pass import WAYS, Fastest
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
-from excessmtl.recording.buffers import copied, fill, signature
-from excessmtl.recording.recording import DRAWS, WARM_UP, GraphCache, Recording, failure, kernel_settings
+from excessmtl.recording.recording import (
+    DRAWS,
+    WARM_UP,
+    GraphCache,
+    Recording,
+    failure,
+    fill,
+    kernel_settings,
+    signature,
+)
 from excessmtl.step.result import Outcome, Step
 from excessmtl.torch_private import clone_all
 from excessmtl.warn import warn
@@ -94,7 +102,8 @@ class Recorded(Fastest):
             return outcome
 
         try:
-            inputs, pool = copied(tensors, device), torch.cuda.graph_pool_handle()
+            inputs, pool = [torch.empty_like(tensor) for tensor in tensors], torch.cuda.graph_pool_handle()
+            fill(inputs, tensors)
             decision = Recording(decide, None, self._stream, pool)
             writing = Recording(lambda: decision.result.write(), None, self._stream, pool)
             return _RecordedDecision(inputs, decision, writing)

@@ -1,16 +1,17 @@
 """Work on a device recorded once as a CUDA graph, and a cache of such recordings."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from excessmtl.step.state import Memory
 from excessmtl.tensors import constants_in_use
-from excessmtl.torch_private import end_allocation_to_pool
+from excessmtl.torch_private import copy_all, end_allocation_to_pool
 
 R = TypeVar("R")
 DRAWS = "the method draws random numbers on the host, which a recording would repeat"
@@ -120,6 +121,23 @@ def kernel_settings() -> tuple[Any, ...]:
     # torch 2.8 and older have one setting for all backends.
     precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None) or torch.get_float32_matmul_precision()
     return autocast, precision, torch.are_deterministic_algorithms_enabled()
+
+
+def signature(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Equal for inputs that one recording serves."""
+    return tuple([(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors])
+
+
+def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors to where others are: one kernel for each type. Nothing of how they were computed goes with them."""
+    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        mine, others = by_type.setdefault(target.dtype, ([], []))
+        mine.append(target)
+        others.append(source)
+    with torch.no_grad():
+        for mine, others in by_type.values():
+            copy_all(mine, others, non_blocking=True)
 
 
 @dataclass(eq=False)

@@ -250,11 +250,6 @@ def _key(balancer: "Balancer", inputs: StepInputs) -> tuple[Any, ...] | None:
     more = bool(inputs.extras) or inputs.scale is not None or inputs.reduction is not no_reduction
     if more or balancer.rule.uses_host or inputs.accumulate or balancer.accumulating:
         return None
-    return step_key(balancer)
-
-
-def step_key(balancer: "Balancer") -> tuple[Any, ...]:
-    """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
     applied = balancer.heads, balancer.factor, balancer._floors, balancer._estimating
     return balancer.rule, balancer._shared.training, applied, balancer.memory.addresses
 
