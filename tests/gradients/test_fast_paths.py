@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from excessmtl.gradients.at_representation import Factors, RowsInTheMaking, Stacked
-from excessmtl.gradients.linear_heads import find_linear_heads
+from excessmtl.gradients.at_representation import RowsInTheMaking, Stacked
+from excessmtl.gradients.linear_heads import Factors, find_linear_heads
 from excessmtl.gradients.one_pass import Fastest
+from excessmtl.graph.plan import explore
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import explore
 from models import DEVICE, ENGINES, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8

@@ -10,9 +10,9 @@ from torch import Tensor
 from excessmtl.distributed.processes import processes
 from excessmtl.gradients.second_backward import deferred_second_backward, second_backward
 from excessmtl.gradients.task_gradients import Contribution
+from excessmtl.graph.nodes import leaves_among, nodes_below
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import leaves_among, nodes_below
 from excessmtl.torch_private import accumulate, hooks_disabled
 
 _gradient = attrgetter("grad")
@@ -87,7 +87,7 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
         roots.append(root)
         at_roots.append(root.detach())
     if roots:
-        accumulate(roots, at_roots)
+        accumulate(tuple(roots), tuple(at_roots))
 
 
 class _ToLeaves(torch.autograd.Function):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.task_gradients import Contribution, Gates, TaskGradients
+from excessmtl.graph.nodes import nodes_of, one_head_for_all
 from excessmtl.graph.plan import Plan
-from excessmtl.graph.search import nodes_of, one_head_for_all
-from excessmtl.tensors import magnitude, usable
+from excessmtl.tensors import magnitude, stored_entries, usable
 from excessmtl.torch_private import hooks_disabled, repeatable
 
 
@@ -53,7 +53,7 @@ class WeightsFirst(TaskGradients):
         parts = self._backward(list(common.values()), weights * self.ok)
         if owned:
             parts += self._backward(list(owned.values()), self.ok.to(weights.dtype))
-        sizes = [magnitude(gradient.coalesce().values() if gradient.is_sparse else gradient) for _, gradient in parts]
+        sizes = [magnitude(stored_entries(gradient)) for _, gradient in parts]
         unusable = (~usable(torch.stack(sizes).sum())).float() if sizes else torch.zeros(())
         # All processes go on task by task, or none: what follows are sums over all of them.
         if bool(plan.inputs.reduction(unusable) > 0):

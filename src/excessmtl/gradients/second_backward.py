@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
+from excessmtl.graph.nodes import nodes_above
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import nodes_above
 from excessmtl.torch_private import when_backward_ends
 
 _End = tuple[Node, int]

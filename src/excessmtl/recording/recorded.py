@@ -4,9 +4,9 @@ It is a pure function of the gradients and of the balancer's state, and a change
 recorded. The backward passes stay as they are, so nothing is asked of the training loop.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,6 +57,8 @@ class Recorded(Fastest):
     Belongs to one balancer. Recordings are not copied with it: they are bound to the memory they were made in.
     """
 
+    recorded_on: ClassVar[Set[str]] = frozenset({"cuda"})
+
     def __init__(self, tasks_at_once: int | None = None, ways: frozenset[str] = WAYS) -> None:
         super().__init__(tasks_at_once, ways)
         self.failed: str | None = None
@@ -71,20 +73,20 @@ class Recorded(Fastest):
         """Drop all recordings: the state they read has moved."""
         self.cache = GraphCache()
 
-    def evaluate(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
+    def replayed(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
         """`function(gradients)`, from a recording where there is one."""
-        tensors = None if self.failed or plan.second_backward else gradients.tensors
+        tensors = None if self.failed or plan.second_backward else tensors_of(gradients)
         of_step = key() if tensors is not None and can_record(tensors) else None
         if tensors is None or of_step is None:
-            return super().evaluate(function, gradients, plan, key)
-        entry = self.cache.entry((of_step, kernel_settings(), gradients.layout, signature(tensors)))
+            return self.eager(function, gradients, plan)
+        entry = self.cache.entry((of_step, kernel_settings(), layout_of(gradients), signature(tensors)))
         if entry is None:
-            return super().evaluate(function, gradients, plan, key)
+            return self.eager(function, gradients, plan)
         if entry.recorded is None and entry.steps >= WARM_UP:
             entry.recorded = self._record(function, gradients, tensors)
         if entry.recorded is not None:
             return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
-        outcome = super().evaluate(function, gradients, plan, key)
+        outcome = self.eager(function, gradients, plan)
         entry.steps += 1  # now: a batch that is refused is none that a recording could be made for
         return outcome
 
@@ -96,7 +98,7 @@ class Recorded(Fastest):
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
         def decide() -> Outcome:
-            outcome = function(gradients.with_tensors(inputs))
+            outcome = function(made_of(inputs, gradients))
             if outcome.generator is not None:
                 raise ValueError(DRAWS)
             return outcome
@@ -111,6 +113,43 @@ class Recorded(Fastest):
             self.failed = failure(error)
             warn(f"the balancer's arithmetic is not replayed: {self.failed}")
             return None
+
+
+def tensors_of(gradients: TaskGradients) -> list[Tensor] | None:
+    """All tensors that a decision reads; None where a recording cannot read others in their place."""
+    if len(gradients.at_z) != 1 or gradients.at_leaves:
+        return None
+    (part,) = gradients.at_z
+    return [
+        *(loss for loss in gradients.losses if loss is not None),
+        part.representation.stored,
+        *part.stored,
+        *(group.gradients.flat for group in gradients.groups),
+        *(mask for mask in gradients.masks if mask is not None),
+        *(() if gradients.at_parameters is None else (gradients.at_parameters,)),
+    ]
+
+
+def layout_of(gradients: TaskGradients) -> tuple[Any, ...]:
+    """Everything but the tensors: equal for batches that take the same operations."""
+    (part,) = gradients.at_z
+    masked = tuple([mask is not None for mask in gradients.masks])
+    groups = tuple([group.layout for group in gradients.groups])
+    parts = type(part).__name__, part.layout, groups
+    return gradients.present, masked, *parts, gradients.complete, tuple(map(id, gradients.parameters))
+
+
+def made_of(tensors: Sequence[Tensor], gradients: TaskGradients) -> TaskGradients:
+    """The same batch made of other tensors, in the order of `tensors_of`, without an autograd graph."""
+    remaining = iter(tensors)
+    losses = [None if loss is None else next(remaining) for loss in gradients.losses]
+    (part,) = gradients.at_z
+    z = next(remaining)
+    at_z = [part.with_stored(z, [next(remaining) for _ in part.stored])]
+    groups = [group.with_stored(next(remaining)) for group in gradients.groups]
+    masks = [None if mask is None else next(remaining) for mask in gradients.masks]
+    matrix = None if gradients.at_parameters is None else next(remaining)
+    return replace(gradients, losses=losses, masks=masks, at_z=at_z, groups=groups, at_parameters=matrix, _zeroed=False)
 
 
 def records_on(device: torch.device) -> bool:

@@ -13,8 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.distributed.processes import mean_where, no_reduction, over_processes, processes
-from excessmtl.gradients.samples import Samples
-from excessmtl.gradients.task_gradients import Contribution, TaskGradients
+from excessmtl.gradients.task_gradients import Contribution, Samples, TaskGradients
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.problems import SECOND_BACKWARD
@@ -22,7 +21,7 @@ from excessmtl.graph.representation import Representation
 from excessmtl.methods.base import Decision, Heads
 from excessmtl.methods.observation import Observation
 from excessmtl.step.inputs import by_task, label_masks, ordered_losses, validation_losses
-from excessmtl.step.multipliers import multipliers
+from excessmtl.step.multipliers import Floors, inverts, with_floors
 from excessmtl.step.result import Outcome, Step
 from excessmtl.step.state import RandomStream
 from excessmtl.step.validation import validation_products
@@ -54,7 +53,8 @@ def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) ->
     if unchecked:
         checks.before(inputs, rule.name)
     plan = engine.plan(inputs)
-    if unchecked or (plan.graph.common and not plan.separate_heads):
+    elsewhere = plan.graph.common and not plan.separate_heads  # tasks meet in other places than z
+    if unchecked or (elsewhere and (plan.representations or plan.common_leaves)):
         checks.after(plan, rule.whole_model)
     outcome = partial(decide, balancer, inputs, heads, scalar)
     key = _not_recorded if scalar else partial(_key, balancer, inputs)
@@ -64,7 +64,7 @@ def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) ->
 def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
     """From the gradients of one (micro-)batch to what to write into `.grad`, and how to write the new state."""
     memory, factor = balancer.memory, balancer.factor
-    stream = memory.random_stream()
+    stream = RandomStream(memory.generator)
     with autocast_disabled(gradients.values):
         decision, weights = _ask_rule(balancer, inputs, gradients, stream)
         applied = multipliers(weights, factor, balancer._floors)
@@ -83,6 +83,17 @@ def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool,
     value = torch.where(gradients.ok, gradients.values * applied, zero).sum() if scalar else None
     waiting = _waiting(balancer, inputs, gradients) if inputs.accumulate else None
     return Outcome(parts, step, write, value, stream.used, waiting)
+
+
+def multipliers(weights: Tensor, factor: float, floors: Floors | None) -> Tensor:
+    """[m] what the gradients of the tasks are multiplied by, from the weights that the rule has decided."""
+    if floors is not None:
+        weights = with_floors(weights, floors)
+    if factor == 1:
+        return weights
+    applied = weights * factor
+    # An equal share of m tasks times m is to be 1, also where rounding says otherwise (for 41 tasks, for example).
+    return applied if inverts(factor) else torch.where(weights == 1 / factor, 1.0, applied)
 
 
 def _ask_rule(
@@ -242,7 +253,19 @@ def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
         memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
     if inputs.accumulate or balancer.accumulating:
         balancer._losses_so_far = outcome.step.losses if inputs.accumulate else None
-    return balancer._note(outcome.step)
+    note(balancer, outcome.step)
+    return outcome.step
+
+
+def note(balancer: "Balancer", step: Step) -> None:
+    """Called with every step that has been taken, also where the laboratory replays it."""
+    balancer.__dict__["last_step"], watch = step, balancer._watch
+    if step.numbers.device.type == "cpu":
+        watch.target.copy_(step.numbers)
+        if watch.numbers[3].any():  # a task was left out
+            watch.judge()
+    elif step.numbers.device.type == "cuda":
+        watch.look(step)
 
 
 def _key(balancer: "Balancer", inputs: StepInputs) -> tuple[Any, ...] | None:

@@ -14,6 +14,7 @@ from excessmtl.lab.training.batches import Batch, Rows, TensorBatches
 from excessmtl.lab.training.learner import LOGGED
 from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
 from excessmtl.step.result import Step
+from excessmtl.step.run import note
 from excessmtl.warn import warn
 
 TrainStep = Callable[[Batch], Step]
@@ -79,4 +80,4 @@ class ReplayedEpochs:
     def _replay(self, recording: Recording[None]) -> None:
         recording.replay()
         if self.balancer is not None:
-            self.balancer._note(self.result)
+            note(self.balancer, self.result)
