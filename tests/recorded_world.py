@@ -96,7 +96,7 @@ class StandInDecision:
     Results stay in the memory of the first replay, as those of a CUDA graph do.
     """
 
-    def __init__(self, work, memory, stream, pool=None):
+    def __init__(self, work, stream, pool=None):
         self.work, self.result = work, None
 
     def replay(self):

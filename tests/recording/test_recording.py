@@ -5,8 +5,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from excessmtl.lab.training.replay import RecordedStep
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.recording import GraphCache, Recording, failure, signature
+from excessmtl.recording.recording import GraphCache, failure, signature
 from excessmtl.tensors import filled
 from recorded_world import World, batches
 
@@ -38,7 +39,7 @@ def world(monkeypatch):
 
 def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
     before = dict(world.balancer.named_buffers())
-    recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     assert world.balancer.steps == 3
     recording.replay()
     assert recording.graph.launched == 1
@@ -49,7 +50,7 @@ def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
 
 
 def test_constants_that_are_forgotten_stay_with_the_recording(world):
-    recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     zeros = filled(0, 3, torch.device("cpu"))
     for number in range(1, 300):
         filled(number, 3, torch.device("cpu"))
@@ -65,7 +66,7 @@ def test_a_recording_that_fails_half_way_leaves_no_trace(world):
         raise RuntimeError("no room")
 
     with pytest.raises(RuntimeError, match="no room"):
-        Recording(work, world.balancer.memory, None)
+        RecordedStep(work, world.balancer.memory, None)
     assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
     assert world.balancer.steps == 3
 
@@ -75,7 +76,7 @@ def test_random_numbers_of_the_host_are_refused_and_given_back():
     world = World("rlw")
     before = world.balancer.memory.generator.get_state()
     with pytest.raises(ValueError, match="random numbers"):
-        Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+        RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     assert torch.equal(world.balancer.memory.generator.get_state(), before)
 
 

@@ -1,7 +1,7 @@
 """One backward pass per task: right for every graph, and what `engine="reference"` does."""
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,17 +19,18 @@ from excessmtl.graph.representation import Representation, nothing_below, stoppe
 from excessmtl.tensors import dense
 from excessmtl.torch_private import COMPILER, hooks_disabled, hooks_of, repeatable
 
+T = TypeVar("T")
 Gradients = Sequence[Tensor | None]
 """None where nothing arrives."""
-T = TypeVar("T")
-Function = Callable[[TaskGradients], T]
-"""From the gradients of a batch to whatever is made of them; changes nothing else."""
 Key = Callable[[], Hashable]
 """Returns what is equal for steps in which a decision takes the same operations; None for those that stand alone."""
 
 
 class AnyGraph:
     """One backward pass per task, for every graph. What a balancer asks for in every step."""
+
+    recorded_on: Set[str] = frozenset()
+    """Types of devices on which `replayed` is asked for decisions: see `excessmtl.recording.recorded`."""
 
     def plan(self, inputs: StepInputs) -> Plan:
         """How far the backward pass of each task goes."""
@@ -39,9 +40,9 @@ class AnyGraph:
         """The gradients of every task."""
         return task_by_task(plan)
 
-    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
-        """`function(gradients)`."""
-        return function(gradients)
+    def replayed(self, decide: Callable[[TaskGradients], T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
+        """`decide(gradients)`, from a recording where there is one."""
+        raise NotImplementedError
 
     def forget(self) -> None:
         """Drop whatever depends on where the balancer's state is in memory: nothing here."""
@@ -53,7 +54,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
     last = max(task for task, loss in enumerate(losses) if loss is not None)
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(parameters) and not plan.complete)
-    at_z = {id(z): RowsInTheMaking(z, _tasks_at(z, plan.reaches)) for z in plan.representations}
+    at_z = {id(z): RowsInTheMaking(z, plan.tasks_at(z)) for z in plan.representations}
     at_leaves: list[LeafGradient] = []
     at_parameters = AtParameters(parameters, len(losses)) if parameters else None
     with ExitStack() as around:
@@ -93,10 +94,6 @@ def _with_hooks(plan: Plan) -> list[Tensor]:
     """What gradients are computed for here and delivered to later, where somebody waits for the latter."""
     tensors = (*plan.own_leaves, *plan.at_parameters, *(z.tensor() for z in plan.representations))
     return [tensor for tensor in tensors if tensor is not None and (hooks_of(tensor) or tensor.retains_grad)]
-
-
-def _tasks_at(representation: Representation, reaches: Sequence[Reach]) -> list[int]:
-    return [task for task, reach in enumerate(reaches) if id(representation) in reach.representations]
 
 
 def _without_zeros(at_z: Sequence[Rows], at_leaves: Sequence[LeafGradient]) -> tuple[list[Rows], list[LeafGradient]]:

@@ -4,8 +4,7 @@ Every task has a layer of few outputs, whose weight and bias serve nothing else.
 are products of what arrived there (`Factors`). Autocast may change the types of z, weight and bias on the way.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from torch.autograd.graph import GradientEdge, Node
 from excessmtl.gradients.at_representation import LeafGradient, Rows, by_task, sums_over_samples
 from excessmtl.graph.plan import Explored
 from excessmtl.graph.representation import Representation, nothing_below
-from excessmtl.tensors import filled, index_of
+from excessmtl.tensors import index_of
 from excessmtl.torch_private import (
     gradients_from,
     has_hooks,
@@ -100,10 +99,6 @@ class Factors:
         owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
         return index_of(owners, self.left.device)
 
-    @property
-    def _zero(self) -> Tensor:
-        return filled(0, 1, self.left.device).to(self.left.dtype)
-
     @cached_property
     def _single(self) -> bool:
         """Whether every task has one output."""
@@ -126,8 +121,8 @@ class Factors:
         """Set both factors to zero for the tasks that are not `ok`: zero times NaN is NaN."""
         mine = self._per_output(ok)
         self._counted = mine.unsqueeze(1)
-        self.left = torch.where(mine, self.left, self._zero)
-        self.right = torch.where(self._counted, self.right, self._zero)
+        self.left = torch.where(mine, self.left, 0)
+        self.right = torch.where(self._counted, self.right, 0)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """One product, of the size of one layer, however many tasks there are."""
@@ -152,7 +147,7 @@ class Factors:
         left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
         at_weights = left.t() @ self._z.to(left.dtype)
         if self._counted is not None:  # it may be z that is not finite
-            at_weights = torch.where(self._counted, at_weights, self._zero)
+            at_weights = torch.where(self._counted, at_weights, 0)
         at_biases = left.sum(0)
         if self.layers and (dtype := self.layers[0].weight.dtype) != at_weights.dtype:  # one for all layers
             at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
@@ -237,7 +232,7 @@ class LinearHeads:
             known = {id(leaf) for _, layer in present for leaf in (layer.weight, layer.bias)}
             leaves = [[leaf for key, leaf in own.items() if key not in known] for own in reached]
             others = [leaf for own in leaves for leaf in own]
-        with _only_to(others, self.representation) if others else nullcontext():
+        with hooks_disabled(others), nothing_below([self.representation] if others else ()):
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
             gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for _, layer in present], *others])
         z, dtype = self.representation, present[0][1].dtype
@@ -250,13 +245,6 @@ class LinearHeads:
             left = torch.cat(columns, dim=1).to(dtype)
             right = torch.cat([layer.applied for _, layer in present]).to(dtype)
         return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :]) if others else []
-
-
-@contextmanager
-def _only_to(leaves: Sequence[Tensor], z: Representation) -> Iterator[None]:
-    """Inside, the hooks of the leaves are disabled, and no gradient passes z."""
-    with hooks_disabled(leaves), nothing_below([z]):
-        yield
 
 
 def release_linear_layers(losses: Sequence[Tensor]) -> None:

@@ -29,12 +29,6 @@ class WeightsFirst(TaskGradients):
 
     plan: Plan | None = None
 
-    @classmethod
-    def of(cls, plan: Plan) -> "WeightsFirst":
-        """For the losses of this plan."""
-        inputs = plan.inputs
-        return cls(inputs.losses, inputs.masks, inputs.scale, headless=not plan.own_leaves, plan=plan)
-
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         # `NotFinite` where the sum is not, or where it is hidden which leaf is whose.
         plan = self.plan

@@ -4,14 +4,13 @@ Where tasks meet at one tensor z and nowhere above it, one backward pass serves 
 """
 
 import weakref
-from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from excessmtl.distributed import fsdp
-from excessmtl.gradients.any_graph import AnyGraph, Function, Key, T, task_by_task
+from excessmtl.gradients.any_graph import AnyGraph, task_by_task
 from excessmtl.gradients.at_representation import (
     LeafGradient,
     RowsInTheMaking,
@@ -19,7 +18,7 @@ from excessmtl.gradients.at_representation import (
     grouped,
 )
 from excessmtl.gradients.linear_heads import AtRepresentation, LinearHeads, find_linear_heads, release_linear_layers
-from excessmtl.gradients.losses_only import NotFinite, WeightsFirst
+from excessmtl.gradients.losses_only import WeightsFirst
 from excessmtl.gradients.one_head import OneHead, find_one_head
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.gradients.through_trunk import Trunk, TrunkGraph, graph_below
@@ -50,9 +49,6 @@ class Fastest(AnyGraph):
         tasks_at_once: Tasks that go through the trunk in one backward pass; None: by the device.
         ways: Those that may be taken; all by default.
     """
-
-    recorded_on: ClassVar[Set[str]] = frozenset()
-    """Types of devices on which decisions are recorded: see `excessmtl.recording.recorded`."""
 
     def __init__(self, tasks_at_once: int | None = None, ways: frozenset[str] = WAYS) -> None:
         self.ways, self.trunk = ways, Trunk(tasks_at_once)
@@ -106,26 +102,11 @@ class Fastest(AnyGraph):
         if isinstance(plan, OnePassPlan):
             return self._one_pass(plan)
         if plan.inputs.probe is Probe.LOSSES and plan.complete and "losses only" in self.ways:
-            return WeightsFirst.of(plan)
+            inputs, headless = plan.inputs, not plan.own_leaves
+            return WeightsFirst(inputs.losses, inputs.masks, inputs.scale, headless=headless, plan=plan)
         gradients = task_by_task(plan)
         alone, groups = grouped(gradients.at_leaves)
         return replace(gradients, at_leaves=alone, groups=groups)
-
-    def evaluate(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
-        """`function(gradients)`, from a recording on devices that have them."""
-        recorded = gradients.values.device.type in self.recorded_on
-        return self.replayed(function, gradients, plan, key) if recorded else self.eager(function, gradients, plan)
-
-    def replayed(self, function: Function[T], gradients: TaskGradients, plan: Plan, key: Key) -> T:
-        """The same for the devices in `recorded_on`."""
-        raise NotImplementedError
-
-    def eager(self, function: Function[T], gradients: TaskGradients, plan: Plan) -> T:
-        """`function(gradients)`, task by task where one backward pass for all met something that is not finite."""
-        try:
-            return function(gradients)
-        except NotFinite:
-            return function(task_by_task(replace(plan, overlap=True)))
 
     def _one_pass(self, plan: OnePassPlan) -> TaskGradients:
         inputs, matrix = plan.inputs, None

@@ -310,20 +310,14 @@ class TaskGradients:
 
     # ------------------------------------------------------------------ micro-batches that wait for the last one
 
-    def statistics(self) -> "TaskGradients":
-        """The losses, and what rules look at at the representation, without the autograd graph."""
-        return self._only([part.without_graph() for part in self.at_z])
+    def waiting(self, held_back: bool, looked_at: bool) -> "TaskGradients":
+        """The losses without the autograd graph, which tasks are usable, and no more gradients than are needed.
 
-    def held_back(self) -> "TaskGradients":
-        """All gradients, to be weighted later; without those at the representation, where the trunk has been passed."""
-        return self._only([], [(task, *pair) for task, own in enumerate(self.own()) for pair in own])
-
-    def numbers(self) -> "TaskGradients":
-        """The losses, and which tasks are usable."""
-        return self._only([])
-
-    def _only(self, at_z: Sequence[AtRepresentation], at_leaves: Sequence[LeafGradient] = ()) -> "TaskGradients":
+        `held_back`: those at leaves, to be weighted later. `looked_at`: those at the representation, as rules see them.
+        """
         self._zero()
+        at_z = [part.without_graph() for part in self.at_z] if looked_at else []
+        at_leaves = [(task, *pair) for task, own in enumerate(self.own()) for pair in own] if held_back else []
         pairs = zip(self.values.unbind(), self.present, strict=True)
         losses = [value if present else None for value, present in pairs]
         return replace(self, losses=losses, at_z=at_z, at_leaves=at_leaves, groups=(), usable_tasks=self.finite)

@@ -157,6 +157,10 @@ class Plan:
         """What each loss reaches."""
         return self.graph.reaches
 
+    def tasks_at(self, z: Representation) -> list[int]:
+        """The tasks whose losses were computed from this tensor."""
+        return [task for task, reach in enumerate(self.reaches) if id(z) in reach.representations]
+
     @property
     def own_leaves(self) -> list[Tensor]:
         """All leaves outside `shared` that a loss reaches."""

@@ -316,12 +316,11 @@ def whole_model(inputs: StepInputs, find: FindRepresentation | None) -> str | No
 
 def _users_of(nodes: Iterable[Node], shared: frozenset[int]) -> list[Node]:
     """The nodes that take a shared parameter as an input."""
-    return [node for node in nodes if any(_is_leaf_in(child, shared) for child, _ in node.next_functions)]
-
-
-def _is_leaf_in(node: Node | None, shared: frozenset[int]) -> bool:
-    leaf = None if node is None else leaf_of(node)
-    return leaf is not None and id(leaf) in shared
+    return [
+        node
+        for node in nodes
+        if any(child is not None and id(leaf_of(child)) in shared for child, _ in node.next_functions)
+    ]
 
 
 def _shared_leaf_above(loss: Tensor | None, shared: frozenset[int], find: FindRepresentation) -> Tensor | None:

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -158,7 +157,7 @@ class FindRepresentation:
         self._known: dict[tuple[Node, int], Representation] = {}
         for tensor in tensors:
             edge, version = get_gradient_edge(tensor), torch_private.version(tensor)
-            z = Representation(edge, tensor.detach(), version, partial(_itself, tensor))
+            z = Representation(edge, tensor.detach(), version, weakref.ref(tensor))
             self._known[edge.node, edge.output_nr] = z
         self.types: Set[str] = _noted if owners else {type(node).__name__ for node, _ in self._known}
         """Names of the types of nodes that can have one: who asks for many nodes asks for these alone."""
@@ -247,7 +246,3 @@ def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
 
 def _gone() -> None:
     return None
-
-
-def _itself(tensor: Tensor) -> Tensor:
-    return tensor

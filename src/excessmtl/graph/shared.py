@@ -13,12 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from excessmtl import torch_private
-from excessmtl.graph.representation import (
-    FindRepresentation,
-    note_outputs,
-    note_outputs_unless_compiled,
-    noted_by,
-)
+from excessmtl.graph.representation import note_outputs, note_outputs_unless_compiled
 
 Part = tuple[nn.Module, nn.Module | None] | Tensor
 """A module with what `torch.compile` made of it, where that was given; or a single parameter."""
@@ -150,12 +145,6 @@ class Shared:
         trainable = self.trainable
         matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
         return (matrices or trainable)[-1:]
-
-    @property
-    def find_representation(self) -> FindRepresentation | None:
-        """Finds in a graph the outputs of the modules and marked tensors; None where there are neither."""
-        self.resolve()
-        return noted_by(self.called)
 
 
 def _part(given: nn.Module | Tensor) -> Part:

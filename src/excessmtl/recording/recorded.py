@@ -4,9 +4,9 @@ It is a pure function of the gradients and of the balancer's state, and a change
 recorded. The backward passes stay as they are, so nothing is asked of the training loop.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Recorded(Fastest):
     Belongs to one balancer. Recordings are not copied with it: they are bound to the memory they were made in.
     """
 
-    recorded_on: ClassVar[Set[str]] = frozenset({"cuda"})
+    recorded_on = frozenset({"cuda"})
 
     def __init__(self, tasks_at_once: int | None = None, ways: frozenset[str] = WAYS) -> None:
         super().__init__(tasks_at_once, ways)
@@ -73,32 +73,32 @@ class Recorded(Fastest):
         """Drop all recordings: the state they read has moved."""
         self.cache = GraphCache()
 
-    def replayed(self, function: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
-        """`function(gradients)`, from a recording where there is one."""
+    def replayed(self, decide: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
+        """`decide(gradients)`, from a recording where there is one."""
         tensors = None if self.failed or plan.second_backward else tensors_of(gradients)
         of_step = key() if tensors is not None and can_record(tensors) else None
         if tensors is None or of_step is None:
-            return self.eager(function, gradients, plan)
+            return decide(gradients)
         entry = self.cache.entry((of_step, kernel_settings(), layout_of(gradients), signature(tensors)))
         if entry is None:
-            return self.eager(function, gradients, plan)
+            return decide(gradients)
         if entry.recorded is None and entry.steps >= WARM_UP:
-            entry.recorded = self._record(function, gradients, tensors)
+            entry.recorded = self._record(decide, gradients, tensors)
         if entry.recorded is not None:
             return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
-        outcome = self.eager(function, gradients, plan)
+        outcome = decide(gradients)
         entry.steps += 1  # now: a batch that is refused is none that a recording could be made for
         return outcome
 
     def _record(
-        self, function: Callable[[TaskGradients], Outcome], gradients: TaskGradients, tensors: list[Tensor]
+        self, decide: Callable[[TaskGradients], Outcome], gradients: TaskGradients, tensors: list[Tensor]
     ) -> _RecordedDecision | None:
         device = tensors[0].device
         if self._stream is None or self._stream.device != device:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-        def decide() -> Outcome:
-            outcome = function(made_of(inputs, gradients))
+        def work() -> Outcome:
+            outcome = decide(made_of(inputs, gradients))
             if outcome.generator is not None:
                 raise ValueError(DRAWS)
             return outcome
@@ -106,8 +106,8 @@ class Recorded(Fastest):
         try:
             inputs, pool = [torch.empty_like(tensor) for tensor in tensors], torch.cuda.graph_pool_handle()
             fill(inputs, tensors)
-            decision = Recording(decide, None, self._stream, pool)
-            writing = Recording(lambda: decision.result.write(), None, self._stream, pool)
+            decision = Recording(work, self._stream, pool)
+            writing = Recording(lambda: decision.result.write(), self._stream, pool)
             return _RecordedDecision(inputs, decision, writing)
         except Exception as error:  # if the step itself is to blame, taking it eagerly will tell
             self.failed = failure(error)

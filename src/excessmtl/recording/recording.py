@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from excessmtl.step.state import Memory
 from excessmtl.tensors import constants_in_use
 from excessmtl.torch_private import copy_all, end_allocation_to_pool
 
@@ -22,36 +21,21 @@ MOST = 4
 
 
 class Recording(Generic[R]):
-    """The kernels that `work` launches, to be launched again at once; making one runs none of them.
+    """The kernels that `work` launches, to be launched again at once; making one runs none of them."""
 
-    `memory`: that of the balancer whose whole steps are recorded. Its step counter and random stream are on the host,
-    so they are as they were after recording, and the counter moves with every replay.
-    """
-
-    def __init__(
-        self, work: Callable[[], R], memory: Memory | None, stream: torch.cuda.Stream, pool: Any = None
-    ) -> None:
-        self._memory = memory
+    def __init__(self, work: Callable[[], R], stream: torch.cuda.Stream, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        before = None if memory is None else (memory.steps, memory.generator.get_state())
         torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
         try:
             with captured(self.graph, stream, pool or torch.cuda.graph_pool_handle()), constants_in_use() as constants:
                 self.constants = constants
                 self.result = work()
-            if memory is not None and before is not None and not memory.generator.get_state().equal(before[1]):
-                raise ValueError(DRAWS)
         finally:
             torch.clear_autocast_cache()
-            if memory is not None and before is not None:
-                memory.steps = before[0]
-                memory.generator.set_state(before[1])
 
     def replay(self) -> None:
         """Do the work once more, on the current stream; `result` is filled anew."""
         self.graph.replay()
-        if self._memory is not None:
-            self._memory.steps += 1
 
 
 @contextmanager
@@ -91,20 +75,6 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
             torch.zeros((), device=stream.device)
             empty.capture_end()
         raise
-
-
-@contextmanager
-def on_stream(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
-    """Inside, work goes to `stream`: after all that was asked of the current one, and before all that will be.
-
-    Steps that are going to be recorded have to run there too: autograd remembers on which stream it met a parameter.
-    """
-    stream.wait_stream(torch.cuda.current_stream(device))
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        torch.cuda.current_stream(device).wait_stream(stream)
 
 
 def failure(error: Exception) -> str:

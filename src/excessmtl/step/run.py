@@ -13,7 +13,9 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.distributed.processes import mean_where, no_reduction, over_processes, processes
-from excessmtl.gradients.task_gradients import Contribution, Samples, TaskGradients
+from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.losses_only import NotFinite
+from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.problems import SECOND_BACKWARD
@@ -56,9 +58,21 @@ def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) ->
     elsewhere = plan.graph.common and not plan.separate_heads  # tasks meet in other places than z
     if unchecked or (elsewhere and (plan.representations or plan.common_leaves)):
         checks.after(plan, rule.whole_model)
-    outcome = partial(decide, balancer, inputs, heads, scalar)
-    key = _not_recorded if scalar else partial(_key, balancer, inputs)
-    return plan, engine.evaluate(outcome, engine.task_gradients(plan), plan, key)
+    gradients = engine.task_gradients(plan)
+    outcome = partial(_outcome, balancer, inputs, heads, scalar, plan)
+    if scalar or gradients.values.device.type not in engine.recorded_on:
+        return plan, outcome(gradients)
+    return plan, engine.replayed(outcome, gradients, plan, partial(_key, balancer, inputs))
+
+
+def _outcome(
+    balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, plan: Plan, gradients: TaskGradients
+) -> Outcome:
+    """What `decide` says; task by task where one backward pass for all met something that is not finite."""
+    try:
+        return decide(balancer, inputs, heads, scalar, gradients)
+    except NotFinite:
+        return decide(balancer, inputs, heads, scalar, task_by_task(replace(plan, overlap=True)))
 
 
 def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
@@ -69,7 +83,9 @@ def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool,
         decision, weights = _ask_rule(balancer, inputs, gradients, stream)
         applied = multipliers(weights, factor, balancer._floors)
         own = applied if heads == "weighted" else None
-        gates = None if decision is None or decision.gates is None else _scaled(decision.gates, factor)
+        gates = None if decision is None else decision.gates
+        if gates is not None and factor != 1:
+            gates = tuple(tuple(gate * factor for gate in task) for task in gates)
         batches = _delivered_now(balancer, inputs, gradients)
         parts = [part for batch in batches for part in batch.weighted_sum(applied, own, gates)]
         if decision is not None and decision.direction is not None:
@@ -133,13 +149,7 @@ def _waiting(balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients)
     """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
     if balancer.rule.gated or not balancer._estimating:
         return None
-    if _held_back(inputs, gradients):
-        return gradients.held_back()
-    return gradients.statistics() if inputs.probe.at_representation else gradients.numbers()
-
-
-def _scaled(gates: Any, factor: float) -> Any:
-    return gates if factor == 1 else tuple(tuple(gate * factor for gate in task) for task in gates)
+    return gradients.waiting(_held_back(inputs, gradients), inputs.probe.at_representation)
 
 
 def _report(
@@ -207,6 +217,7 @@ def observe(
         cross = None if cross is None else reduction(cross) / count
         validation_losses = None if validation_losses is None else reduction(validation_losses) / count
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
+    samples = [batch.samples_of_all() for batch in batches] if local and inputs.per_sample else []
     everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
     positions = tuple(everywhere) if probe.to_the_end else ()
     return Observation(
@@ -217,7 +228,7 @@ def observe(
         positions=positions,
         offsets=tuple(offsets[position] for position in positions),
         samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
-        samples_of_all=_samples_of_all(batches) if local and inputs.per_sample else (),
+        samples_of_all=() if None in samples else [batch for batch in samples if batch is not None],
         heads=not latest.headless,
         extras=inputs.extras,
         metrics=metrics,
@@ -227,12 +238,6 @@ def observe(
         reduction=reduction,
         local_rows=local,
     )
-
-
-def _samples_of_all(batches: Sequence[TaskGradients]) -> list[Samples]:
-    samples = [batch.samples_of_all() for batch in batches]
-    complete = [batch for batch in samples if batch is not None]
-    return complete if len(complete) == len(samples) else []
 
 
 def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
@@ -275,10 +280,6 @@ def _key(balancer: "Balancer", inputs: StepInputs) -> tuple[Any, ...] | None:
         return None
     applied = balancer.heads, balancer.factor, balancer._floors, balancer._estimating
     return balancer.rule, balancer._shared.training, applied, balancer.memory.addresses
-
-
-def _not_recorded() -> None:
-    """The key of steps that are not recorded."""
 
 
 def weighted_losses(balancer: "Balancer", losses: Any, mask: Any, equal: bool = False) -> Tensor:
