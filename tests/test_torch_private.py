@@ -388,11 +388,11 @@ VANISHED = {
     "versions": without(engine, "VERSION", "_no_such_name"),
     "views": without(engine, "BASE", "_no_such_name"),
     "hooks": without(engine, "HOOKS", "_no_such_name"),
-    "hooks of a tensor": without(any_graph, "hooks_of", engine._no_hooks),
+    "hooks of a tensor": without(any_graph, "hooks_of", lambda tensor: None),
     "numbers of nodes": without(engine, "SEQUENCE", "_no_such_name"),
     "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
     "callbacks": without(engine, "_queue_callback"),
-    "buffers of a module": without(state, "buffers_of", engine._named_buffers),
+    "buffers of a module": without(state, "buffers_of", lambda module: dict(module.named_buffers(recurse=False))),
     "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
     "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),
 }

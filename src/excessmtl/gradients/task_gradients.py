@@ -297,11 +297,7 @@ class TaskGradients:
 
     def _moved_by_several(self) -> dict[int, Tensor]:
         """Of the parameters of one head for all tasks, if there is one: the entries that several tasks move."""
-        reached: list[list[Tensor]] = [[] for _ in self.losses]
-        grouped = [pair for group in self.groups for pair in zip(group.tasks, group.leaves, strict=True)]
-        for task, leaf in (*grouped, *((task, leaf) for task, leaf, _ in self.at_leaves)):
-            reached[task].append(leaf)
-        one_head = {id(leaf) for leaf in one_head_for_all(reached)}
+        one_head = {id(leaf) for leaf in one_head_for_all([[leaf for leaf, _ in own] for own in self.own()])}
         moved: dict[int, list[Tensor]] = {}
         for _, leaf, gradient in self.at_leaves:
             if id(leaf) in one_head:

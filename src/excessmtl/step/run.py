@@ -22,7 +22,7 @@ from excessmtl.graph.problems import SECOND_BACKWARD
 from excessmtl.graph.representation import Representation
 from excessmtl.methods.base import Decision, Heads
 from excessmtl.methods.observation import Observation
-from excessmtl.step.inputs import by_task, label_masks, ordered_losses, validation_losses
+from excessmtl.step.inputs import by_task, label_masks, ordered_losses
 from excessmtl.step.multipliers import Floors, inverts, with_floors
 from excessmtl.step.result import Outcome, Step
 from excessmtl.step.state import RandomStream
@@ -124,8 +124,7 @@ def _ask_rule(
     batches = [*pending, gradients]
     validation = None
     if "validation_losses" in inputs.extras:
-        ordered = partial(validation_losses, tasks=inputs.tasks)
-        validation = validation_products(inputs, batches, rule.lookahead(state), ordered, rule.validates_heads)
+        validation = validation_products(inputs, batches, rule.lookahead(state), rule.validates_heads)
     seen = observe(batches, inputs, offsets=balancer._offsets, validation=validation, random_stream=stream)
     decision = rule.update(state, seen)
     decided = torch.where(seen.ok, decision.weights, before).detach()
@@ -218,6 +217,7 @@ def observe(
         validation_losses = None if validation_losses is None else reduction(validation_losses) / count
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
     samples = [batch.samples_of_all() for batch in batches] if local and inputs.per_sample else []
+    complete = [batch for batch in samples if batch is not None]
     everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
     positions = tuple(everywhere) if probe.to_the_end else ()
     return Observation(
@@ -228,7 +228,7 @@ def observe(
         positions=positions,
         offsets=tuple(offsets[position] for position in positions),
         samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
-        samples_of_all=() if None in samples else [batch for batch in samples if batch is not None],
+        samples_of_all=complete if len(complete) == len(batches) else (),
         heads=not latest.headless,
         extras=inputs.extras,
         metrics=metrics,

@@ -73,26 +73,18 @@ def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blockin
         target.copy_(source, non_blocking=non_blocking)
 
 
-def _named_buffers(module: nn.Module) -> dict[str, Any]:
-    """The module's own buffers by name."""
-    return dict(module.named_buffers(recurse=False))
-
-
-def _no_hooks(tensor: Tensor) -> None:
-    """For tensors that do not tell."""
-    return
-
-
 # Copy each source into its target: many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
 # Without it: one copy after the other.
 copy_all: Callable[..., None] = getattr(torch, "_foreach_copy_", _copy_each)
 # A module's own buffers by name, without a search for the name of each, several times in a step.
 # Without it: Module.named_buffers(), which is slower.
 buffers_of: Callable[[nn.Module], dict[str, Any]] = (
-    attrgetter("_buffers") if hasattr(nn.Module(), "_buffers") else _named_buffers
+    attrgetter("_buffers")
+    if hasattr(nn.Module(), "_buffers")
+    else lambda module: dict(module.named_buffers(recurse=False))
 )
 # The hooks of a tensor, or None. Without it: as for HOOKS.
-hooks_of: Callable[[Tensor], Any] = attrgetter(HOOKS) if hasattr(Tensor, HOOKS) else _no_hooks
+hooks_of: Callable[[Tensor], Any] = attrgetter(HOOKS) if hasattr(Tensor, HOOKS) else lambda tensor: None
 # As `torch.autograd.backward`; the graph is freed. Without it: as for `_run`.
 accumulate: Callable[[Sequence[Any], Sequence[Tensor]], None] = (
     torch.autograd.backward

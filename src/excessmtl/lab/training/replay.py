@@ -106,10 +106,9 @@ class ReplayedEpochs:
         self.cursor += 1
 
     def _record(self) -> None:
+        memory = None if self.balancer is None else self.balancer.memory
         try:
-            self.recording = RecordedStep(
-                self._once, None if self.balancer is None else self.balancer.memory, self.stream
-            )
+            self.recording = RecordedStep(self._once, memory, self.stream)
         except RuntimeError as error:
             warn(f"steps are not replayed: {failure(error)}")
             self.recordable = False
