@@ -89,13 +89,6 @@ def memory() -> str:
     )
 
 
-def replayed() -> str:
-    """Milliseconds of steps from a recording."""
-    results = [own for own in read("bench_cuda")["results"] if value(own, "plain-replayed", "ms") is not None]
-    columns = ("plain", "plain-replayed", "excess-replayed", "paper-replayed")
-    return of_networks(results, columns, lambda own, method: f"{value(own, method, 'ms'):.2f}")
-
-
 def ways() -> str:
     """What a step costs without a way, over one with all of them, where that is most."""
     rows: dict[tuple[str, str], list[str]] = {}
@@ -121,7 +114,6 @@ PAGE = Page(
         "peers_cpu": partial(peers, "bench_cpu"),
         "peers_cuda": partial(peers, "bench_cuda", "bench_cuda_resnet64", "bench_cuda_bert"),
         "memory": memory,
-        "replayed": replayed,
         "ways": ways,
     },
 )

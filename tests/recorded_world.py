@@ -1,16 +1,11 @@
-"""A small model that takes its steps plainly, with recorded decisions or by `Replay`; stand-ins for recordings."""
+"""A small model that takes its steps plainly, or with recorded decisions; a stand-in for recordings."""
 
-import copy
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-import excessmtl
-from excessmtl.recording import replay as replay_module
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP
 from models import FEATURES, OUTPUTS, TASKS, WIDTH, Method, MultiTask, gradients, host_state
@@ -70,17 +65,10 @@ class World:
             raise OSError(self.fault)
         return self.losses(self.model.trunk(x), targets)
 
-    def replay(self):
-        return excessmtl.Replay(self.balancer, self.compute)
-
     def step(self, x, targets, **arguments):
-        """One plain step, as the balancer takes it."""
-        return self.take(lambda x, targets: self.balancer.backward(self.compute(x, targets), **arguments), x, targets)
-
-    def take(self, step, x, targets):
-        """One step by a function without an optimiser, such as a replay."""
+        """One step, as the balancer takes it."""
         self.optimizer.zero_grad()
-        taken = step(x, targets)
+        taken = self.balancer.backward(self.compute(x, targets), **arguments)
         self.steps.append((taken.numbers.clone(), gradients(self.model)))
         self.optimizer.step()
         return taken
@@ -93,8 +81,7 @@ def assert_same(one, two):
     states = [world.balancer.state_dict() for world in (one, two)]
     assert host_state(states[0])["steps"] == host_state(states[1])["steps"]
     torch.testing.assert_close(states[1], states[0], **exactly)
-    count = min(len(one.steps), len(two.steps))  # a replay with an optimiser leaves none
-    torch.testing.assert_close(two.steps[:count], one.steps[:count], **exactly)
+    torch.testing.assert_close(two.steps, one.steps, **exactly)
 
 
 def recorded(balancer):
@@ -109,7 +96,7 @@ class StandInDecision:
     Results stay in the memory of the first replay, as those of a CUDA graph do.
     """
 
-    def __init__(self, work, memory, stream, pool=None):
+    def __init__(self, work, stream, pool=None):
         self.work, self.result = work, None
 
     def replay(self):
@@ -120,39 +107,3 @@ class StandInDecision:
                 target.copy_(source)
             fresh = replace(fresh, parts=self.result.parts, step=self.result.step)
         self.result = fresh
-
-
-class StandInStep:
-    """In place of a `Recording` of a whole step: runs the work anew, into the tensors it left the first time."""
-
-    parameters = ()
-
-    def __init__(self, work, memory, stream, pool=None):
-        self.work, self.replays = work, 0
-        before = copy.deepcopy(memory.state_dict())
-        self.result = work()
-        self.gradients = [(p, p.grad) for p in StandInStep.parameters if p.grad is not None]
-        memory.load_state_dict(before)
-
-    def replay(self):
-        self.replays += 1
-        self.result.copy_(self.work())
-        for parameter, gradient in self.gradients:
-            gradient.copy_(parameter.grad)
-            parameter.grad = None  # as if no line of Python had run
-
-
-def stand_in(monkeypatch, made):
-    """Steps are recorded on a CPU from now on; the recordings join `made`."""
-
-    def record(*arguments):
-        made.append(StandInStep(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(replay_module, "Recording", record)
-    monkeypatch.setattr(replay_module, "on_stream", lambda stream, device: nullcontext())
-    monkeypatch.setattr(excessmtl.Replay, "_obstacle", lambda self, device: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    return made

@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from excessmtl.step.multipliers import factor, multipliers
+from excessmtl.step.multipliers import factor
+from excessmtl.step.run import multipliers
 from models import UNIFORM, Method, mlp, rule_of
 
 OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]

@@ -24,8 +24,10 @@ from torch.utils.checkpoint import checkpoint
 
 import excessmtl
 from excessmtl import torch_private
+from excessmtl.gradients import any_graph, deliver
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest, OnePassPlan
+from excessmtl.step import state
 from excessmtl.torch_private import engine, modules, nodes
 from models import (
     DEVICE,
@@ -94,7 +96,7 @@ def name_of(tensor):
 def test_canary_of_linear_layers():
     x, weight = values(4, 3), values(5, 3)
     layers = {"AddmmBackward0": linear(x, weight, values(5)), "MmBackward0": linear(x, weight)}
-    assert {name_of(output) for output in layers.values()} == set(nodes.LINEAR_INPUT)
+    assert {name_of(output) for output in layers.values()} == set(engine.LINEAR_INPUT)
     for output in layers.values():
         place, left, right = torch_private.linear_layer(output.grad_fn)
         assert (left.data_ptr(), right.data_ptr()) == (x.data_ptr(), weight.data_ptr())
@@ -209,7 +211,8 @@ def test_canary_of_engine():
     assert missed is None
     (twice,) = torch_private.gradients_from([root, None, 2 * root], [x], retain_graph=True)
     assert twice.tolist() == [9.0, 9.0]
-    torch_private.accumulate([root], [torch.ones(())])
+    assert torch_private.accumulate.func is engine._run
+    torch_private.accumulate((root,), (torch.ones(()),))
     assert x.grad.tolist() == [3.0, 3.0]
     assert ended == [True, True, True]
 
@@ -218,8 +221,10 @@ def test_canary_of_hooks():
     x, calls = torch.ones(2, requires_grad=True), []
     y = x * 1
     assert not torch_private.has_hooks(y)
+    assert not torch_private.hooks_of(y)
     assert not torch_private.has_node_hooks([y.grad_fn])
     y.register_hook(calls.append)
+    assert torch_private.hooks_of(y)
     assert torch_private.has_hooks(y)
     with torch_private.hooks_disabled([y, None]):
         torch.autograd.grad(y.sum(), y, retain_graph=True)
@@ -247,7 +252,7 @@ def test_canary_of_functions_of_torch():
     assert engine._warn_of_loops is torch._C._functorch._set_vmap_fallback_warning_enabled
     with torch_private.vmap_warnings_disabled():
         pass
-    assert engine._copy_all is torch._foreach_copy_
+    assert torch_private.copy_all is torch._foreach_copy_
     target = torch.zeros(2)
     torch_private.copy_all([target], [torch.ones(2)])
     assert target.tolist() == [1.0, 1.0]
@@ -274,9 +279,9 @@ def test_every_function_is_asked_for_above():
         for name, value in vars(module).items()
         if isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }
-    every_step_takes, a_failed_recording_takes = {"buffers_of"}, {"end_allocation_to_pool"}
+    a_failed_recording_takes = {"end_allocation_to_pool"}
     compiling = {"outside_compiled_code"}  # test_compile.py
-    assert functions - asked == every_step_takes | a_failed_recording_takes | compiling
+    assert functions - asked == a_failed_recording_takes | compiling
 
 
 # ---------------------------------------------------------------------- a step without one of them
@@ -325,14 +330,14 @@ assert OUTPUTS["a"] == len(TASKS)  # the targets of one head for all
 BY_COLUMN = one_head(lambda out, targets: {task: mse_loss(out[:, i], targets[:, i]) for i, task in enumerate(TASKS)})
 MATRIX = one_head(lambda outputs, targets: mse_loss(outputs, targets, reduction="none"))
 GONE = {
-    "linear layers": (nodes, "LINEAR_INPUT", {}, separate_heads, "LinearHeads", "separate heads"),
+    "linear layers": (engine, "LINEAR_INPUT", {}, separate_heads, "LinearHeads", "separate heads"),
     "what they save": (
-        *(nodes, "LINEAR_INPUT", dict.fromkeys(nodes.LINEAR_INPUT, "_saved_nothing")),
+        *(engine, "LINEAR_INPUT", dict.fromkeys(engine.LINEAR_INPUT, "_saved_nothing")),
         *(separate_heads, "LinearHeads", "separate heads"),
     ),
-    "linear layer of all": (nodes, "LINEAR_INPUT", {}, BY_COLUMN, "OneHead", "any graph"),
-    "transposed weights": (nodes, "TRANSPOSE", "TBackward7", separate_heads, "LinearHeads", "separate heads"),
-    "casts": (nodes, "CAST", "ToBackward0", under_autocast, "LinearHeads", "separate heads"),
+    "linear layer of all": (engine, "LINEAR_INPUT", {}, BY_COLUMN, "OneHead", "any graph"),
+    "transposed weights": (engine, "TRANSPOSE", "TBackward7", separate_heads, "LinearHeads", "separate heads"),
+    "casts": (engine, "CAST", "ToBackward0", under_autocast, "LinearHeads", "separate heads"),
     "selected columns": (nodes, "SELECT", "SelectBackward7", BY_COLUMN, "OneHead", "any graph"),
     "unbind": (nodes, "UNBIND", "UnbindBackward7", MATRIX, "OneHead", "any graph"),
     "sums": (nodes, "SUM", "SumBackward7", MATRIX, "OneHead", "any graph"),
@@ -375,17 +380,19 @@ def without(module, name, other=None):
 
 VANISHED = {
     "engine": without(engine, "_run"),
+    "engine in deliver": without(deliver, "accumulate", torch.autograd.backward),
     "vmap warnings": without(engine, "_warn_of_loops"),
-    "foreach copies": without(engine, "_copy_all"),
+    "foreach copies": without(state, "copy_all", engine._copy_each),
     "foreach products": without(engine, "_multiply_all"),
-    "node names": without(nodes, "LINEAR_INPUT", {"AddmmBackward7": "_saved_mat1"}),
+    "node names": without(engine, "LINEAR_INPUT", {"AddmmBackward7": "_saved_mat1"}),
     "versions": without(engine, "VERSION", "_no_such_name"),
     "views": without(engine, "BASE", "_no_such_name"),
     "hooks": without(engine, "HOOKS", "_no_such_name"),
+    "hooks of a tensor": without(any_graph, "hooks_of", lambda tensor: None),
     "numbers of nodes": without(engine, "SEQUENCE", "_no_such_name"),
     "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
     "callbacks": without(engine, "_queue_callback"),
-    "buffers of a module": without(engine, "BUFFERS", "_no_such_name"),
+    "buffers of a module": without(state, "buffers_of", lambda module: dict(module.named_buffers(recurse=False))),
     "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
     "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),
 }

@@ -46,17 +46,12 @@ def loss_of_a_trainer(balancer, losses):
     scalar.backward()  # the call
 
 
-def replayed_step(balancer, losses):
-    step = excessmtl.Replay(balancer, lambda: losses)
-    step()  # the call
-
-
 def inside_a_function_of_torch(balancer, losses):
     with_gradients = torch.enable_grad()(lambda: balancer.backward(losses))  # the call
     with_gradients()
 
 
-FORMS = [backward, scalar_form, loss_of_a_trainer, replayed_step, inside_a_function_of_torch]
+FORMS = [backward, scalar_form, loss_of_a_trainer, inside_a_function_of_torch]
 
 
 def check(caught, message):
@@ -79,8 +74,8 @@ def check(caught, message):
     ids=["not finite", "whole model", "one sample"],
 )
 def test_a_step_warns_at_the_line_that_takes_it(problem, message, form):
-    if DEVICE.type == "cuda" and (problem is not_finite or form in (loss_of_a_trainer, replayed_step)):
-        pytest.skip("a GPU tells a step later, and in a thread or a stream of its own")
+    if DEVICE.type == "cuda" and (problem is not_finite or form is loss_of_a_trainer):
+        pytest.skip("a GPU tells a step later, and in a thread of its own")
     balancer, losses = problem()
     with pytest.warns(UserWarning, match=message) as caught:
         form(balancer, losses)

@@ -11,14 +11,12 @@ from excessmtl.extras import needed_by
 from excessmtl.graph.representation import representation
 from excessmtl.multi_task_loss import MultiTaskLoss
 from excessmtl.pareto import dominates, hypervolume, pareto_front, pareto_stationarity
-from excessmtl.recording.replay import Replay
 from excessmtl.step.result import Step
 
 __all__ = [
     "Balancer",
     "ExcessMTL",
     "MultiTaskLoss",
-    "Replay",
     "Step",
     "create",
     "diagnose",

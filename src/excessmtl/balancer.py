@@ -13,19 +13,17 @@ from excessmtl.engine import EngineName, chosen_engine
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.deliver import deferred, deliver
 from excessmtl.gradients.task_gradients import TaskGradients
-from excessmtl.graph.checks import GraphChecks
 from excessmtl.graph.inputs import Losses
-from excessmtl.graph.parts import submodule
+from excessmtl.graph.problems import GraphChecks
 from excessmtl.graph.representation import forget
-from excessmtl.graph.shared import Shared
+from excessmtl.graph.shared import Shared, submodule
 from excessmtl.methods.base import Heads, Rule, State
 from excessmtl.step import inputs as arguments
-from excessmtl.step.host_state import check_keys
 from excessmtl.step.multipliers import Scale, factor
 from excessmtl.step.notices import Watch
 from excessmtl.step.result import Step
 from excessmtl.step.run import commit, run, second_backward_explained, weighted_losses
-from excessmtl.step.state import Memory, state_options
+from excessmtl.step.state import Memory, check_keys, state_options
 from excessmtl.step.task_changes import by_name, load_matching, take_tasks
 from excessmtl.torch_private import outside_compiled_code
 from excessmtl.warn import warn
@@ -101,7 +99,7 @@ class Balancer(nn.Module):
         arguments.check_real(rule, self._shared)
         self._pending: list[TaskGradients] = []
         self._losses_so_far: Tensor | None = None
-        self._watch, self._replicas = Watch(), ReplicaCheck()
+        self._watch, self._replicas = Watch(names), ReplicaCheck()
         shapes = self._shared.shapes
         self._offsets = tuple(running_sums((shape.numel() for shape in shapes), initial=0))
         self.memory = Memory(self.rule, names, shapes, self._options())
@@ -144,7 +142,8 @@ class Balancer(nn.Module):
             inputs = arguments.checked(self, losses, at, mask=mask, scaler=scaler, accumulate=accumulate, extras=extras)
             plan, outcome = run(self, inputs, self.heads, scalar=False)
             deliver(outcome.parts, plan)
-            forget(plan.representations)
+            if plan.representations:
+                forget(plan.representations)
             return commit(self, inputs, outcome)
 
     def forward(
@@ -179,12 +178,6 @@ class Balancer(nn.Module):
             scalar = deferred(outcome.value, outcome.parts, plan)
             commit(self, inputs, outcome)
             return scalar
-
-    def _note(self, step: Step) -> Step:
-        """Called with every step that has been taken, a replayed one too."""
-        self.__dict__["last_step"] = step
-        self._watch.look(step)
-        return step
 
     @property
     def _estimating(self) -> bool:

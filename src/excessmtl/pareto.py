@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excessmtl.distributed import fsdp
-from excessmtl.graph.parts import parameters_in
+from excessmtl.graph.shared import parameters_in
 from excessmtl.solvers.min_norm import min_norm
 from excessmtl.step.inputs import ordered_losses
 

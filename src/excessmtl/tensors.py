@@ -60,6 +60,29 @@ def on_values(sparse: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return copied
 
 
+def stored_entries(gradient: Tensor) -> Tensor:
+    """Of a sparse gradient those that are stored; of others all."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def times(gradient: Tensor, factor: Tensor) -> Tensor:
+    """The product. Sparse gradients stay sparse."""
+    return on_values(gradient, lambda entries: entries * factor) if gradient.is_sparse else gradient * factor
+
+
+def among(values: Tensor, places: tuple[int, ...]) -> Tensor:
+    """The entries of `values` at these places."""
+    return values if places == tuple(range(len(values))) else values[index_of(places, values.device)]
+
+
+def added_at(total: Tensor, places: tuple[int, ...], values: Tensor) -> Tensor:
+    """`total` with one of the values added at each of these places."""
+    values = values.to(total.device)
+    if places == tuple(range(len(total))):
+        return total + values
+    return total.index_add(0, index_of(places, total.device), values)
+
+
 def dense(gradient: Tensor) -> Tensor:
     """Sparse gradients filled up with zeros; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient

@@ -9,7 +9,7 @@ from torch.func import functional_call, grad
 
 import excessmtl
 from excessmtl.excess.excess_risk import Adapter, Moments, pair_signal, reducible_share
-from excessmtl.gradients.samples import Sample
+from excessmtl.gradients.task_gradients import Sample
 from excessmtl.methods.observation import Observation
 
 FEATURES, WIDTH, BATCH = 6, 8, 5

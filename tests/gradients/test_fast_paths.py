@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from excessmtl.gradients.at_representation import Factors, RowsInTheMaking, Stacked
-from excessmtl.gradients.linear_heads import find_linear_heads
+from excessmtl.gradients.at_representation import RowsInTheMaking, Stacked
+from excessmtl.gradients.linear_heads import Factors, find_linear_heads
 from excessmtl.gradients.one_pass import Fastest
-from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import explore
+from excessmtl.graph.plan import explore
+from excessmtl.graph.representation import Representation, noted_by
 from models import DEVICE, ENGINES, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, batch, losses_of, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
@@ -403,7 +403,7 @@ def test_a_hook_on_the_representation_acts_once(heads):
 def separate(losses, model):
     balancer = UNIFORM.create(model["trunk"], tasks=list(losses))
     shared, losses = balancer._shared, list(losses.values())
-    graph = explore(losses, set(map(id, shared.parameters)), shared.find_representation)
+    graph = explore(losses, set(map(id, shared.parameters)), noted_by(shared.called))
     z = graph.only_representation(losses)
     return None if z is None else (z, graph)
 

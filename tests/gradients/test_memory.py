@@ -22,6 +22,7 @@ def way(request, monkeypatch):
     """Decisions that are never recorded, and those that are going to be."""
     monkeypatch.setattr(models, "ENGINE", lambda: Recorded())
     monkeypatch.setattr(engine_module, "records_on", lambda device: request.param == "to be recorded")
+    monkeypatch.setattr(Recorded, "recorded_on", {DEVICE.type})
 
 
 class Alive(TorchDispatchMode):

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, mse_loss
 
-import excessmtl
 from models import (
     BATCH,
     DEVICE,
@@ -247,12 +246,3 @@ def test_a_layer_of_as_many_outputs_as_tasks_gets_the_weighted_gradient():
     plain = [torch.autograd.grad(loss, neck.weight, retain_graph=True)[0] for loss in losses.values()]
     step = balancer.backward(losses)
     torch.testing.assert_close(neck.weight.grad, sum(w * g for w, g in zip(step.weights, plain, strict=True)))
-
-
-def test_a_replay_takes_a_matrix():
-    model, balancer, x, targets = started(ROBUST)
-    replay = excessmtl.Replay(balancer, lambda x, y: (mse_loss(model(x), y, reduction="none"), {"mask": ~y.isnan()}))
-    for _ in range(5):
-        step = replay(x, targets)
-    assert step.skipped == ()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

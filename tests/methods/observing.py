@@ -3,7 +3,7 @@
 import torch
 
 import excessmtl.methods
-from excessmtl.gradients.samples import Sample
+from excessmtl.gradients.task_gradients import Sample
 from excessmtl.methods.observation import Observation
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 import excessmtl
-from excessmtl.gradients.samples import Sample
+from excessmtl.gradients.task_gradients import Sample
 from excessmtl.methods.bayes_agg import BayesAgg
 from excessmtl.methods.observation import Observation
 from models import DEVICE

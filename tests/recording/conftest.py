@@ -18,3 +18,4 @@ def recording(monkeypatch):
         monkeypatch.setattr(engine, "Recording", StandInDecision)
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
         monkeypatch.setattr(engine, "records_on", lambda device: True)
+        monkeypatch.setattr(engine.Recorded, "recorded_on", {"cpu"})

@@ -327,7 +327,7 @@ def test_another_setting_of_torch_is_another_kind(monkeypatch):
     assert recorded(one.balancer) == 3
 
 
-@pytest.mark.parametrize("part", ["Recording", "copied"])
+@pytest.mark.parametrize("part", ["Recording", "fill"])
 def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch, part):
     def full(*arguments):
         raise torch.OutOfMemoryError("no room")

@@ -1,16 +1,14 @@
 """Making a recording moves no balancer, also where it fails half way; what recordings are looked up by."""
 
-from collections import namedtuple
 from contextlib import contextmanager
 
 import pytest
 import torch
 
+from excessmtl.lab.training.replay import RecordedStep
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.buffers import obstacle, signature
-from excessmtl.recording.recording import GraphCache, Recording, failure
+from excessmtl.recording.recording import GraphCache, failure, signature
 from excessmtl.tensors import filled
-from excessmtl.torch_private import tree_flatten
 from recorded_world import World, batches
 
 
@@ -41,7 +39,7 @@ def world(monkeypatch):
 
 def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
     before = dict(world.balancer.named_buffers())
-    recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     assert world.balancer.steps == 3
     recording.replay()
     assert recording.graph.launched == 1
@@ -52,7 +50,7 @@ def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
 
 
 def test_constants_that_are_forgotten_stay_with_the_recording(world):
-    recording = Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     zeros = filled(0, 3, torch.device("cpu"))
     for number in range(1, 300):
         filled(number, 3, torch.device("cpu"))
@@ -68,7 +66,7 @@ def test_a_recording_that_fails_half_way_leaves_no_trace(world):
         raise RuntimeError("no room")
 
     with pytest.raises(RuntimeError, match="no room"):
-        Recording(work, world.balancer.memory, None)
+        RecordedStep(work, world.balancer.memory, None)
     assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
     assert world.balancer.steps == 3
 
@@ -78,7 +76,7 @@ def test_random_numbers_of_the_host_are_refused_and_given_back():
     world = World("rlw")
     before = world.balancer.memory.generator.get_state()
     with pytest.raises(ValueError, match="random numbers"):
-        Recording(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
+        RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
     assert torch.equal(world.balancer.memory.generator.get_state(), before)
 
 
@@ -100,17 +98,9 @@ def test_a_kind_that_was_never_recorded_makes_room():
         assert cache.entry(("waiting",)) is waiting
 
 
-def test_signatures_tell_shapes_types_and_values_apart():
-    x, Batch = torch.zeros(2, 3), namedtuple("Batch", "x")
-
-    def kind(*arguments):
-        leaves, structure = tree_flatten(arguments)
-        assert obstacle(leaves) is None
-        return structure, signature(leaves)
-
-    inputs = [(x,), (x.double(),), (x.T,), (x, None), (x, 1), (x, 1.0), (x, True), ({"a": x},), ([x],), (Batch(x),)]
-    kinds = [kind(*arguments) for arguments in inputs]
-    for index, own in enumerate(kinds):
-        assert [own == other for other in kinds].count(True) == 1, index
-    assert kind(torch.ones(2, 3)) == kinds[0]
-    assert "layout" in obstacle([x.to_sparse()])
+def test_signatures_tell_shapes_and_types_apart():
+    x = torch.zeros(2, 3)
+    inputs = [[x], [x.double()], [x.T], [x, x]]
+    signatures = [signature(tensors) for tensors in inputs]
+    assert len(set(signatures)) == len(inputs)
+    assert signature([torch.ones(2, 3)]) == signatures[0]

@@ -38,8 +38,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from excessmtl.distributed.processes import no_reduction, reduced_in_one
-from excessmtl.gradients.samples import Sample, Samples, check_mask
-from excessmtl.methods.observation import Observation
+from excessmtl.gradients.task_gradients import Sample, Samples
+from excessmtl.methods.observation import Observation, check_mask
 from excessmtl.tensors import cached_constant, filled, total
 from excessmtl.warn import warn
 

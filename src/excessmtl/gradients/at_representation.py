@@ -1,15 +1,18 @@
-"""The gradients of tasks at one tensor z of the representation: dense rows, or factors of linear heads."""
+"""Dense gradients: those of tasks at one tensor z of the representation, and those at leaves of one shape."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from excessmtl.graph.representation import Representation
-from excessmtl.tensors import filled, index_of, magnitude, zero_unless
+from excessmtl.graph.plan import Reach
+from excessmtl.graph.representation import Representation, nothing_below
+from excessmtl.tensors import among, dense, magnitude, zero_unless
+from excessmtl.torch_private import gradients_from, hooks_disabled
 
 LeafGradient = tuple[int, Tensor, Tensor]
 """A task, a leaf, and the gradient of the task there."""
@@ -109,7 +112,7 @@ class Rows(Stacked):
 
         Both are sums over samples: [k, width, columns] of z' g, and [k, width] of z^2 |g|^2.
         """
-        return _sums_over_samples(z, self.tensors.float() @ matrix)
+        return sums_over_samples(z, self.tensors.float() @ matrix)
 
     def leaf_gradients(self, own: Tensor | None) -> list[LeafGradient]:
         """None: no gradient of a leaf follows from dense gradients at z."""
@@ -158,171 +161,98 @@ class RowsInTheMaking:
         return replace(self._rows, flat=self._rows.flat[[self._places[task] for task in tasks]], tasks=tasks)
 
 
-class Layer(NamedTuple):
-    """Leaves whose gradients are some rows of those of all layers."""
-
-    weight: Tensor
-    bias: Tensor | None
-    task: int
-    """Whose layer it is; of one layer for all tasks, the first."""
-    outputs: int
-    """How many rows."""
-    reached: bool = True
-    """Whether a gradient arrived."""
-
-
-@dataclass
-class Factors:
-    """Gradients at z through linear layers, as products of two small matrices that are not multiplied out.
-
-    With D_i what arrives at the outputs of task i's layer and W_i its weight, the gradient of task i at z is D_i W_i,
-    and that of the weight is D_i' z. One product of matrices gives the weighted sum over all tasks at z, and one the
-    gradients of all weights. Autograd would take two products per layer.
-    """
-
-    representation: Representation
-    left: Tensor
-    """[samples, outputs of all layers]: the D_i side by side."""
-    right: Tensor
-    """[outputs of all layers, features]: the W_i as they were applied, after a cast by autocast for instance."""
-    sizes: tuple[int, ...]
-    """How many of the outputs belong to each task; 0 where a task is missing."""
-    layers: Sequence[Layer]
-    _counted: Tensor | None = field(default=None, init=False)
-    """[outputs of all layers, 1] bool: those of tasks that take part, once that is known."""
-
-    @property
-    def tasks(self) -> tuple[int, ...]:
-        """All of them."""
-        return tuple(range(len(self.sizes)))
-
-    @property
-    def stored(self) -> list[Tensor]:
-        """The two factors."""
-        return [self.left, self.right]
-
-    @property
-    def layout(self) -> Any:
-        """Whose outputs are whose, and where gradients go."""
-        return self.sizes, tuple([(id(weight), id(bias), *rest) for weight, bias, *rest in self.layers])
-
-    def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factors":
-        """The same with other factors."""
-        left, right = stored
-        return replace(self, representation=self.representation.with_values(z), left=left, right=right)
-
-    @property
-    def _z(self) -> Tensor:
-        return self.representation.stored
-
-    @cached_property
-    def _owners(self) -> Tensor:
-        """[outputs of all layers]: whose they are."""
-        owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
-        return index_of(owners, self.left.device)
-
-    @property
-    def _zero(self) -> Tensor:
-        return filled(0, 1, self.left.device).to(self.left.dtype)
-
-    @cached_property
-    def _single(self) -> bool:
-        """Whether every task has one output."""
-        return set(self.sizes) == {1}
-
-    def _per_output(self, values: Tensor) -> Tensor:
-        """[m] -> [outputs of all layers]"""
-        return values if self._single else values[self._owners]
-
-    def magnitudes(self) -> Tensor:
-        """[m]; a bound on the norms of all that is multiplied here: factors that are finite may still overflow."""
-        norm: Callable[..., Tensor] = torch.linalg.vector_norm
-        # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
-        each = (norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self._z))).float()
-        if self._single:
-            return each
-        return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
-
-    def zero_unless(self, ok: Tensor) -> None:
-        """Set both factors to zero for the tasks that are not `ok`: zero times NaN is NaN."""
-        mine = self._per_output(ok)
-        self._counted = mine.unsqueeze(1)
-        self.left = torch.where(mine, self.left, self._zero)
-        self.right = torch.where(self._counted, self.right, self._zero)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """One product, of the size of one layer, however many tasks there are."""
-        return ((self.left * self._per_output(weights.to(self.left.dtype))) @ self.right).to(self._z.dtype)
-
-    @property
-    def tensors(self) -> Tensor:
-        """[m, samples, features]: the factors multiplied out."""
-        return _multiplied(self.left, self.right, self.sizes)
-
-    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """As for `Rows`. Where tasks have one output each, no gradient of a sample is multiplied out."""
-        left, right = self.left.float(), self.right.float() @ matrix
-        if not self._single:
-            return _sums_over_samples(z, _multiplied(left, right, self.sizes))
-        left = left.t()
-        first = (left @ z).unsqueeze(2) * right.unsqueeze(1)
-        return first, (left.square() @ z.square()) * right.square().sum(1, keepdim=True)
-
-    def leaf_gradients(self, own: Tensor | None) -> list[LeafGradient]:
-        """Those at the layers' weights and biases, times `own` [m] (None: 1)."""
-        left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
-        at_weights = left.t() @ self._z.to(left.dtype)
-        if self._counted is not None:  # it may be z that is not finite
-            at_weights = torch.where(self._counted, at_weights, self._zero)
-        at_biases = left.sum(0)
-        if self.layers and (dtype := self.layers[0].weight.dtype) != at_weights.dtype:  # one for all layers
-            at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
-        sizes = [layer.outputs for layer in self.layers]
-        pairs: list[LeafGradient] = []
-        parts = zip(self.layers, at_weights.split_with_sizes(sizes), at_biases.split_with_sizes(sizes), strict=True)
-        for layer, at_weight, at_bias in parts:
-            if layer.reached:
-                pairs.append((layer.task, layer.weight, at_weight))
-                if layer.bias is not None:
-                    pairs.append((layer.task, layer.bias, at_bias))
-        return pairs
-
-    def own_gradients(self) -> list[LeafGradient]:
-        """The same, of one layer for all tasks zero but for the task's own row."""
-        if len(self.layers) != 1 or not self._single or len(self.sizes) == 1:
-            return self.leaf_gradients(None)
-        each = torch.eye(len(self.sizes), device=self.left.device)
-        pairs = [(leaf, gradient) for _, leaf, gradient in self.leaf_gradients(None)]
-        return [
-            (task, leaf, gradient * row.view(-1, *(1 for _ in gradient.shape[1:])).to(gradient.dtype))
-            for task, row in enumerate(each)
-            for leaf, gradient in pairs
-        ]
-
-    def without_graph(self) -> "Factors":
-        """The two factors, which are copies, and nothing that holds the graph or the weights."""
-        return replace(self, representation=self.representation.without_graph(), layers=())
-
-
-AtRepresentation = Rows | Factors
-
-
-def _multiplied(left: Tensor, right: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """[m, samples, features]: the product for every task."""
-    tasks, size = len(sizes), sizes[0]
-    if set(sizes) == {1}:  # a product of matrices takes several times as long for vectors
-        return left.T.contiguous()[:, :, None] * right[:, None]
-    if set(sizes) == {size}:
-        return torch.bmm(left.view(-1, tasks, size).transpose(0, 1), right.view(tasks, size, -1))
-    lefts, rights = torch.split(left, [*sizes], dim=1), torch.split(right, [*sizes])
-    return torch.stack([a @ b for a, b in zip(lefts, rights, strict=True)])
-
-
-def _sums_over_samples(z: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
+def sums_over_samples(z: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
+    """As `Rows.times_samples`, of gradients [k, samples, columns]."""
     return z.T @ projected, projected.square().sum(-1) @ z.square()
 
 
-def gated_sum(part: AtRepresentation, gates: Mapping[int, Tensor]) -> Tensor:
-    """The sum of some of the gradients, by their places, each times a tensor of its own."""
-    tensors = part.tensors
-    return torch.stack([tensors[place] * gate.to(tensors.dtype) for place, gate in gates.items()]).sum(0)
+def backward_to_representation(
+    losses: Sequence[Tensor | None],
+    representation: Representation,
+    reaches: Sequence[Reach],
+    store: Callable[[int, Tensor], None],
+    retain_graph: bool,
+) -> list[LeafGradient]:
+    """One backward pass for all heads: hands the tasks' gradients at z to `store`, returns those at their own leaves.
+
+    A hook on each node just above z takes the task's gradient as it arrives, before autograd adds it to the others'.
+    """
+    leaves = [list(reach.leaves.values()) for reach in reaches]
+    every_leaf = [leaf for own in leaves for leaf in own]
+    z = representation.tensor()
+    passed_on = False
+
+    def taking(task: int, positions: list[int]) -> Callable[..., Any]:
+        def take(inputs: tuple[Tensor | None, ...], outputs: object) -> tuple[Tensor | None, ...]:
+            nonlocal passed_on
+            passed = list(inputs)
+            for position in positions:
+                if (gradient := inputs[position]) is not None:
+                    # User hooks on z still expect a tensor, so one gradient is passed on. The hooks of a z that nobody
+                    # holds cannot be disabled, and some overwrite what they see.
+                    passed[position] = None if passed_on else torch.clone(gradient) if z is None else gradient
+                    passed_on = True
+                    store(task, dense(gradient))
+            return tuple(passed)
+
+        return take
+
+    hooks = [
+        node.register_hook(taking(task, positions))
+        for task, reach in enumerate(reaches)
+        for node, positions in reach.takers.items()
+    ]
+    try:
+        with hooks_disabled([z, *every_leaf]), nothing_below([representation]):
+            gradients = gradients_from(losses, [representation.edge, *every_leaf], retain_graph)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return by_task(leaves, gradients[1:])
+
+
+@dataclass(frozen=True)
+class LeafGroup:
+    """The gradients at leaves of one shape, each of one task alone."""
+
+    leaves: list[Tensor]
+    tasks: tuple[int, ...]
+    gradients: Stacked
+
+    def weighted(self, own: Tensor | None) -> list[LeafGradient]:
+        """(task, leaf, gradient), times `own` [m] (None: 1)."""
+        flat = self.gradients.flat
+        if own is not None:
+            flat = flat * among(own, self.tasks).to(flat.dtype).unsqueeze(1)
+        return list(zip(self.tasks, self.leaves, self.gradients.shaped(flat).unbind(), strict=True))
+
+    @property
+    def layout(self) -> Any:
+        """Hashable; equal for what is computed by the same operations on tensors of the same shapes."""
+        return tuple(map(id, self.leaves)), self.tasks, self.gradients.shape, self.gradients.order
+
+    def with_stored(self, flat: Tensor) -> "LeafGroup":
+        """The same made of another tensor."""
+        return replace(self, gradients=replace(self.gradients, flat=flat))
+
+
+def grouped(gradients: Sequence[LeafGradient]) -> tuple[list[LeafGradient], list[LeafGroup]]:
+    """Those that have to stay alone, being sparse or at a leaf of several tasks, and the others by their shapes."""
+    owners = Counter([id(leaf) for _, leaf, _ in gradients])
+    alone: list[LeafGradient] = []
+    alike: dict[Any, list[LeafGradient]] = {}
+    for task, leaf, gradient in gradients:
+        key = gradient.shape, gradient.dtype, gradient.device
+        stays = gradient.is_sparse or owners[id(leaf)] > 1
+        (alone if stays else alike.setdefault(key, [])).append((task, leaf, gradient))
+    groups = []
+    for members in alike.values():
+        tasks, leaves, of_one_shape = zip(*members, strict=True)
+        groups.append(LeafGroup(list(leaves), tasks, Stacked.of(of_one_shape)))
+    return alone, groups
+
+
+def by_task(leaves: Sequence[Sequence[Tensor]], gradients: Sequence[Tensor | None]) -> list[LeafGradient]:
+    """The leaves of every task with their gradients, without those that no gradient reached."""
+    every = [(task, leaf) for task, own in enumerate(leaves) for leaf in own]
+    return [(task, leaf, g) for (task, leaf), g in zip(every, gradients, strict=True) if g is not None]

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from excessmtl.distributed.processes import processes
-from excessmtl.gradients.second_backward import deferred_second_backward, second_backward
+from excessmtl.gradients.second_backward import second_backward
 from excessmtl.gradients.task_gradients import Contribution
+from excessmtl.graph.nodes import leaves_among, nodes_below
 from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import leaves_among, nodes_below
 from excessmtl.torch_private import accumulate, hooks_disabled
 
 _gradient = attrgetter("grad")
@@ -30,7 +30,8 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:
-            second_backward(plan.inputs.losses, plan.representations, parts)
+            one = torch.ones((), device=plan.representations[0].stored.device)
+            torch.autograd.backward(second_backward(one, 1.0, plan.inputs.losses, plan.representations, parts))
         else:
             _add_to_grad(parts, without_gradient)
     except BaseException as error:
@@ -87,7 +88,7 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
         roots.append(root)
         at_roots.append(root.detach())
     if roots:
-        accumulate(roots, at_roots)
+        accumulate(tuple(roots), tuple(at_roots))
 
 
 class _ToLeaves(torch.autograd.Function):
@@ -109,7 +110,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     scale = plan.inputs.scale
     unscale = 1.0 if scale is None else 1.0 / scale
     if plan.second_backward:
-        return deferred_second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
+        return second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
     if not parts:  # everything waits for the last micro-batch
         first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]

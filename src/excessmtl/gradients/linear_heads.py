@@ -1,40 +1,32 @@
-"""Heads that take z by linear layers: the backward pass ends at the outputs of these layers.
+"""Heads that take z by linear layers of their own: the backward pass ends at the outputs of these layers.
 
-The gradients at z, and at the layers, are products of what arrived there (`Factors`). Either every task has a layer of
-few outputs of its own, whose weight and bias serve nothing else. Or one layer serves all tasks, with an output for
-each, `nn.Linear(features, tasks)`: a task takes its column, `outputs[:, task]`, as `losses.by_task` does, or the losses
-are the columns of a matrix that was computed entry by entry. Autocast may change the types of z, weight and bias on the
-way.
+Every task has a layer of few outputs, whose weight and bias serve nothing else. The gradients at z, and at the layers,
+are products of what arrived there (`Factors`). Autocast may change the types of z, weight and bias on the way.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
-from excessmtl.gradients.at_representation import Factors, Layer
-from excessmtl.gradients.own_leaves import Pairs, by_task
-from excessmtl.graph.representation import FindRepresentation, Representation, nothing_below
-from excessmtl.graph.search import Explored
+from excessmtl.gradients.at_representation import LeafGradient, Rows, by_task, sums_over_samples
+from excessmtl.graph.plan import Explored
+from excessmtl.graph.representation import Representation, nothing_below
+from excessmtl.tensors import index_of
 from excessmtl.torch_private import (
-    arriving_shape,
     gradients_from,
     has_hooks,
     hooks_disabled,
     is_cast,
     is_transpose,
-    is_unbind,
     leaf_of,
     linear_layer,
     release_saved,
-    selection,
-    sums_over_samples,
     view_of,
-    works_entry_by_entry,
 )
 
 Losses = Sequence[Tensor | None]
@@ -42,8 +34,162 @@ _DTYPES = {torch.float64, torch.float32, torch.bfloat16}
 """Not float16, which overflows where the check of the factors, which looks no further than fp32, sees nothing."""
 _ORDINARY = (nn.Parameter, Tensor)
 """Not types of their own, which may do something else with a gradient."""
-_Columns = tuple[Node, list[int | None]]
-"""The node of one layer for all tasks, and the column of each task (None: a missing one)."""
+
+
+class Layer(NamedTuple):
+    """Leaves whose gradients are some rows of those of all layers."""
+
+    weight: Tensor
+    bias: Tensor | None
+    task: int
+    """Whose layer it is; of one layer for all tasks, the first."""
+    outputs: int
+    """How many rows."""
+    reached: bool = True
+    """Whether a gradient arrived."""
+
+
+@dataclass
+class Factors:
+    """Gradients at z through linear layers, as products of two small matrices that are not multiplied out.
+
+    With D_i what arrives at the outputs of task i's layer and W_i its weight, the gradient of task i at z is D_i W_i,
+    and that of the weight is D_i' z. One product of matrices gives the weighted sum over all tasks at z, and one the
+    gradients of all weights. Autograd would take two products per layer.
+    """
+
+    representation: Representation
+    left: Tensor
+    """[samples, outputs of all layers]: the D_i side by side."""
+    right: Tensor
+    """[outputs of all layers, features]: the W_i as they were applied, after a cast by autocast for instance."""
+    sizes: tuple[int, ...]
+    """How many of the outputs belong to each task; 0 where a task is missing."""
+    layers: Sequence[Layer]
+    _counted: Tensor | None = field(default=None, init=False)
+    """[outputs of all layers, 1] bool: those of tasks that take part, once that is known."""
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """All of them."""
+        return tuple(range(len(self.sizes)))
+
+    @property
+    def stored(self) -> list[Tensor]:
+        """The two factors."""
+        return [self.left, self.right]
+
+    @property
+    def layout(self) -> Any:
+        """Whose outputs are whose, and where gradients go."""
+        return self.sizes, tuple([(id(weight), id(bias), *rest) for weight, bias, *rest in self.layers])
+
+    def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Factors":
+        """The same with other factors."""
+        left, right = stored
+        return replace(self, representation=self.representation.with_values(z), left=left, right=right)
+
+    @property
+    def _z(self) -> Tensor:
+        return self.representation.stored
+
+    @cached_property
+    def _owners(self) -> Tensor:
+        """[outputs of all layers]: whose they are."""
+        owners = tuple(task for task, size in enumerate(self.sizes) for _ in range(size))
+        return index_of(owners, self.left.device)
+
+    @cached_property
+    def _single(self) -> bool:
+        """Whether every task has one output."""
+        return set(self.sizes) == {1}
+
+    def _per_output(self, values: Tensor) -> Tensor:
+        """[m] -> [outputs of all layers]"""
+        return values if self._single else values[self._owners]
+
+    def magnitudes(self) -> Tensor:
+        """[m]; a bound on the norms of all that is multiplied here: factors that are finite may still overflow."""
+        norm: Callable[..., Tensor] = torch.linalg.vector_norm
+        # For z the Euclidean norm, which is fast on a CPU: it is the largest of the three by far.
+        each = (norm(self.left, 1, dim=0) * (norm(self.right, 1, dim=1) + norm(self._z))).float()
+        if self._single:
+            return each
+        return each.new_zeros(len(self.sizes)).index_add(0, self._owners, each)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Set both factors to zero for the tasks that are not `ok`: zero times NaN is NaN."""
+        mine = self._per_output(ok)
+        self._counted = mine.unsqueeze(1)
+        self.left = torch.where(mine, self.left, 0)
+        self.right = torch.where(self._counted, self.right, 0)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """One product, of the size of one layer, however many tasks there are."""
+        return ((self.left * self._per_output(weights.to(self.left.dtype))) @ self.right).to(self._z.dtype)
+
+    @property
+    def tensors(self) -> Tensor:
+        """[m, samples, features]: the factors multiplied out."""
+        return _multiplied(self.left, self.right, self.sizes)
+
+    def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """As for `Rows`. Where tasks have one output each, no gradient of a sample is multiplied out."""
+        left, right = self.left.float(), self.right.float() @ matrix
+        if not self._single:
+            return sums_over_samples(z, _multiplied(left, right, self.sizes))
+        left = left.t()
+        first = (left @ z).unsqueeze(2) * right.unsqueeze(1)
+        return first, (left.square() @ z.square()) * right.square().sum(1, keepdim=True)
+
+    def leaf_gradients(self, own: Tensor | None) -> list[LeafGradient]:
+        """Those at the layers' weights and biases, times `own` [m] (None: 1)."""
+        left = self.left if own is None else self.left * self._per_output(own.to(self.left.dtype))
+        at_weights = left.t() @ self._z.to(left.dtype)
+        if self._counted is not None:  # it may be z that is not finite
+            at_weights = torch.where(self._counted, at_weights, 0)
+        at_biases = left.sum(0)
+        if self.layers and (dtype := self.layers[0].weight.dtype) != at_weights.dtype:  # one for all layers
+            at_weights, at_biases = at_weights.to(dtype), at_biases.to(dtype)
+        sizes = [layer.outputs for layer in self.layers]
+        pairs: list[LeafGradient] = []
+        parts = zip(self.layers, at_weights.split_with_sizes(sizes), at_biases.split_with_sizes(sizes), strict=True)
+        for layer, at_weight, at_bias in parts:
+            if layer.reached:
+                pairs.append((layer.task, layer.weight, at_weight))
+                if layer.bias is not None:
+                    pairs.append((layer.task, layer.bias, at_bias))
+        return pairs
+
+    def own_gradients(self) -> list[LeafGradient]:
+        """The same, of one layer for all tasks zero but for the task's own row."""
+        if len(self.layers) != 1 or not self._single or len(self.sizes) == 1:
+            return self.leaf_gradients(None)
+        each = torch.eye(len(self.sizes), device=self.left.device)
+        pairs = [(leaf, gradient) for _, leaf, gradient in self.leaf_gradients(None)]
+        return [
+            (task, leaf, gradient * row.view(-1, *(1 for _ in gradient.shape[1:])).to(gradient.dtype))
+            for task, row in enumerate(each)
+            for leaf, gradient in pairs
+        ]
+
+    def without_graph(self) -> "Factors":
+        """The two factors, which are copies, and nothing that holds the graph or the weights."""
+        return replace(self, representation=self.representation.without_graph(), layers=())
+
+
+def _multiplied(left: Tensor, right: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """[m, samples, features]: the product for every task."""
+    tasks, size = len(sizes), sizes[0]
+    if set(sizes) == {1}:  # a product of matrices takes several times as long for vectors
+        return left.T.contiguous()[:, :, None] * right[:, None]
+    if set(sizes) == {size}:
+        return torch.bmm(left.view(-1, tasks, size).transpose(0, 1), right.view(tasks, size, -1))
+    lefts, rights = torch.split(left, [*sizes], dim=1), torch.split(right, [*sizes])
+    return torch.stack([a @ b for a, b in zip(lefts, rights, strict=True)])
+
+
+AtRepresentation = Rows | Factors
 
 
 class Linear(NamedTuple):
@@ -76,7 +222,7 @@ class LinearHeads:
         """Those of the layers."""
         return [layer.node for layer in self.layers if layer is not None]
 
-    def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
+    def backward(self, losses: Losses) -> tuple[Factors, list[LeafGradient]]:
         """The gradients at z as factors, and those at leaves that the factors do not know."""
         present = [(task, layer) for task, layer in enumerate(self.layers) if layer is not None]
         leaves: list[list[Tensor]] = [[] for _ in losses]
@@ -86,7 +232,7 @@ class LinearHeads:
             known = {id(leaf) for _, layer in present for leaf in (layer.weight, layer.bias)}
             leaves = [[leaf for key, leaf in own.items() if key not in known] for own in reached]
             others = [leaf for own in leaves for leaf in own]
-        with _only_to(others, self.representation) if others else nullcontext():
+        with hooks_disabled(others), nothing_below([self.representation] if others else ()):
             # Autograd does not run the layers themselves, so this includes the hooks on their outputs.
             gradients = gradients_from(losses, [*[GradientEdge(layer.node, 0) for _, layer in present], *others])
         z, dtype = self.representation, present[0][1].dtype
@@ -98,14 +244,7 @@ class LinearHeads:
         with torch.no_grad():
             left = torch.cat(columns, dim=1).to(dtype)
             right = torch.cat([layer.applied for _, layer in present]).to(dtype)
-        return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :]) if others else ()
-
-
-@contextmanager
-def _only_to(leaves: Sequence[Tensor], z: Representation) -> Iterator[None]:
-    """Inside, the hooks of the leaves are disabled, and no gradient passes z."""
-    with hooks_disabled(leaves), nothing_below([z]):
-        yield
+        return Factors(z, left, right, sizes, rows), by_task(leaves, gradients[len(present) :]) if others else []
 
 
 def release_linear_layers(losses: Sequence[Tensor]) -> None:
@@ -127,9 +266,9 @@ def find_linear_heads(z: Representation, graph: Explored) -> LinearHeads | None:
     if z.stored.ndim != 2:
         return None
     takers = [reach.takers for reach in graph.reaches]
-    layers = [_layer_above(above, z, graph) for above in takers]
+    layers = [layer_above(above, z, graph) for above in takers]
     present = [layer for layer in layers if layer is not None]
-    if len(present) < sum(map(bool, takers)) or not _fits(z.stored, present):
+    if len(present) < sum(map(bool, takers)) or not fits(z.stored, present):
         return None
     # The factors must have fewer entries than the gradients at z.
     samples, features = z.stored.shape
@@ -138,7 +277,7 @@ def find_linear_heads(z: Representation, graph: Explored) -> LinearHeads | None:
     return LinearHeads(z, graph, layers) if worth_it else None
 
 
-def _fits(z: Tensor, layers: Sequence[Linear]) -> bool:
+def fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     """Whether these factors can be multiplied: matrices of one kind on one device."""
     device, dtypes = z.device, (layers[0].weight.dtype, layers[0].applied.dtype)
     if z.ndim != 2 or not _DTYPES.issuperset((z.dtype, *dtypes)):
@@ -151,7 +290,7 @@ def _fits(z: Tensor, layers: Sequence[Linear]) -> bool:
     return True
 
 
-def _layer_above(above: Mapping[Node, Sequence[int]], z: Representation, graph: Explored) -> Linear | None:
+def layer_above(above: Mapping[Node, Sequence[int]], z: Representation, graph: Explored) -> Linear | None:
     """The linear layer by which nodes take z, given with the places of z among their inputs."""
     if len(above) != 1:
         return None
@@ -191,108 +330,3 @@ def _parameter(node: Node | None, repeated: Collection[Node]) -> Tensor | None:
         node = node.next_functions[0][0]
     leaf = None if node is None or node in repeated else leaf_of(node)
     return leaf if leaf is not None and type(leaf) in _ORDINARY else None
-
-
-@dataclass(frozen=True)
-class OneHead:
-    """The layer. Its outputs are those of the tasks, in their order."""
-
-    representation: Representation
-    layer: Linear
-
-    @property
-    def nodes(self) -> list[Node]:
-        """That of the layer."""
-        return [self.layer.node]
-
-    def backward(self, losses: Losses) -> tuple[Factors, Pairs]:
-        """The gradients at z as factors; there are no leaves that the factors do not know."""
-        (arrived,) = gradients_from(losses, [GradientEdge(self.layer.node, 0)])
-        z, (_, weight, bias, applied) = self.representation, self.layer
-        left = z.stored.new_zeros(len(z.stored), len(applied)) if arrived is None else arrived
-        layers = [Layer(weight, bias, 0, len(applied))]
-        factors = left.to(self.layer.dtype), applied.detach().to(self.layer.dtype)
-        return Factors(z, *factors, (1,) * len(losses), layers), ()
-
-
-def find_one_head(losses: Losses, shared: Set[int], find: FindRepresentation) -> OneHead | None:
-    """The layer, or None where the graph is of any other kind. `shared`: the ids of the shared parameters."""
-    taken = _columns_of_matrix(losses) or _columns_taken(losses, find)
-    if taken is None:
-        return None
-    node, columns = taken
-    if any(column not in (None, task) for task, column in enumerate(columns)):
-        return None
-    for place, (child, output) in enumerate(node.next_functions):
-        taker, position, users = node, place, {}
-        if child is not None and is_cast(child):
-            taker, position, users = child, 0, {child: (node, place)}
-            child, output = child.next_functions[0]
-        z = None if child is None else find(child, output)
-        if z is None:
-            continue
-        layer = _layer_above({taker: [position]}, z, Explored(users=users))
-        if layer is None or len(layer.applied) != len(losses) or not _fits(z.stored, [layer]):
-            return None
-        return None if id(layer.weight) in shared or id(layer.bias) in shared else OneHead(z, layer)
-    return None
-
-
-def _columns_taken(losses: Losses, find: FindRepresentation) -> _Columns | None:
-    """Where every task selects one column of a linear layer's output, and tasks meet nowhere above it."""
-    owner: dict[Node, int] = {}
-    layer: Node | None = None
-    columns: list[int | None] = []
-    for task, loss in enumerate(losses):
-        columns.append(None)
-        if loss is None:
-            continue
-        if loss.grad_fn is None or loss.grad_fn in owner:
-            return None
-        owner[loss.grad_fn], stack = task, [loss.grad_fn]
-        while stack:
-            node = stack.pop()
-            where, below = selection(node), node.next_functions[0][0] if node.next_functions else None
-            if where is not None and below is not None and linear_layer(below) is not None:
-                if where[0] != 1 or layer not in (None, below) or columns[task] not in (None, where[1]):
-                    return None
-                layer, columns[task] = below, where[1]
-                continue
-            for child, output in node.next_functions:
-                if child is None or owner.get(child) == task:
-                    continue
-                if child in owner or leaf_of(child) is not None or find(child, output) is not None:
-                    return None
-                owner[child] = task
-                stack.append(child)
-        if columns[task] is None:
-            return None
-    return None if layer is None else (layer, columns)
-
-
-def _columns_of_matrix(losses: Losses) -> _Columns | None:
-    """Where the losses are the means over the columns of a matrix, which a layer's outputs gave entry by entry."""
-    top = losses[0].grad_fn if losses[0] is not None else None
-    if top is None or not is_unbind(top):
-        return None
-    if any(loss is None or loss.grad_fn is not top or loss.output_nr != task for task, loss in enumerate(losses)):
-        return None
-    layer: Node | None = None
-    stack: list[Any] = [top.next_functions[0][0]]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        shape = None if node is None else arriving_shape(node)
-        if shape is None or not 1 <= len(shape) <= 2 or shape[-1] != len(losses):
-            return None
-        if len(shape) == 2 and linear_layer(node) is not None:
-            if layer not in (None, node):
-                return None
-            layer = node
-            continue
-        if not sums_over_samples(node) and not works_entry_by_entry(node):
-            return None
-        below = [child for child, _ in node.next_functions if child is not None and child not in seen]
-        seen.update(below)
-        stack.extend(below)
-    return None if layer is None else (layer, list(range(len(losses))))

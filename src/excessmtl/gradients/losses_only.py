@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from excessmtl.gradients.task_gradients import Contribution, Gates, TaskGradients
+from excessmtl.graph.nodes import nodes_of, one_head_for_all
 from excessmtl.graph.plan import Plan
-from excessmtl.graph.search import nodes_of, one_head_for_all
-from excessmtl.tensors import magnitude, usable
+from excessmtl.tensors import magnitude, stored_entries, usable
 from excessmtl.torch_private import hooks_disabled, repeatable
 
 
@@ -28,12 +28,6 @@ class WeightsFirst(TaskGradients):
     """
 
     plan: Plan | None = None
-
-    @classmethod
-    def of(cls, plan: Plan) -> "WeightsFirst":
-        """For the losses of this plan."""
-        inputs = plan.inputs
-        return cls(inputs.losses, inputs.masks, inputs.scale, headless=not plan.own_leaves, plan=plan)
 
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
         # `NotFinite` where the sum is not, or where it is hidden which leaf is whose.
@@ -53,7 +47,7 @@ class WeightsFirst(TaskGradients):
         parts = self._backward(list(common.values()), weights * self.ok)
         if owned:
             parts += self._backward(list(owned.values()), self.ok.to(weights.dtype))
-        sizes = [magnitude(gradient.coalesce().values() if gradient.is_sparse else gradient) for _, gradient in parts]
+        sizes = [magnitude(stored_entries(gradient)) for _, gradient in parts]
         unusable = (~usable(torch.stack(sizes).sum())).float() if sizes else torch.zeros(())
         # All processes go on task by task, or none: what follows are sums over all of them.
         if bool(plan.inputs.reduction(unusable) > 0):

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
-from torch.utils.hooks import RemovableHandle
 
+from excessmtl.graph.nodes import nodes_above
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import nodes_above
 from excessmtl.torch_private import when_backward_ends
 
 _End = tuple[Node, int]
@@ -26,39 +25,26 @@ _Parts = Sequence[tuple[Tensor | Representation, Tensor]]
 
 
 def second_backward(
-    losses: Sequence[Tensor | None], representations: Iterable[Representation], parts: list[Any]
-) -> None:
-    """Add all contributions to `.grad` by a backward pass from the losses, whose graph has to be there still."""
-    roots = _roots(losses)
-    replacement = _Replacement(parts)
-    parts.clear()
-    hooks = _install(replacement, roots, representations)
-    replacement.start()
-    try:
-        torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def deferred_second_backward(
     value: Tensor,
     unscale: Tensor | float,
     losses: Sequence[Tensor | None],
     representations: Iterable[Representation],
     parts: _Parts,
 ) -> Tensor:
-    """A scalar worth `value`; its backward adds the contributions, times the gradient it is given."""
-    roots = _roots(losses)
+    """A scalar worth `value`; its backward adds the contributions, times the gradient it is given.
+
+    The graph of the losses has to be there still. The hooks live as long as it does.
+    """
+    roots = [loss for loss in losses if loss is not None and loss.grad_fn is not None]
     replacement = _Replacement(parts)
-    _install(replacement, roots, representations)  # the hooks live as long as the graph
+    # On the nodes above, not on the ends themselves: hooks that FSDP or a user has put there come later, and see what
+    # has been replaced.
+    for node, ends in nodes_above(roots, representations):
+        if ends:
+            node.register_hook(replacement.hook(ends))
     apply: Callable[..., Tensor] = _Deferred.apply
     with torch.enable_grad():
         return apply(value, unscale, replacement, *roots)
-
-
-def _roots(losses: Sequence[Tensor | None]) -> list[Tensor]:
-    return [loss for loss in losses if loss is not None and loss.grad_fn is not None]
 
 
 class _Replacement:
@@ -72,11 +58,9 @@ class _Replacement:
             self.gradients[end] = gradient if end not in self.gradients else self.gradients[end] + gradient
         self._remaining: dict[_End, Tensor] | None = None
 
-    def start(self, factor: Tensor | None = None) -> None:
-        """From now on it replaces what arrives."""
-        self._remaining = dict(self.gradients)
-        if factor is not None:
-            self._remaining = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self._remaining.items()}
+    def start(self, factor: Tensor) -> None:
+        """From now on it replaces what arrives, by the gradients times a factor."""
+        self._remaining = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self.gradients.items()}
 
     def stop(self) -> None:
         """From now on what arrives is left as it is."""
@@ -97,18 +81,6 @@ class _Replacement:
             return tuple(replaced)
 
         return replace
-
-
-def _install(
-    replacement: _Replacement, losses: Sequence[Tensor], representations: Iterable[Representation]
-) -> list[RemovableHandle]:
-    """Hooks on all nodes with an edge to a representation or a leaf.
-
-    On the nodes above, not on the ends themselves: hooks that FSDP or a user has put there come later, and see what has
-    been replaced.
-    """
-    above = nodes_above(losses, representations)
-    return [node.register_hook(replacement.hook(ends)) for node, ends in above if ends]
 
 
 class _Deferred(torch.autograd.Function):

@@ -3,27 +3,32 @@
 Nothing here reads a device value: which tasks are usable is known as a tensor only.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.at_representation import AtRepresentation, gated_sum
-from excessmtl.gradients.own_leaves import OwnLeaves
-from excessmtl.gradients.samples import Sample, Samples
+from excessmtl.gradients.at_representation import LeafGradient, LeafGroup
+from excessmtl.gradients.linear_heads import AtRepresentation
+from excessmtl.graph.nodes import one_head_for_all
 from excessmtl.graph.representation import Representation
 from excessmtl.tensors import (
+    added_at,
+    among,
     dense,
     flags,
     index_of,
     is_finite,
     magnitude,
     split_by_parameter,
+    stored_entries,
+    times,
     usable,
     zero_unless,
+    zeroed_unless,
 )
 
 Contribution = tuple[Tensor | Representation, Tensor]
@@ -32,35 +37,28 @@ Gates = Sequence[Sequence[Tensor]]
 """Per task and representation: a multiplier for every entry."""
 
 
-class AtParameters:
-    """The gradients of all tasks at shared parameters, side by side in one [m, n] matrix (fp32 or wider).
+@dataclass(frozen=True)
+class Sample:
+    """One tensor of the representation as one task sees it: values, gradient, which samples carry a label."""
 
-    A gradient is copied as soon as it is there, so that only those of one backward pass are alive beside the matrix.
-    """
+    z: Tensor
+    dz: Tensor
+    labelled: Tensor | None = None
+    batch: int = 0
+    """Which micro-batch it belongs to; several tensors of one micro-batch describe the same samples."""
 
-    def __init__(self, parameters: Sequence[Tensor], tasks: int) -> None:
-        wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
-        self.parameters = parameters
-        self._sizes = [parameter.numel() for parameter in parameters]
-        self.matrix = parameters[0].new_empty(tasks, sum(self._sizes), dtype=wide, requires_grad=False)
 
-    def take(self, tasks: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
-        """Copy the gradients [k, ...] of these tasks; zero where there is none."""
-        first, end = tasks[0], tasks[-1] + 1
-        if end - first == len(tasks):
-            self._fill(slice(first, end), gradients)
-            return
-        for row, task in enumerate(tasks):
-            rows = [None if gradient is None else gradient[row : row + 1] for gradient in gradients]
-            self._fill(slice(task, task + 1), rows)
+@dataclass(frozen=True)
+class Samples:
+    """One tensor of the representation as all tasks see it."""
 
-    def _fill(self, tasks: slice, gradients: Sequence[Tensor | None]) -> None:
-        rows = self.matrix[tasks]
-        parts = [
-            rows.new_zeros(1).expand(len(rows), size) if gradient is None else dense(gradient).reshape(len(rows), -1)
-            for size, gradient in zip(self._sizes, gradients, strict=True)
-        ]
-        torch.cat(parts, dim=1, out=rows)
+    z: Tensor
+    gradients: AtRepresentation
+    """Zero where a task is not ok."""
+    labelled: Sequence[Tensor | None]
+    """Per task: which samples carry a label."""
+    present: Sequence[bool]
+    """Whether a loss was given for the task."""
 
 
 @dataclass
@@ -75,8 +73,10 @@ class TaskGradients:
     """The loss scale of a GradScaler, or None."""
     at_z: Sequence[AtRepresentation] = ()
     """At each tensor of the representation."""
-    at_leaves: OwnLeaves | None = None
-    """At leaves outside `shared`, but those whose gradients follow from the ones at z."""
+    at_leaves: Sequence[LeafGradient] = ()
+    """At leaves outside `shared`, one by one; but those whose gradients follow from the ones at z."""
+    groups: Sequence[LeafGroup] = ()
+    """The same for leaves of one task each, those of one shape together."""
     at_parameters: Tensor | None = None
     """[m, n] at the shared parameters that are looked at, side by side."""
     parameters: Sequence[Tensor] = ()
@@ -125,14 +125,13 @@ class TaskGradients:
         if self.usable_tasks is not None:
             return self.usable_tasks
         sizes = self.values.abs()
-        if self.at_leaves is not None:
-            sizes = self.at_leaves.added_to(sizes)
+        for group in self.groups:
+            sizes = added_at(sizes, group.tasks, group.gradients.magnitudes())
+        if self.at_leaves:
+            norms = [magnitude(stored_entries(gradient)).to(sizes.device) for _, _, gradient in self.at_leaves]
+            sizes = added_at(sizes, tuple([task for task, _, _ in self.at_leaves]), torch.stack(norms))
         for part in self.at_z:
-            mine = part.magnitudes().to(sizes.device)
-            if len(part.tasks) == len(sizes):
-                sizes = sizes + mine
-            else:
-                sizes = sizes.index_add(0, index_of(part.tasks, sizes.device), mine)
+            sizes = added_at(sizes, part.tasks, part.magnitudes())
         finite = usable(sizes)
         return finite if self.at_parameters is None else finite & usable(magnitude(self.at_parameters, dim=1))
 
@@ -167,15 +166,13 @@ class TaskGradients:
             return
         self._zeroed = True
         for part in self.at_z:
-            part.zero_unless(self._among(self.ok, part))
-        if self.at_leaves is not None:
-            self.at_leaves.zero_unless(self.ok)
+            part.zero_unless(among(self.ok, part.tasks))
+        for group in self.groups:
+            group.gradients.zero_unless(among(self.ok, group.tasks))
+        # In copies: two leaves may have been given one and the same tensor.
+        self.at_leaves = [(task, leaf, zeroed_unless(self.ok[task], g)) for task, leaf, g in self.at_leaves]
         if self.at_parameters is not None:
             zero_unless(self.ok[:, None], self.at_parameters)
-
-    def _among(self, values: Tensor, part: AtRepresentation) -> Tensor:
-        """The entries of `values` [m] for the tasks of a part."""
-        return values if len(part.tasks) == len(self.losses) else values[index_of(part.tasks, values.device)]
 
     def _unscaled(self, values: Tensor) -> Tensor:
         return values if self.scale is None else values / self.scale
@@ -234,12 +231,11 @@ class TaskGradients:
     def own(self) -> list[list[tuple[Tensor, Tensor]]]:
         """Per task: (leaf, gradient) for the leaves outside `shared`, with the loss scale; zero where not ok."""
         self._zero()
+        grouped = [gradient for group in self.groups for gradient in group.weighted(None)]
+        at_layers = [gradient for part in self.at_z for gradient in part.own_gradients()]
         pairs: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.losses]
-        if self.at_leaves is not None:
-            pairs = self.at_leaves.per_task()
-        for part in self.at_z:
-            for task, leaf, gradient in part.own_gradients():
-                pairs[task].append((leaf, gradient))
+        for task, leaf, gradient in (*grouped, *self.at_leaves, *at_layers):
+            pairs[task].append((leaf, gradient))
         return pairs
 
     # ------------------------------------------------------------------ what is made of them
@@ -254,21 +250,25 @@ class TaskGradients:
         return parts
 
     def _combined(self, weights: Tensor, own: Tensor | None, gates: Gates | None) -> list[Contribution]:
-        parts: list[Contribution] = []
-        if self.at_leaves is not None:
-            parts += self.at_leaves.weighted_sum(weights, own)
+        parts: list[Contribution] = [
+            (leaf, gradient) for group in self.groups for _, leaf, gradient in group.weighted(own)
+        ]
+        if self.at_leaves:
+            parts += self._sums_at_leaves(weights, own)
         seen = [0] * len(self.losses)
         for part in self.at_z:
             parts += [(leaf, gradient) for _, leaf, gradient in part.leaf_gradients(own)]
             if self.complete:  # the trunk has been passed
                 continue
             if gates is None:
-                combined = part.weighted_sum(self._among(weights, part))
+                combined = part.weighted_sum(among(weights, part.tasks))
             else:
-                pairs = [(place, task) for place, task in enumerate(part.tasks) if self.present[task]]
-                combined = gated_sum(part, {place: gates[task][seen[task]] for place, task in pairs})
-                for _, task in pairs:
-                    seen[task] += 1
+                gated = []
+                for task, gradient in zip(part.tasks, part.tensors.unbind(), strict=True):
+                    if self.present[task]:
+                        gated.append(gradient * gates[task][seen[task]].to(gradient.dtype))
+                        seen[task] += 1
+                combined = torch.stack(gated).sum(0)
             parts.append((part.representation, combined))
         if self.complete and self.at_parameters is not None:
             combined = weights.to(self.at_parameters.dtype) @ self.at_parameters
@@ -276,64 +276,44 @@ class TaskGradients:
                 parts.append((parameter, gradient.view(parameter.shape).to(parameter.dtype)))
         return parts
 
+    def _sums_at_leaves(self, weights: Tensor, own: Tensor | None) -> list[Contribution]:
+        """`own` [m] (None: 1) times the gradient at a leaf of one task alone.
+
+        A leaf that several tasks reach is shared in all but name: its gradient is the sum times `weights` [m]. Of one
+        head for all tasks, an entry that one task alone moves is that task's own.
+        """
+        owners = Counter([id(leaf) for _, leaf, _ in self.at_leaves])
+        common = self._moved_by_several() if own is None and len(owners) < len(self.at_leaves) else {}
+        own = torch.ones_like(weights) if own is None else own
+        sums: dict[int, tuple[Tensor, Tensor]] = {}
+        for task, leaf, gradient in reversed(self.at_leaves):  # in the order of autograd, see `Stacked.weighted_sum`
+            factor = own[task] if owners[id(leaf)] == 1 else weights[task]
+            if id(leaf) in common:
+                factor = torch.where(common[id(leaf)], weights[task], own[task])
+            term = times(gradient, factor.to(gradient.dtype))
+            before = sums.get(id(leaf))
+            sums[id(leaf)] = leaf, term if before is None else before[1] + term
+        return list(sums.values())
+
+    def _moved_by_several(self) -> dict[int, Tensor]:
+        """Of the parameters of one head for all tasks, if there is one: the entries that several tasks move."""
+        one_head = {id(leaf) for leaf in one_head_for_all([[leaf for leaf, _ in own] for own in self.own()])}
+        moved: dict[int, list[Tensor]] = {}
+        for _, leaf, gradient in self.at_leaves:
+            if id(leaf) in one_head:
+                moved.setdefault(id(leaf), []).append(dense(gradient) != 0)
+        return {key: torch.stack(entries).sum(0) > 1 for key, entries in moved.items()}
+
     # ------------------------------------------------------------------ micro-batches that wait for the last one
 
-    def statistics(self) -> "TaskGradients":
-        """The losses, and what rules look at at the representation, without the autograd graph."""
-        return self._only([part.without_graph() for part in self.at_z])
+    def waiting(self, held_back: bool, looked_at: bool) -> "TaskGradients":
+        """The losses without the autograd graph, which tasks are usable, and no more gradients than are needed.
 
-    def held_back(self) -> "TaskGradients":
-        """All gradients, to be weighted later; without those at the representation, where the trunk has been passed."""
-        return self._only([], OwnLeaves.of(self.own()))
-
-    def numbers(self) -> "TaskGradients":
-        """The losses, and which tasks are usable."""
-        return self._only([])
-
-    def _only(self, at_z: Sequence[AtRepresentation], at_leaves: OwnLeaves | None = None) -> "TaskGradients":
+        `held_back`: those at leaves, to be weighted later. `looked_at`: those at the representation, as rules see them.
+        """
         self._zero()
+        at_z = [part.without_graph() for part in self.at_z] if looked_at else []
+        at_leaves = [(task, *pair) for task, own in enumerate(self.own()) for pair in own] if held_back else []
         pairs = zip(self.values.unbind(), self.present, strict=True)
         losses = [value if present else None for value, present in pairs]
-        return replace(self, losses=losses, at_z=at_z, at_leaves=at_leaves, usable_tasks=self.finite)
-
-    # ------------------------------------------------------------------ other tensors in place of these
-
-    @property
-    def tensors(self) -> list[Tensor] | None:
-        """All tensors that are read from here on; None where a CUDA graph cannot read others in their place."""
-        leaves = self.at_leaves
-        if len(self.at_z) != 1 or (leaves is not None and leaves.loose):
-            return None
-        (part,) = self.at_z
-        return [
-            *(loss for loss in self.losses if loss is not None),
-            part.representation.stored,
-            *part.stored,
-            *(() if leaves is None else leaves.stored),
-            *(mask for mask in self.masks if mask is not None),
-            *(() if self.at_parameters is None else (self.at_parameters,)),
-        ]
-
-    @property
-    def layout(self) -> Any:
-        """Everything but the tensors: equal for batches that take the same operations."""
-        (part,) = self.at_z
-        masked = tuple([mask is not None for mask in self.masks])
-        parts = type(part).__name__, part.layout, None if self.at_leaves is None else self.at_leaves.layout
-        return self.present, masked, *parts, self.complete, tuple(map(id, self.parameters))
-
-    def with_tensors(self, tensors: Sequence[Tensor]) -> "TaskGradients":
-        """The same batch made of other tensors, in the order of `tensors`, without an autograd graph."""
-        remaining = iter(tensors)
-        losses = [None if loss is None else next(remaining) for loss in self.losses]
-        (part,) = self.at_z
-        z = next(remaining)
-        at_z = [part.with_stored(z, [next(remaining) for _ in part.stored])]
-        at_leaves = self.at_leaves
-        if at_leaves is not None:
-            at_leaves = at_leaves.with_stored([next(remaining) for _ in at_leaves.stored])
-        masks = [None if mask is None else next(remaining) for mask in self.masks]
-        matrix = None if self.at_parameters is None else next(remaining)
-        return replace(
-            self, losses=losses, masks=masks, at_z=at_z, at_leaves=at_leaves, at_parameters=matrix, _zeroed=False
-        )
+        return replace(self, losses=losses, at_z=at_z, at_leaves=at_leaves, groups=(), usable_tasks=self.finite)

@@ -7,15 +7,16 @@ the trunk is compiled.
 """
 
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from excessmtl.gradients.any_graph import AtParameters
+from excessmtl.graph.nodes import nodes_below
 from excessmtl.graph.representation import Representation
-from excessmtl.graph.search import nodes_below
 from excessmtl.tensors import index_of
 from excessmtl.torch_private import (
     gradient_entries,
@@ -34,8 +35,6 @@ _ENTRIES_AT_ONCE = 2**29
 """Entries of the gradients at all nodes of the trunk, over all tasks of one such pass, that keep a GPU busy: more only
 take memory. ResNet-18 that keeps images at 64 px (2^30 for one task), 4 tasks: 75 ms and 3.8 GB one by one, 79 ms and
 5.1 GB in one pass."""
-Take = Callable[[Sequence[int], Sequence[Tensor | None]], None]
-"""What is done with the gradients [k, ...] of some tasks at all parameters (None: not reached)."""
 
 
 class TrunkGraph(NamedTuple):
@@ -76,24 +75,26 @@ class Trunk:
         z: Representation,
         graph: TrunkGraph,
         dz: Tensor,
-        tasks: Sequence[int],
+        losses: Sequence[Tensor | None],
         parameters: Sequence[Tensor],
-        take: Take,
-    ) -> None:
-        """From `dz` [m, ...] at z down to the parameters, for these tasks.
+    ) -> Tensor:
+        """[m, n]: from `dz` [m, ...] at z down to the parameters, for all tasks with a loss; zero for the others.
 
         `graph`: what is below z. One with a new type of node is kept until the caller drops it, because what turns out
         not to work has to be done again.
         """
+        tasks: Sequence[int] = [task for task, loss in enumerate(losses) if loss is not None]
+        rows = AtParameters(parameters, len(losses))
+        if len(tasks) < len(losses):
+            rows.matrix.zero_()
         compiled = includes_compiled(graph.node_types)
         at_once = 1 if compiled else self.tasks_at_once or self.usual(dz.device, graph.entries)
         with hooks_disabled(parameters), repeatable(nodes_below([z]) if compiled else ()):
             if self.vmap_works and min(at_once, len(tasks)) > 1:
-                tasks = self._several(z, graph.node_types, dz, even_parts(tasks, at_once), parameters, take)
+                tasks = self._several(z, graph.node_types, dz, even_parts(tasks, at_once), rows)
             for task in tasks:
-                gradients = gradients_at([z.edge], [dz[task]], parameters, task != tasks[-1])
-                take([task], gradients)
-                del gradients  # before the next pass
+                rows.take([task], gradients_at([z.edge], [dz[task]], parameters, task != tasks[-1]))
+        return rows.matrix
 
     def _several(
         self,
@@ -101,22 +102,21 @@ class Trunk:
         types: frozenset[str],
         dz: Tensor,
         parts: Sequence[Sequence[int]],
-        parameters: Sequence[Tensor],
-        take: Take,
+        rows: AtParameters,
     ) -> Sequence[int]:
         """The tasks that need a pass of their own: none where all goes well."""
         known, left = types <= self.known, list(parts)
         while left and self.vmap_works:
             retain = not known or len(left) > 1
             try:
-                gradients = _vmapped(z, parameters, _picked(dz, left[0]), retain)
+                gradients = _vmapped(z, rows.parameters, _picked(dz, left[0]), retain)
             except Exception as error:  # whatever a hook or a function of the user's may raise
                 self.vmap_works = False
                 if retain:  # if the error is the user's own, it will come again
                     break
                 error.add_note("Several tasks in one backward pass have worked before. Pass tasks_at_once=1.")
                 raise
-            take(left.pop(0), gradients)
+            rows.take(left.pop(0), gradients)
             del gradients  # before the next pass
         if self.vmap_works:
             self.known |= types

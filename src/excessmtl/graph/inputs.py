@@ -1,6 +1,6 @@
 """What a step works on: the checked arguments of the caller, and what the rule asks for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +25,8 @@ class StepInputs:
     """Per task: which samples carry a label."""
     at: list[Tensor] | None
     """The representation, where the caller gave it."""
-    find_representation: FindRepresentation | None
-    """Finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
+    finder: Callable[[], FindRepresentation | None]
+    """Returns what finds the representation in the graph; None where there is no `at`, no shared module and no mark."""
     scale: Tensor | None
     """The loss scale of a GradScaler."""
     accumulate: bool

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import ClassVar
 
 from torch import Tensor
@@ -51,17 +52,9 @@ class Probe:
         return self.value
 
 
-def _layer(shared: Shared) -> Sequence[Tensor]:
-    return shared.layer
-
-
-def _all(shared: Shared) -> Sequence[Tensor]:
-    return shared.trainable
-
-
 Probe.LOSSES = Probe("losses")
 Probe.REPRESENTATION = Probe("representation", at_representation=True)
-Probe.LAYER = Probe("layer", looked_at=_layer, at_layer=True)
-Probe.SHARED = Probe("all", looked_at=_all, to_the_end=True)
+Probe.LAYER = Probe("layer", looked_at=attrgetter("layer"), at_layer=True)
+Probe.SHARED = Probe("all", looked_at=attrgetter("trainable"), to_the_end=True)
 CHOICES = {probe.value: probe for probe in (Probe.SHARED, Probe.REPRESENTATION)}
 """What users of a method that works on any gradients can choose from."""

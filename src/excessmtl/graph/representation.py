@@ -6,10 +6,9 @@ be mistaken for the one a loss came from. Notes are made outside of compiled cod
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -83,15 +82,6 @@ class Representation:
         return Representation, (None, self.values, None, _gone)
 
 
-FindRepresentation = Callable[[Node, int], Representation | None]
-"""From a node and the number of one of its outputs to the representation there, if there is one."""
-
-
-def no_representation(node: Node, output: int) -> Representation | None:
-    """For searches through the whole graph."""
-    return None
-
-
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """All tensors in nested tuples, lists, mappings and dataclasses."""
     if isinstance(value, Tensor):
@@ -156,36 +146,41 @@ def _note(owner: int, outputs: Any) -> None:
             notes[owner, tensor.output_nr] = (tensor.detach(), torch_private.version(tensor), weakref.ref(tensor))
 
 
+class FindRepresentation:
+    """From a node and the number of one of its outputs to the representation there, if there is one.
+
+    It is one of the `tensors`, or has been noted for one of the `owners`. Each is made once, and known by its id.
+    """
+
+    def __init__(self, owners: Sequence[int], tensors: Sequence[Tensor] = ()) -> None:
+        self._owners = owners
+        self._known: dict[tuple[Node, int], Representation] = {}
+        for tensor in tensors:
+            edge, version = get_gradient_edge(tensor), torch_private.version(tensor)
+            z = Representation(edge, tensor.detach(), version, weakref.ref(tensor))
+            self._known[edge.node, edge.output_nr] = z
+        self.types: Set[str] = _noted if owners else {type(node).__name__ for node, _ in self._known}
+        """Names of the types of nodes that can have one: who asks for many nodes asks for these alone."""
+
+    def __call__(self, node: Node, output: int) -> Representation | None:
+        """The representation that this output of the node is."""
+        z = self._known.get((node, output))
+        if z is None and type(node).__name__ in _noted:
+            notes = node.metadata.get(_NOTE, {})  # type: ignore[attr-defined]  # a property
+            note = next((notes[owner, output] for owner in self._owners if (owner, output) in notes), None)
+            if note is not None:
+                z = self._known[node, output] = Representation(GradientEdge(node, output), *note)
+        return z
+
+
 def noted_by(modules: Sequence[nn.Module]) -> FindRepresentation | None:
     """Finds the outputs of the modules that hooks noted, and what `representation` has marked; None: neither exists."""
-    if not modules and not _any_marked:
-        return None
-    owners = (_MARKED, *map(id, modules))
-    known: dict[tuple[Node, int], Representation] = {}
-
-    def find(node: Node, output: int) -> Representation | None:
-        if type(node).__name__ not in _noted:
-            return None
-        notes = node.metadata.get(_NOTE)  # type: ignore[attr-defined]  # a property
-        if notes is None:
-            return None
-        note = next((notes[owner, output] for owner in owners if (owner, output) in notes), None)
-        if note is not None and (node, output) not in known:
-            known[node, output] = Representation(GradientEdge(node, output), *note)
-        return known.get((node, output))
-
-    find.types = _noted  # type: ignore[attr-defined]  # who asks for many nodes asks for these alone
-    return find
+    return FindRepresentation((_MARKED, *map(id, modules))) if modules or _any_marked else None
 
 
-def given(tensors: list[Tensor]) -> FindRepresentation:
+def given(tensors: Sequence[Tensor]) -> FindRepresentation:
     """Finds the tensors that the caller passed as `at=`."""
-    known: dict[tuple[Node, int], Representation] = {}
-    for tensor in tensors:
-        edge, reference = get_gradient_edge(tensor), partial(_itself, tensor)
-        version = torch_private.version(tensor)
-        known[edge.node, edge.output_nr] = Representation(edge, tensor.detach(), version, reference)
-    return lambda node, output: known.get((node, output))
+    return FindRepresentation((), tensors)
 
 
 def forget(representations: Iterable[Representation]) -> None:
@@ -251,7 +246,3 @@ def _zeros(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
 
 def _gone() -> None:
     return None
-
-
-def _itself(tensor: Tensor) -> Tensor:
-    return tensor

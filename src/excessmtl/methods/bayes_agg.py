@@ -30,12 +30,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Generator, Tensor, nn
 
-from excessmtl.gradients.samples import Sample, check_mask
+from excessmtl.gradients.task_gradients import Sample
 from excessmtl.graph.places import Probe
 from excessmtl.methods import last_layer
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.last_layer import KINDS, Evidence, Kind, Moments
-from excessmtl.methods.observation import Observation
+from excessmtl.methods.observation import Observation, check_mask
 from excessmtl.warn import warn
 
 _POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}

@@ -14,10 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.samples import check_mask
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
-from excessmtl.methods.observation import Observation
+from excessmtl.methods.observation import Observation, check_mask
 
 
 @method("graddrop")

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.distributed.processes import Reduction, no_reduction
-from excessmtl.gradients.samples import Sample, Samples
+from excessmtl.gradients.task_gradients import Sample, Samples
 
 _BLOCK = 2**15
 
@@ -88,3 +88,9 @@ def _gram(rows: Tensor) -> Tensor:
         return rest
     blocks = rows[:, :in_blocks].reshape(len(rows), -1, _BLOCK).transpose(0, 1)
     return (blocks @ blocks.mT).sum(0) + rest
+
+
+def check_mask(labelled: Tensor | None, size: int) -> None:
+    """A ValueError for a mask that does not have one entry per sample."""
+    if labelled is not None and len(labelled) != size:
+        raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample")

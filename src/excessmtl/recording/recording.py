@@ -1,16 +1,16 @@
 """Work on a device recorded once as a CUDA graph, and a cache of such recordings."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
-from excessmtl.step.state import Memory
 from excessmtl.tensors import constants_in_use
-from excessmtl.torch_private import end_allocation_to_pool
+from excessmtl.torch_private import copy_all, end_allocation_to_pool
 
 R = TypeVar("R")
 DRAWS = "the method draws random numbers on the host, which a recording would repeat"
@@ -21,36 +21,21 @@ MOST = 4
 
 
 class Recording(Generic[R]):
-    """The kernels that `work` launches, to be launched again at once; making one runs none of them.
+    """The kernels that `work` launches, to be launched again at once; making one runs none of them."""
 
-    `memory`: that of the balancer whose whole steps are recorded. Its step counter and random stream are on the host,
-    so they are as they were after recording, and the counter moves with every replay.
-    """
-
-    def __init__(
-        self, work: Callable[[], R], memory: Memory | None, stream: torch.cuda.Stream, pool: Any = None
-    ) -> None:
-        self._memory = memory
+    def __init__(self, work: Callable[[], R], stream: torch.cuda.Stream, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        before = None if memory is None else (memory.steps, memory.generator.get_state())
         torch.clear_autocast_cache()  # or the recording would go on with weights that were cast before it
         try:
             with captured(self.graph, stream, pool or torch.cuda.graph_pool_handle()), constants_in_use() as constants:
                 self.constants = constants
                 self.result = work()
-            if memory is not None and before is not None and not memory.generator.get_state().equal(before[1]):
-                raise ValueError(DRAWS)
         finally:
             torch.clear_autocast_cache()
-            if memory is not None and before is not None:
-                memory.steps = before[0]
-                memory.generator.set_state(before[1])
 
     def replay(self) -> None:
         """Do the work once more, on the current stream; `result` is filled anew."""
         self.graph.replay()
-        if self._memory is not None:
-            self._memory.steps += 1
 
 
 @contextmanager
@@ -92,20 +77,6 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
         raise
 
 
-@contextmanager
-def on_stream(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
-    """Inside, work goes to `stream`: after all that was asked of the current one, and before all that will be.
-
-    Steps that are going to be recorded have to run there too: autograd remembers on which stream it met a parameter.
-    """
-    stream.wait_stream(torch.cuda.current_stream(device))
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        torch.cuda.current_stream(device).wait_stream(stream)
-
-
 def failure(error: Exception) -> str:
     """Why recording a step failed, in a line."""
     line = str(error).partition("\n")[0]
@@ -120,6 +91,23 @@ def kernel_settings() -> tuple[Any, ...]:
     # torch 2.8 and older have one setting for all backends.
     precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None) or torch.get_float32_matmul_precision()
     return autocast, precision, torch.are_deterministic_algorithms_enabled()
+
+
+def signature(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Equal for inputs that one recording serves."""
+    return tuple([(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors])
+
+
+def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors to where others are: one kernel for each type. Nothing of how they were computed goes with them."""
+    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        mine, others = by_type.setdefault(target.dtype, ([], []))
+        mine.append(target)
+        others.append(source)
+    with torch.no_grad():
+        for mine, others in by_type.values():
+            copy_all(mine, others, non_blocking=True)
 
 
 @dataclass(eq=False)

@@ -1,6 +1,7 @@
 """Checking what a training loop passes in, before anything is touched: one clear sentence per mistake."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from excessmtl.distributed.processes import no_reduction
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
-from excessmtl.graph.representation import given, tensors_in
+from excessmtl.graph.representation import given, noted_by, tensors_in
 from excessmtl.graph.shared import Shared
 from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
@@ -40,20 +41,23 @@ def checked(
         balancer.to(device)
     scaling = scaler is not None and scaler.is_enabled()
     z = None if at is None else representation(at, tasks)
-    parameters = balancer._shared.parameters
+    shared = balancer._shared
+    if shared.copies is not None:
+        shared.resolve()
+    parameters = [*shared.loose, *shared.module.parameters()]
     distributed = dist.is_available() and dist.is_initialized()
     return StepInputs(
         tasks=tasks,
         losses=ordered,
         masks=label_masks(mask, tasks),
         at=z,
-        find_representation=balancer._shared.find_representation if z is None else given(z),
+        finder=partial(noted_by, shared.called) if z is None else partial(given, z),
         scale=scaler.scale(torch.ones((), device=device)) if scaling else None,
         accumulate=accumulate,
         extras=checked_extras(rule, extras, accumulate, tasks, device) if extras else {},
         probe=rule.probe if balancer._estimating else Probe.LOSSES,
         per_sample=rule.per_sample,
-        shared=balancer._shared,
+        shared=shared,
         all_parameters=parameters,
         shared_ids=frozenset(map(id, parameters)),
         parameters=[parameter for parameter in parameters if parameter.requires_grad],

@@ -1,4 +1,4 @@
-"""From the weights that a rule decides to the multipliers that are applied: `scale`, and the floors of `protect`.
+"""What stands between the weights that a rule decides and the multipliers applied: `scale`, and floors of `protect`.
 
 Nothing here knows a rule or its state, and nothing reads a device value.
 """
@@ -30,19 +30,8 @@ def factor(scale: Scale, total: float | None, tasks: int) -> float:
     return (tasks if scale == "sum" else 1) / total
 
 
-def multipliers(weights: Tensor, factor: float, floors: Floors | None) -> Tensor:
-    """[m] what the gradients of the tasks are multiplied by."""
-    if floors is not None:
-        weights = with_floors(weights, floors)
-    if factor == 1:
-        return weights
-    applied = weights * factor
-    # An equal share of m tasks times m is to be 1, also where rounding says otherwise (for 41 tasks, for example).
-    return applied if _inverts(factor) else torch.where(weights == 1 / factor, 1.0, applied)
-
-
 @lru_cache(maxsize=256)
-def _inverts(factor: float) -> bool:
+def inverts(factor: float) -> bool:
     """Whether 1 / factor, rounded to fp32, times the factor is exactly 1."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return bool(np.float32(1 / factor) * np.float32(factor) == 1)

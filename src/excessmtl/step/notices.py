@@ -1,14 +1,15 @@
 """Telling the user, once, that tasks are left out of training because something about them is not finite.
 
-Nothing waits for a device here. On a CPU every step is looked at. On a CUDA device the numbers of some steps are copied
-to the host while training goes on, and are looked at in a later step, when they have arrived.
+Nothing waits for a device here. On a CPU the balancer copies the numbers of every step, and asks for a judgement where
+a task was left out. On a CUDA device those of some steps are copied to the host while training goes on, and are judged
+in a later step, when they have arrived.
 """
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from excessmtl.step.result import Step
 from excessmtl.warn import warn
@@ -28,60 +29,49 @@ _REMEDY = (
 class Watch:
     """Looks at the steps of a balancer and warns once for each thing it finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: tuple[str, ...]) -> None:
+        self._tasks = tasks
         self._told_all = False
         self._told: set[str] = set()
         self._seen = 0
-        self._forget()
+        self._make_memory()
 
-    def _forget(self) -> None:
-        self._device: torch.device | None = None
-        self._target: Tensor | None = None
-        self._numbers: np.ndarray | None = None
-        """The memory of `_target`; reading it is no tensor operation."""
+    def _make_memory(self) -> None:
+        """Where the numbers of a step are copied to; reading them there is no tensor operation."""
+        self.numbers: np.ndarray = np.zeros((4, len(self._tasks)), dtype=np.float32)
+        with torch.inference_mode(False):
+            self.target = torch.from_numpy(self.numbers)
         self._arrival: torch.cuda.Event | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_told_all": self._told_all, "_told": set(self._told), "_seen": self._seen}
+        kept = ("_tasks", "_told_all", "_told", "_seen")
+        return {name: copy(getattr(self, name)) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._forget()
+        self._make_memory()
 
     def look(self, step: Step) -> None:
-        """At a step that has been taken."""
-        device = step.numbers.device
-        if device.type == "cpu":
-            self._copy(step)
-            self._judge(step.tasks)
-        elif device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-            if self._arrival is not None and self._arrival.query():  # type: ignore[no-untyped-call]
-                self._arrival = None
-                self._judge(step.tasks)
-            if self._arrival is None and (self._seen < _FIRST or self._seen % _EVERY == 0):
-                self._copy(step)
-                self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                self._arrival.record(torch.cuda.current_stream(device))
-            self._seen += 1
+        """At a step that has been taken on a CUDA device."""
+        if torch.cuda.is_current_stream_capturing():
+            return
+        if self._arrival is not None and self._arrival.query():  # type: ignore[no-untyped-call]
+            self._arrival = None
+            self.judge()
+        if self._arrival is None and (self._seen < _FIRST or self._seen % _EVERY == 0):
+            if not self.target.is_pinned():  # memory that is not would make the host wait
+                self.target = self.target.pin_memory()
+                self.numbers = self.target.numpy()
+            self.target.copy_(step.numbers, non_blocking=True)
+            self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrival.record(torch.cuda.current_stream(step.numbers.device))
+        self._seen += 1
 
-    def _copy(self, step: Step) -> None:
-        numbers = step.numbers
-        if self._target is None or self._device != numbers.device:
-            self._device = numbers.device
-            if numbers.device.type == "cuda":  # memory that is not pinned would make the host wait
-                self._target = torch.zeros(numbers.shape, dtype=torch.float32, device="cpu", pin_memory=True)
-                self._numbers = self._target.numpy()
-            else:
-                self._numbers = np.zeros(numbers.shape, dtype=np.float32)
-                self._target = torch.from_numpy(self._numbers)
-        self._target.copy_(numbers, non_blocking=True)
-
-    def _judge(self, tasks: tuple[str, ...]) -> None:
-        assert self._numbers is not None
-        in_a_row = self._numbers[3]
+    def judge(self) -> None:
+        """Warn of what the numbers show."""
+        tasks, losses, in_a_row = self._tasks, self.numbers[1], self.numbers[3]
         if not in_a_row.any():
             return
-        losses = self._numbers[1]
         took_part = (in_a_row == 0) & ~np.isnan(losses)
         if not took_part.any() and not self._told_all:
             self._told_all = True

@@ -13,7 +13,8 @@ import torch
 from torch import Generator, Tensor
 
 from excessmtl.distributed.processes import mean_where, no_reduction, over_processes, processes
-from excessmtl.gradients.samples import Samples
+from excessmtl.gradients.any_graph import task_by_task
+from excessmtl.gradients.losses_only import NotFinite
 from excessmtl.gradients.task_gradients import Contribution, TaskGradients
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.plan import Plan
@@ -21,8 +22,8 @@ from excessmtl.graph.problems import SECOND_BACKWARD
 from excessmtl.graph.representation import Representation
 from excessmtl.methods.base import Decision, Heads
 from excessmtl.methods.observation import Observation
-from excessmtl.step.inputs import by_task, label_masks, ordered_losses, validation_losses
-from excessmtl.step.multipliers import multipliers
+from excessmtl.step.inputs import by_task, label_masks, ordered_losses
+from excessmtl.step.multipliers import Floors, inverts, with_floors
 from excessmtl.step.result import Outcome, Step
 from excessmtl.step.state import RandomStream
 from excessmtl.step.validation import validation_products
@@ -54,22 +55,37 @@ def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) ->
     if unchecked:
         checks.before(inputs, rule.name)
     plan = engine.plan(inputs)
-    if unchecked or (plan.graph.common and not plan.separate_heads):
+    elsewhere = plan.graph.common and not plan.separate_heads  # tasks meet in other places than z
+    if unchecked or (elsewhere and (plan.representations or plan.common_leaves)):
         checks.after(plan, rule.whole_model)
-    outcome = partial(decide, balancer, inputs, heads, scalar)
-    key = _not_recorded if scalar else partial(_key, balancer, inputs)
-    return plan, engine.evaluate(outcome, engine.task_gradients(plan), plan, key)
+    gradients = engine.task_gradients(plan)
+    outcome = partial(_outcome, balancer, inputs, heads, scalar, plan)
+    if scalar or gradients.values.device.type not in engine.recorded_on:
+        return plan, outcome(gradients)
+    return plan, engine.replayed(outcome, gradients, plan, partial(_key, balancer, inputs))
+
+
+def _outcome(
+    balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, plan: Plan, gradients: TaskGradients
+) -> Outcome:
+    """What `decide` says; task by task where one backward pass for all met something that is not finite."""
+    try:
+        return decide(balancer, inputs, heads, scalar, gradients)
+    except NotFinite:
+        return decide(balancer, inputs, heads, scalar, task_by_task(replace(plan, overlap=True)))
 
 
 def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool, gradients: TaskGradients) -> Outcome:
     """From the gradients of one (micro-)batch to what to write into `.grad`, and how to write the new state."""
     memory, factor = balancer.memory, balancer.factor
-    stream = memory.random_stream()
+    stream = RandomStream(memory.generator)
     with autocast_disabled(gradients.values):
         decision, weights = _ask_rule(balancer, inputs, gradients, stream)
         applied = multipliers(weights, factor, balancer._floors)
         own = applied if heads == "weighted" else None
-        gates = None if decision is None or decision.gates is None else _scaled(decision.gates, factor)
+        gates = None if decision is None else decision.gates
+        if gates is not None and factor != 1:
+            gates = tuple(tuple(gate * factor for gate in task) for task in gates)
         batches = _delivered_now(balancer, inputs, gradients)
         parts = [part for batch in batches for part in batch.weighted_sum(applied, own, gates)]
         if decision is not None and decision.direction is not None:
@@ -85,6 +101,17 @@ def decide(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool,
     return Outcome(parts, step, write, value, stream.used, waiting)
 
 
+def multipliers(weights: Tensor, factor: float, floors: Floors | None) -> Tensor:
+    """[m] what the gradients of the tasks are multiplied by, from the weights that the rule has decided."""
+    if floors is not None:
+        weights = with_floors(weights, floors)
+    if factor == 1:
+        return weights
+    applied = weights * factor
+    # An equal share of m tasks times m is to be 1, also where rounding says otherwise (for 41 tasks, for example).
+    return applied if inverts(factor) else torch.where(weights == 1 / factor, 1.0, applied)
+
+
 def _ask_rule(
     balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients, stream: RandomStream
 ) -> tuple[Decision | None, Tensor]:
@@ -97,8 +124,7 @@ def _ask_rule(
     batches = [*pending, gradients]
     validation = None
     if "validation_losses" in inputs.extras:
-        ordered = partial(validation_losses, tasks=inputs.tasks)
-        validation = validation_products(inputs, batches, rule.lookahead(state), ordered, rule.validates_heads)
+        validation = validation_products(inputs, batches, rule.lookahead(state), rule.validates_heads)
     seen = observe(batches, inputs, offsets=balancer._offsets, validation=validation, random_stream=stream)
     decision = rule.update(state, seen)
     decided = torch.where(seen.ok, decision.weights, before).detach()
@@ -122,13 +148,7 @@ def _waiting(balancer: "Balancer", inputs: StepInputs, gradients: TaskGradients)
     """What the last micro-batch is going to need of this one; large gradients that nobody needs are dropped."""
     if balancer.rule.gated or not balancer._estimating:
         return None
-    if _held_back(inputs, gradients):
-        return gradients.held_back()
-    return gradients.statistics() if inputs.probe.at_representation else gradients.numbers()
-
-
-def _scaled(gates: Any, factor: float) -> Any:
-    return gates if factor == 1 else tuple(tuple(gate * factor for gate in task) for task in gates)
+    return gradients.waiting(_held_back(inputs, gradients), inputs.probe.at_representation)
 
 
 def _report(
@@ -196,6 +216,8 @@ def observe(
         cross = None if cross is None else reduction(cross) / count
         validation_losses = None if validation_losses is None else reduction(validation_losses) / count
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
+    samples = [batch.samples_of_all() for batch in batches] if local and inputs.per_sample else []
+    complete = [batch for batch in samples if batch is not None]
     everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
     positions = tuple(everywhere) if probe.to_the_end else ()
     return Observation(
@@ -206,7 +228,7 @@ def observe(
         positions=positions,
         offsets=tuple(offsets[position] for position in positions),
         samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
-        samples_of_all=_samples_of_all(batches) if local and inputs.per_sample else (),
+        samples_of_all=complete if len(complete) == len(batches) else (),
         heads=not latest.headless,
         extras=inputs.extras,
         metrics=metrics,
@@ -216,12 +238,6 @@ def observe(
         reduction=reduction,
         local_rows=local,
     )
-
-
-def _samples_of_all(batches: Sequence[TaskGradients]) -> list[Samples]:
-    samples = [batch.samples_of_all() for batch in batches]
-    complete = [batch for batch in samples if batch is not None]
-    return complete if len(complete) == len(samples) else []
 
 
 def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
@@ -242,7 +258,19 @@ def commit(balancer: "Balancer", inputs: StepInputs, outcome: Outcome) -> Step:
         memory.__dict__["steps"] += 1  # not by `setattr`, which looks for parameters
     if inputs.accumulate or balancer.accumulating:
         balancer._losses_so_far = outcome.step.losses if inputs.accumulate else None
-    return balancer._note(outcome.step)
+    note(balancer, outcome.step)
+    return outcome.step
+
+
+def note(balancer: "Balancer", step: Step) -> None:
+    """Called with every step that has been taken, also where the laboratory replays it."""
+    balancer.__dict__["last_step"], watch = step, balancer._watch
+    if step.numbers.device.type == "cpu":
+        watch.target.copy_(step.numbers)
+        if watch.numbers[3].any():  # a task was left out
+            watch.judge()
+    elif step.numbers.device.type == "cuda":
+        watch.look(step)
 
 
 def _key(balancer: "Balancer", inputs: StepInputs) -> tuple[Any, ...] | None:
@@ -250,17 +278,8 @@ def _key(balancer: "Balancer", inputs: StepInputs) -> tuple[Any, ...] | None:
     more = bool(inputs.extras) or inputs.scale is not None or inputs.reduction is not no_reduction
     if more or balancer.rule.uses_host or inputs.accumulate or balancer.accumulating:
         return None
-    return step_key(balancer)
-
-
-def step_key(balancer: "Balancer") -> tuple[Any, ...]:
-    """What decides, apart from the losses, which operations the next step consists of: equal for equal steps."""
     applied = balancer.heads, balancer.factor, balancer._floors, balancer._estimating
     return balancer.rule, balancer._shared.training, applied, balancer.memory.addresses
-
-
-def _not_recorded() -> None:
-    """The key of steps that are not recorded."""
 
 
 def weighted_losses(balancer: "Balancer", losses: Any, mask: Any, equal: bool = False) -> Tensor:

@@ -1,12 +1,16 @@
 """A balancer's state: complete from the start, fp32 whatever the model, strict and versioned when loaded.
 
 It changes in one place, `write`, and always in place: a buffer stays the same tensor from step to step, so that a CUDA
-graph, or DistributedDataParallel, can rely on where it is.
+graph, or DistributedDataParallel, can rely on where it is. What is not in buffers is saved as a tensor of bytes:
+checkpoint formats such as safetensors hold tensors and nothing else.
 """
 
+import base64
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import chain
 from typing import Any, Self
 
 import torch
@@ -14,7 +18,6 @@ from torch import Tensor, nn
 
 from excessmtl.graph.shared import Shared
 from excessmtl.methods.base import Rule, State
-from excessmtl.step.host_state import MOST_STEPS, decoded, encoded
 from excessmtl.torch_private import buffers_of, copy_all
 
 _VERSION = 3
@@ -27,6 +30,7 @@ _EXTRA: dict[str, type] = {
     "steps": int,
     "random": Tensor,
 }
+MOST_STEPS = 2**63 - 1
 
 
 def state_options(rule: Rule, shared: Shared, others: Mapping[str, Any]) -> dict[str, str]:
@@ -96,10 +100,6 @@ class Memory(nn.Module):
     def addresses(self) -> tuple[int, ...]:
         """Where the state is in memory."""
         return tuple([buffer.data_ptr() for buffer in buffers_of(self).values()])
-
-    def random_stream(self) -> "RandomStream":
-        """The random stream of one step; what it has drawn counts when the step is committed."""
-        return RandomStream(self.generator)
 
     def write(
         self,
@@ -261,3 +261,39 @@ def _default_fp32() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def encoded(plain: Mapping[str, Any], steps: int, random: Tensor) -> Tensor:
+    """[n] uint8: JSON. `plain` is what never changes, `random` the state of a random stream.
+
+    The length does not depend on `steps`: some checkpoint formats load into the tensors of a fresh state.
+    """
+    stream = base64.b64encode(bytes(random.tolist())).decode()
+    text, longest = (json.dumps({**plain, "steps": number, "random": stream}) for number in (steps, MOST_STEPS))
+    return torch.frombuffer(bytearray(text.ljust(len(longest)).encode()), dtype=torch.uint8)
+
+
+def decoded(state: Any) -> dict[str, Any]:
+    """What was encoded, the random stream as a tensor; a ValueError for anything else."""
+    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
+        raise ValueError("state has no '_extra_state' entry of a balancer; pass what state_dict() returned")
+    try:
+        content = json.loads(bytes(state.tolist()))
+        if "random" in content:
+            content["random"] = torch.frombuffer(bytearray(base64.b64decode(content["random"])), dtype=torch.uint8)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError("state has an '_extra_state' entry that cannot be read; it is damaged") from error
+    if not isinstance(content, dict) or "version" not in content:
+        raise ValueError("state has an '_extra_state' entry of something else; pass what state_dict() returned")
+    return content
+
+
+def check_keys(module: nn.Module, state_dict: Mapping[str, Any], prefix: str = "") -> None:
+    """A ValueError for keys that are not the module's; `nn.Module` reports them when everything has been written."""
+    children = tuple(f"{prefix}{name}." for name, _ in module.named_children())
+    listed = [named("", False, False) for named in (module.named_parameters, module.named_buffers)]
+    own = {prefix + name for name, _ in chain(*listed)} | {prefix + "_extra_state"}
+    mine = [key for key in state_dict if key.startswith(prefix)]
+    unexpected = [key for key in mine if key not in own and not key.startswith(children)]
+    if unexpected:
+        raise ValueError(f"state has unexpected keys {unexpected[:5]}; pass what state_dict() returned")

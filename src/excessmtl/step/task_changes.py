@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from excessmtl.graph.checks import GraphChecks
+from excessmtl.graph.problems import GraphChecks
 from excessmtl.methods.base import Rule
 from excessmtl.step import inputs
-from excessmtl.step.host_state import check_keys
 from excessmtl.step.notices import Watch
-from excessmtl.step.state import Memory
+from excessmtl.step.state import Memory, check_keys
 
 if TYPE_CHECKING:
     from excessmtl.balancer import Balancer
@@ -132,7 +131,7 @@ def _change(balancer: "Balancer", tasks: tuple[str, ...], saved: _Saved) -> None
     balancer.rule, balancer.tasks, balancer.memory = rule, names, memory
     balancer.protect, balancer._floors = protect, floors
     memory.options = balancer._options()
-    balancer._checks, balancer._watch = GraphChecks(), Watch()
+    balancer._checks, balancer._watch = GraphChecks(), Watch(names)
     balancer.discard()
     balancer.engine.forget()
 

@@ -1,6 +1,6 @@
 """Inner products of validation gradients with training gradients, for rules that look one step ahead."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,14 +11,12 @@ from excessmtl.gradients.any_graph import task_by_task
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.graph.inputs import Losses, StepInputs
 from excessmtl.graph.plan import at_shared_parameters
+from excessmtl.step.inputs import validation_losses
 from excessmtl.tensors import autocast_disabled, total
-
-Ordered = Callable[[Losses], list[Tensor | None]]
-"""Checks validation losses and puts them in task order."""
 
 
 def validation_products(
-    inputs: StepInputs, batches: Sequence[TaskGradients], multipliers: Tensor, ordered: Ordered, own: bool
+    inputs: StepInputs, batches: Sequence[TaskGradients], multipliers: Tensor, own: bool
 ) -> tuple[Tensor, Tensor]:
     """[m, m] products of validation gradients (rows) and training gradients (columns), and [m] the validation losses.
 
@@ -28,19 +26,18 @@ def validation_products(
     """
     validation = inputs.extras["validation_losses"]
     if not callable(validation):
-        return _products(inputs, ordered(validation), batches, own)
+        return _products(inputs, validation, batches, own)
     with autocast_disabled(batches[-1].values):
         steps = [step for batch in batches for step in _steps_ahead(batch, multipliers)]
     with _moved(steps, inputs.shared.module):
         with torch.enable_grad():
             losses = validation()
-        return _products(inputs, ordered(losses), batches, own)
+        return _products(inputs, losses, batches, own)
 
 
-def _products(
-    inputs: StepInputs, losses: list[Tensor | None], batches: Sequence[TaskGradients], own: bool
-) -> tuple[Tensor, Tensor]:
-    unlabelled = replace(inputs, losses=losses, masks=[None] * len(losses), scale=None)
+def _products(inputs: StepInputs, losses: Losses, batches: Sequence[TaskGradients], own: bool) -> tuple[Tensor, Tensor]:
+    ordered = validation_losses(losses, inputs.tasks)
+    unlabelled = replace(inputs, losses=ordered, masks=[None] * len(ordered), scale=None)
     plan = replace(at_shared_parameters(unlabelled), at_parameters=batches[-1].parameters, overlap=True)
     validation = task_by_task(plan)
     with autocast_disabled(validation.values):

@@ -1,13 +1,18 @@
-"""Backward passes, hooks, and what tensors and nodes tell of themselves."""
+"""What every step asks of autograd: backward passes, hooks, leaves, linear layers, what tensors tell of themselves.
+
+Some names below are torch's own functions, chosen when this file is imported; the others ask when they are called.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node
+from torch.autograd.graph import Node, get_gradient_edge
 
 # `torch.autograd.grad` checks shapes and types first, which are known here: 20 microseconds a call.
 # https://github.com/pytorch/pytorch/blob/main/torch/autograd/graph.py
@@ -25,9 +30,6 @@ _queue_callback: Callable[..., None] | None = getattr(
 _warn_of_loops: Callable[[bool], None] | None = getattr(
     getattr(torch._C, "_functorch", None), "_set_vmap_fallback_warning_enabled", None
 )
-# Many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
-# Without it: one copy after the other.
-_copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
 # Copies of many tensors, allocated without a call for each: times one. https://github.com/pytorch/pytorch/issues/58833
 # Without it: one copy after the other.
 _multiply_all: Callable[..., Sequence[Tensor]] | None = getattr(torch, "_foreach_mul", None)
@@ -52,9 +54,97 @@ SIZES = "_input_metadata"
 # Without it: a balancer made after the forward is told another reason.
 SEQUENCE = "_sequence_nr"
 
-# A module's buffers without a search for the name of each, several times in a step.
+# What `nn.Linear` leaves in the graph for a matrix of samples, with and without a bias, and where it saves its input.
+# The gradients of a linear head are products of what is saved. Without it: heads are passed by autograd, a dense
+# gradient at z for each task; one head for all tasks takes a backward pass per task.
+LINEAR_INPUT = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
+# `Tensor.t()`, by which `nn.Linear` takes its weight. Without it: as for LINEAR_INPUT.
+TRANSPOSE = "TBackward0"
+# `Tensor.to`, by which autocast changes types. Without it: under autocast as for LINEAR_INPUT.
+CAST = "ToCopyBackward0"
+# The nodes at which the graph ends, and the leaf that each adds to. https://docs.pytorch.org/docs/stable/autograd.html
+# Without it: the package cannot be imported; nothing can be balanced without knowing the leaves.
+LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+
+
+def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking: bool = False) -> None:
+    """One copy after the other."""
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source, non_blocking=non_blocking)
+
+
+# Copy each source into its target: many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
+# Without it: one copy after the other.
+copy_all: Callable[..., None] = getattr(torch, "_foreach_copy_", _copy_each)
+# A module's own buffers by name, without a search for the name of each, several times in a step.
 # Without it: Module.named_buffers(), which is slower.
-BUFFERS = "_buffers"
+buffers_of: Callable[[nn.Module], dict[str, Any]] = (
+    attrgetter("_buffers")
+    if hasattr(nn.Module(), "_buffers")
+    else lambda module: dict(module.named_buffers(recurse=False))
+)
+# The hooks of a tensor, or None. Without it: as for HOOKS.
+hooks_of: Callable[[Tensor], Any] = attrgetter(HOOKS) if hasattr(Tensor, HOOKS) else lambda tensor: None
+# As `torch.autograd.backward`; the graph is freed. Without it: as for `_run`.
+accumulate: Callable[[Sequence[Any], Sequence[Tensor]], None] = (
+    torch.autograd.backward
+    if _run is None
+    else partial(_run, keep_graph=False, create_graph=False, inputs=(), allow_unreachable=True, accumulate_grad=True)
+)
+
+
+def leaf_of(node: Node) -> Tensor | None:
+    """The leaf at which the graph ends here, if it does."""
+    return node.variable if type(node) is LEAF_NODE else None  # type: ignore[attr-defined]
+
+
+def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
+    """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and both matrices as applied.
+
+    None for any other node. Autograd's own error where one of the matrices has been overwritten since.
+    """
+    name = type(node).__name__
+    if name not in LINEAR_INPUT or getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1:
+        return None
+    try:
+        left: Tensor | None = getattr(node, LINEAR_INPUT[name])
+        right: Tensor | None = node._saved_mat2  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+    return int(name == "AddmmBackward0"), left, right
+
+
+def release_saved(node: Node) -> bool:
+    """Free what the node of `torch.addmm` or `torch.mm` has saved; whether there was something to free.
+
+    https://docs.pytorch.org/docs/stable/notes/autograd.html#hooks-for-saved-tensors
+    """
+    freed = False
+    for field in ("mat1", "self", "mat2") if type(node).__name__ in LINEAR_INPUT else ():
+        try:
+            getattr(node, f"_raw_saved_{field}").register_hooks(_drop, _second_backward)
+            freed = True
+        except (AttributeError, RuntimeError):  # another version of torch; freed already; overwritten
+            continue
+    return freed
+
+
+def _drop(tensor: Tensor) -> None:
+    return None
+
+
+def _second_backward(dropped: None) -> Tensor:
+    raise RuntimeError("Trying to backward through the graph a second time: the balancer has freed it")
+
+
+def is_transpose(node: Node) -> bool:
+    """Whether the node is that of `Tensor.t()`."""
+    return type(node).__name__ == TRANSPOSE
+
+
+def is_cast(node: Node) -> bool:
+    """Whether the node is that of `Tensor.to`, by which autocast changes types."""
+    return type(node).__name__ == CAST
 
 
 def gradients_at(
@@ -91,14 +181,6 @@ def _ones(losses: Sequence[Tensor]) -> list[Tensor]:
         unit if loss.ndim == 0 and loss.dtype == dtype and loss.device == device else torch.ones_like(loss)
         for unit, loss in zip(ones, losses, strict=True)
     ]
-
-
-def accumulate(roots: Sequence[Any], gradients: Sequence[Tensor]) -> None:
-    """As `torch.autograd.backward`; the graph is freed."""
-    if _run is None:
-        torch.autograd.backward(roots, gradients)
-    else:
-        _run(tuple(roots), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def when_backward_ends(callback: Callable[[], None]) -> None:
@@ -200,23 +282,8 @@ def vmap_warnings_disabled() -> Iterator[None]:
         _warn_of_loops(True)
 
 
-def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blocking: bool = False) -> None:
-    """Copy each source into its target; in one kernel where they have one type."""
-    if _copy_all is not None:
-        _copy_all(targets, sources, non_blocking=non_blocking)
-    else:
-        for target, source in zip(targets, sources, strict=True):
-            target.copy_(source, non_blocking=non_blocking)
-
-
 def clone_all(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Copies in memory of their own; by one kernel where they have one type."""
     if _multiply_all is None or not tensors:
         return [tensor.clone() for tensor in tensors]
     return list(_multiply_all(tensors, 1))
-
-
-def buffers_of(module: nn.Module) -> dict[str, Any]:
-    """The module's own buffers by name."""
-    buffers: dict[str, Any] | None = getattr(module, BUFFERS, None)
-    return dict(module.named_buffers(recurse=False)) if buffers is None else buffers

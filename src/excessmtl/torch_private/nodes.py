@@ -10,18 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.autograd.graph import Node, get_gradient_edge
+from torch.autograd.graph import Node
 
-# What `nn.Linear` leaves in the graph for a matrix of samples, with and without a bias, and where it saves its input.
-# The gradients of a linear head are products of what is saved. Without it: heads are passed by autograd, a dense
-# gradient at z for each task; one head for all tasks takes a backward pass per task.
-LINEAR_INPUT = {"AddmmBackward0": "_saved_mat1", "MmBackward0": "_saved_self"}
-# `Tensor.t()`, by which `nn.Linear` takes its weight. Without it: as for LINEAR_INPUT.
-TRANSPOSE = "TBackward0"
-# `Tensor.to`, by which autocast changes types. Without it: under autocast as for LINEAR_INPUT.
-CAST = "ToCopyBackward0"
 # `tensor.select(dim, index)` and `tensor[:, index]`: a column of one head for all tasks, a position of a sequence.
 # Without it: a backward pass per task for one head, and the gradient at the whole sequence for each task.
 SELECT = "SelectBackward0"
@@ -64,67 +55,8 @@ DDP_OUTPUT = "_DDPSinkBackward"
 # A whole compiled forward. https://github.com/pytorch/pytorch/blob/main/torch/_functorch/_aot_autograd
 # Without it: torch refuses a second run of a compiled backward, and says what to set.
 COMPILED = "CompiledFunctionBackward"
-_COMPILER = "torch._functorch.aot_autograd"
+COMPILER = "torch._functorch.aot_autograd"
 """Imported by the first `torch.compile` that is run: until then there are no such nodes."""
-
-
-# The nodes at which the graph ends, and the leaf that each adds to. https://docs.pytorch.org/docs/stable/autograd.html
-# Without it: the package cannot be imported; nothing can be balanced without knowing the leaves.
-_LEAF_NODE = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)
-
-
-def leaf_of(node: Node) -> Tensor | None:
-    """The leaf at which the graph ends here, if it does."""
-    return node.variable if type(node) is _LEAF_NODE else None  # type: ignore[attr-defined]
-
-
-def linear_layer(node: Node) -> tuple[int, Tensor | None, Tensor | None] | None:
-    """For the node of `torch.addmm` or `torch.mm`: which input is the left matrix, and both matrices as applied.
-
-    None for any other node. Autograd's own error where one of the matrices has been overwritten since.
-    """
-    name = type(node).__name__
-    if name not in LINEAR_INPUT or getattr(node, "_saved_alpha", 1) != 1 or getattr(node, "_saved_beta", 1) != 1:
-        return None
-    try:
-        left: Tensor | None = getattr(node, LINEAR_INPUT[name])
-        right: Tensor | None = node._saved_mat2  # type: ignore[attr-defined]
-    except AttributeError:
-        return None
-    return int(name == "AddmmBackward0"), left, right
-
-
-def release_saved(node: Node) -> bool:
-    """Free what the node of `torch.addmm` or `torch.mm` has saved; whether there was something to free.
-
-    https://docs.pytorch.org/docs/stable/notes/autograd.html#hooks-for-saved-tensors
-    """
-    freed = False
-    for field in ("mat1", "self", "mat2") if type(node).__name__ in LINEAR_INPUT else ():
-        try:
-            getattr(node, f"_raw_saved_{field}").register_hooks(_drop, _second_backward)
-            freed = True
-        except (AttributeError, RuntimeError):  # another version of torch; freed already; overwritten
-            continue
-    return freed
-
-
-def _drop(tensor: Tensor) -> None:
-    return None
-
-
-def _second_backward(dropped: None) -> Tensor:
-    raise RuntimeError("Trying to backward through the graph a second time: the balancer has freed it")
-
-
-def is_transpose(node: Node) -> bool:
-    """Whether the node is that of `Tensor.t()`."""
-    return type(node).__name__ == TRANSPOSE
-
-
-def is_cast(node: Node) -> bool:
-    """Whether the node is that of `Tensor.to`, by which autocast changes types."""
-    return type(node).__name__ == CAST
 
 
 def selection(node: Node) -> tuple[int, int] | None:
@@ -208,7 +140,7 @@ def has_static_graph(node: Any) -> bool:
 
 def compiled_among(nodes: Iterable[Node]) -> list[Node]:
     """The nodes that stand for a whole compiled forward. Nothing is searched before something has been compiled."""
-    return [node for node in nodes if type(node).__name__ == COMPILED] if _COMPILER in sys.modules else []
+    return [node for node in nodes if type(node).__name__ == COMPILED] if COMPILER in sys.modules else []
 
 
 def includes_compiled(node_types: Set[str]) -> bool:

@@ -90,8 +90,7 @@ def test_too_little_memory_is_said_in_a_sentence():
 
 def test_all_methods_on_request_and_the_usual_ones_without():
     usual = [VARIANTS[name] for name in USUAL_METHODS if VARIANTS[name].installed]
-    assert chosen([], "cuda") == usual
-    assert chosen([]) == [variant for variant in usual if not variant.replayed]
+    assert chosen([]) == usual
     assert VARIANTS["nash"] in chosen(["all"])
 
 
@@ -99,7 +98,6 @@ def test_all_methods_on_request_and_the_usual_ones_without():
     ("arguments", "words"),
     [
         (["--methods", "excess,nothing"], "nothing"),
-        (["--methods", "excess-replayed"], "--device cuda"),
         (["--networks", "alexnet"], "alexnet"),
         (["--device", "tpu"], "tpu"),
         (["--seconds", "0"], "seconds"),

@@ -34,7 +34,7 @@ class Row:
     ratio: Quartiles
     """To the first variant, plain PyTorch as a rule, in the same round."""
     peak_mb: float | None
-    """None on the CPU, and for recordings, into which the allocator does not see."""
+    """None on the CPU."""
     rounds: int
 
 
@@ -94,7 +94,7 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
 
 
 def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
-    return None if variant.replayed else clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
+    return clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
 
 
 def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:

@@ -12,9 +12,7 @@ import excessmtl
 from excessmtl.gradients.one_pass import WAYS
 from excessmtl.lab.speed.clock import Clock
 from excessmtl.lab.speed.networks import Problem
-from excessmtl.recording.buffers import copied, fill
 from excessmtl.recording.recorded import Recorded
-from excessmtl.recording.recording import WARM_UP, Recording, on_stream
 
 Step = Callable[[], object]
 BASELINE = "plain"
@@ -29,8 +27,6 @@ class Variant:
     prepare: Callable[[Problem], Step]
     needs: str | None = None
     """A package that may be missing."""
-    replayed: bool = False
-    """Whether the step is a recording: on CUDA devices only."""
 
     @property
     def installed(self) -> bool:
@@ -79,46 +75,10 @@ class Ours:
         engine = {"engine": Recorded(ways=WAYS - {self.without})} if self.without else {}
         return excessmtl.create(self.method, tasks=problem.tasks, shared=shared, **self.options, **engine)
 
-    def replayed(self, problem: Problem) -> Step:
-        """The same step from a recording, the copy of the batch to where it is read included."""
-        replay = excessmtl.Replay(self.balancer(problem), lambda *batch: problem.on(*batch)[1])
-        batch = problem.inputs, problem.targets
-        for _ in range(WARM_UP + 1):
-            replay(*batch)
-        return lambda: replay(*batch)
-
 
 def _robust_losses(problem: Problem) -> Step:
     criterion = excessmtl.MultiTaskLoss(problem.kinds, shared=problem.trunk)
     return lambda: criterion.backward(problem.outputs(problem.inputs)[1], problem.targets)
-
-
-def _plain_replayed(problem: Problem) -> Step:
-    device = problem.inputs.device
-    if device.type != "cuda":
-        return _plain(problem)
-    batch, parameters = [problem.inputs, *problem.targets.values()], list(problem.parameters())
-    inputs = copied(batch, device)
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    def backward() -> None:
-        for parameter in parameters:
-            parameter.grad = None
-        _backward(problem.on(inputs[0], dict(zip(problem.targets, inputs[1:], strict=True)))[1])
-
-    with on_stream(stream, device):
-        for _ in range(WARM_UP):
-            backward()
-        recording = Recording(backward, None, stream)
-    gradients = [parameter.grad for parameter in parameters]
-
-    def step() -> None:
-        fill(inputs, batch)
-        recording.replay()
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-
-    return step
 
 
 def _official(problem: Problem) -> Step:
@@ -178,9 +138,6 @@ _NAMED = (
     Variant("paper", _ALGORITHM_1, _PAPER),
     Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
     Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
-    Variant("plain-replayed", "plain PyTorch, recorded and replayed", _plain_replayed, replayed=True),
-    Variant("excess-replayed", "ExcessMTL, robust (default), replayed", _EXCESS.replayed, replayed=True),
-    Variant("paper-replayed", f"{_ALGORITHM_1}, replayed", _PAPER.replayed, replayed=True),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
 _UNMEASURED = ("bayes_agg",)
@@ -200,7 +157,5 @@ def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:
     for name in (name for name in names if name != "all"):
         if not VARIANTS[name].installed:
             raise ValueError(f"methods has {name!r}, which needs {VARIANTS[name].needs}; install it first")
-        if VARIANTS[name].replayed and device != "cuda":
-            raise ValueError(f"methods has {name!r}, which is recorded on CUDA devices only; add --device cuda")
     ordered = [VARIANTS[name] for name in dict.fromkeys([BASELINE, *wanted])]
-    return [variant for variant in ordered if variant.installed and (device == "cuda" or not variant.replayed)]
+    return [variant for variant in ordered if variant.installed]

@@ -6,17 +6,56 @@ does what the step itself would have done, kernel by kernel; the host says "agai
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from excessmtl.balancer import Balancer
 from excessmtl.lab.training.batches import Batch, OrderedBatches, Rows
 from excessmtl.lab.training.learner import LOGGED
-from excessmtl.recording.recording import WARM_UP, Recording, failure, on_stream
+from excessmtl.recording.recording import DRAWS, WARM_UP, Recording, failure
 from excessmtl.step.result import Step
+from excessmtl.step.run import note
+from excessmtl.step.state import Memory
 from excessmtl.warn import warn
 
 TrainStep = Callable[[Batch], Step]
+
+
+class RecordedStep(Recording[None]):
+    """A whole training step. What a balancer keeps on the host is not moved by recording it, but by every replay."""
+
+    def __init__(self, step: Callable[[], None], memory: Memory | None, stream: torch.cuda.Stream) -> None:
+        self._memory = memory
+        before = None if memory is None else (memory.steps, memory.generator.get_state())
+        try:
+            super().__init__(step, stream)
+            if memory is not None and before is not None and not memory.generator.get_state().equal(before[1]):
+                raise ValueError(DRAWS)
+        finally:
+            if memory is not None and before is not None:
+                memory.steps = before[0]
+                memory.generator.set_state(before[1])
+
+    def replay(self) -> None:
+        """Take the step once more."""
+        super().replay()
+        if self._memory is not None:
+            self._memory.steps += 1
+
+
+@contextmanager
+def on_stream(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
+    """Inside, work goes to `stream`: after all that was asked of the current one, and before all that will be.
+
+    Steps that are going to be recorded have to run there too: autograd remembers on which stream it met a parameter.
+    """
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        torch.cuda.current_stream(device).wait_stream(stream)
 
 
 class ReplayedEpochs:
@@ -28,7 +67,7 @@ class ReplayedEpochs:
         self.cursor = torch.zeros(1, dtype=torch.int64, device=batches.device)
         self.orders: Rows = {}
         self.log = torch.empty(0)
-        self.recording: Recording[None] | None = None
+        self.recording: RecordedStep | None = None
         self.taken = 0
         self.recordable = True
         self.result: Step
@@ -67,8 +106,9 @@ class ReplayedEpochs:
         self.cursor += 1
 
     def _record(self) -> None:
+        memory = None if self.balancer is None else self.balancer.memory
         try:
-            self.recording = Recording(self._once, None if self.balancer is None else self.balancer.memory, self.stream)
+            self.recording = RecordedStep(self._once, memory, self.stream)
         except RuntimeError as error:
             warn(f"steps are not replayed: {failure(error)}")
             self.recordable = False
@@ -76,7 +116,7 @@ class ReplayedEpochs:
             return
         self._replay(self.recording)
 
-    def _replay(self, recording: Recording[None]) -> None:
+    def _replay(self, recording: RecordedStep) -> None:
         recording.replay()
         if self.balancer is not None:
-            self.balancer._note(self.result)
+            note(self.balancer, self.result)
