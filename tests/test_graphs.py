@@ -22,6 +22,7 @@ from models import (
     METHODS,
     OUTPUTS,
     PAPER,
+    PAPER_Z,
     ROBUST,
     TASKS,
     UNIFORM,
@@ -95,6 +96,24 @@ def a_loss_vector_computed_once_and_unbound(model):
     errors = (outputs - targets).square().mean(0)
     vector = torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()])
     return dict(zip(TASKS, vector.unbind(), strict=True))
+
+
+class Tripled(torch.autograd.Function):
+    """Works on the gradient it is given, in its memory."""
+
+    @staticmethod
+    def forward(ctx, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.mul_(3)
+
+
+@graph(methods=METHODS)
+def a_loss_that_ends_in_a_function_which_overwrites_its_gradient(model):
+    losses = one_batch(model)
+    return {**losses, "a": Tripled.apply(losses["a"])}
 
 
 @graph()
@@ -305,6 +324,19 @@ def test_in_place_change_of_the_representation(method, alive, change):
         torch.testing.assert_close(balancer.state_dict(), before, rtol=0, atol=0)
         return
     check_backward(balancer, losses, model, model.trunk, scalar=not alive)
+
+
+@pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
+def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
+    model = mlp()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    z = model.trunk(x)
+    balancer.backward(heads_on(model, z, targets), accumulate=True)
+    with torch.no_grad():
+        z.zero_()
+    with pytest.raises(ValueError, match="changed in place"):
+        balancer.backward(losses_of(model(x), targets))
 
 
 def test_an_in_place_change_that_is_told_of_does_not_falsify_the_statistics():

@@ -10,7 +10,7 @@ from torch.nn.functional import l1_loss, mse_loss
 
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest
-from models import DEVICE, PAPER, ROBUST, UNIFORM
+from models import DEVICE, PAPER, ROBUST
 
 FEATURES, WIDTH, TASKS = 5, 24, ["a", "b", "c"]
 METHODS = [ROBUST, PAPER]
@@ -103,39 +103,6 @@ def test_what_changes_between_steps_is_noticed(method, deep, change):
     torch.testing.assert_close(found, wanted, rtol=2e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
-@pytest.mark.parametrize("first_step", [0, 3])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_hooks_on_the_node_of_a_leaf_act_whenever_they_were_registered(engine, first_step, register):
-    torch.manual_seed(0)
-    model = Model(deep=False).to(DEVICE)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS, engine=engine)
-    node = torch.autograd.graph.get_gradient_edge(model.heads["a"].bias).node  # its hooks live as long as this does
-    seen = []
-    for step in range(5):
-        if step == first_step:
-            getattr(node, register)(lambda *gradients: seen.append(len(gradients)))
-        balancer.backward(model.losses(torch.randn(12, FEATURES, device=DEVICE)))
-    assert len(seen) == 5 - first_step
-
-
-@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_hooks_on_the_node_of_a_head_act_in_the_step_they_were_registered_for(engine, register):
-    """The graph is new in every step, so a hook on one of its nodes is too."""
-    torch.manual_seed(0)
-    model = Model(deep=False).to(DEVICE)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS, engine=engine)
-    seen = []
-    for step in range(6):
-        z = model.trunk(torch.randn(12, FEATURES, device=DEVICE))
-        outputs = {task: head(z) for task, head in model.heads.items()}
-        if step in (3, 4):
-            getattr(outputs["b"].grad_fn, register)(lambda *gradients, step=step: seen.append(step))
-        balancer.backward({task: output.square().mean() for task, output in outputs.items()})
-    assert seen == [3, 4]
-
-
 @pytest.mark.parametrize("deep", [False, True], ids=["linear", "deep"])
 def test_nothing_of_a_graph_stays_in_memory(deep):
     model = Model(deep)
@@ -145,17 +112,3 @@ def test_nothing_of_a_graph_stays_in_memory(deep):
     for _ in range(4):
         balancer.backward(model.losses(torch.randn(12, FEATURES)))
     assert all(storage.expired() for storage in outputs)
-
-
-def test_a_copied_balancer_trains_the_copied_model():
-    model = Model(deep=False)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS)
-    x = torch.randn(12, FEATURES)
-    for _ in range(3):
-        balancer.backward(model.losses(x))
-    twin, other = copy.deepcopy((model, balancer))
-    for one, its_balancer in ((model, balancer), (twin, other)):
-        one.zero_grad()
-        its_balancer.backward(one.losses(x))
-    found, wanted = ([one.grad for one in each.parameters()] for each in (twin, model))
-    torch.testing.assert_close(found, wanted)
