@@ -117,6 +117,11 @@ class MultiTask(nn.Module):
         z = self.trunk(x)
         return {task: head(z) for task, head in self.heads.items()}
 
+    def losses(self, size=BATCH):
+        """Of a new batch."""
+        x, targets = batch(size)
+        return losses_of(self(x), targets)
+
 
 def batch(size=BATCH):
     """Inputs and targets of the tasks."""
@@ -136,6 +141,12 @@ def heads_on(model, z, targets):
 def mlp():
     torch.manual_seed(1)
     return MultiTask().to(DEVICE)
+
+
+def started(method, **options):
+    """A model and its balancer."""
+    model = mlp()
+    return model, method.create(model.trunk, **options)
 
 
 def trained(balancer, model, steps, seed=2, learning_rate=0.05, **arguments):

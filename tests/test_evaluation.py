@@ -16,8 +16,8 @@ from models import (
     batch,
     gradients,
     losses_of,
-    mlp,
     rule_of,
+    started,
     trained,
 )
 
@@ -25,8 +25,7 @@ each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, Method(
 
 
 def evaluated(method, **options):
-    model = mlp()
-    balancer = method.create(model.trunk, **options)
+    model, balancer = started(method, **options)
     last = trained(balancer, model, 3)[-1]
     model.zero_grad()
     model.eval()
@@ -77,18 +76,15 @@ def test_tasks_without_labels_add_nothing_and_bad_numbers_are_shown():
 def test_backward_trains_in_either_mode():
     """Networks are fine-tuned in evaluation mode too, to leave their batch norm alone."""
     model, balancer, _ = evaluated(ROBUST)
-    x, targets = batch()
-    balancer.backward(losses_of(model(x), targets))
+    balancer.backward(model.losses())
     assert balancer.steps == 4
     assert gradients(model)["trunk.0.weight"].any()
 
 
 def test_without_gradients_in_training_mode_the_error_names_the_mode():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    x, targets = batch()
+    model, balancer = started(ROBUST)
     with torch.no_grad(), pytest.raises(ValueError, match=r"call balancer\.eval\(\)"):
-        balancer(losses_of(model(x), targets))
+        balancer(model.losses())
     balancer.eval()
     with pytest.raises(ValueError, match="unknown task 'd'"):
         balancer({"d": torch.ones(())})

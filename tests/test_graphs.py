@@ -35,6 +35,7 @@ from models import (
     heads_on,
     losses_of,
     mlp,
+    started,
     take_step,
 )
 
@@ -75,8 +76,7 @@ def linear_heads(features):
 
 @graph(methods=METHODS)
 def one_batch(model):
-    x, targets = batch()
-    return losses_of(model(x), targets)
+    return model.losses()
 
 
 @graph()
@@ -328,8 +328,7 @@ def test_in_place_change_of_the_representation(method, alive, change):
 
 @pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
 def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     z = model.trunk(x)
     balancer.backward(heads_on(model, z, targets), accumulate=True)
@@ -361,8 +360,7 @@ def test_called_under_no_grad(method, scalar):
     computed = []
     for gradient in (True, False):
         torch.manual_seed(1)
-        model = mlp()
-        balancer = method.create(model.trunk)
+        model, balancer = started(method)
         losses = one_batch(model)
         with torch.set_grad_enabled(gradient):
             take_step(balancer, losses, scalar)
@@ -421,8 +419,7 @@ def test_the_graph_is_freed(method, shared, losses_of_model):
 @a_few_methods
 def test_another_default_device(method):
     """With `torch.set_default_device` somewhere else, nothing of ours may land there."""
-    model = mlp()
-    balancer = method.create(model.trunk, **({"seed": 987} if method is ROBUST else {}))
+    model, balancer = started(method, **({"seed": 987} if method is ROBUST else {}))
     losses = one_batch(model)
     with torch.device("meta"):
         step = balancer.backward(losses)

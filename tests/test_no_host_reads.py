@@ -24,6 +24,7 @@ from models import (
     batch,
     heads_on,
     mlp,
+    started,
     trunk_of,
 )
 
@@ -105,8 +106,7 @@ def test_the_guards_guard():
 
 @pytest.mark.parametrize("method", EVERY_METHOD + EXACT, ids=str)
 def test_backward_reads_nothing_and_brings_nothing_unless_the_method_says_so(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     step(balancer, model)
     with nullcontext() if balancer.rule.uses_host else NoHostWrites():
         step(balancer, model, at=True)
@@ -116,8 +116,7 @@ def test_backward_reads_nothing_and_brings_nothing_unless_the_method_says_so(met
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_backward_reads_nothing_with_masks_and_accumulation(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     mask = {"a": torch.tensor([True, False] * 4)}
     step(balancer, model, at=True, mask=mask, accumulate=True)
     step(balancer, model, at=True, mask=mask)
@@ -140,6 +139,5 @@ def test_a_matrix_of_losses_reads_nothing(method):
 
 
 def test_the_scalar_form_reads_nothing():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     step(balancer, model, form="forward", at=True)

@@ -71,8 +71,7 @@ class Skipping(MultiTask):
 def test_a_skip_connection(method):
     model = Skipping().to(DEVICE)
     balancer = method.create(model.trunk)
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    losses = model.losses()
     for form in ("backward", "forward"):
         assert "tuple" in refused(balancer, model, losses, "'b'.*around", form, at=model.z)
     if needs_z(method):
@@ -179,10 +178,9 @@ def test_one_sample_is_too_few_and_says_so():
     model = mlp()
     balancer = ROBUST.create(model.trunk)
     trained(balancer, model, 2)
-    x, targets = batch(1)
     before = balancer.state_dict()
     with pytest.warns(UserWarning, match="1 sample"):
-        balancer.backward(losses_of(model(x), targets))
+        balancer.backward(model.losses(1))
     for name in ("memory.state_signal", "memory.state_noise", "memory.state_paired"):
         torch.testing.assert_close(balancer.state_dict()[name], before[name])
 

@@ -25,6 +25,7 @@ from models import (
     host_state,
     losses_of,
     mlp,
+    started,
     with_host_state,
 )
 
@@ -37,9 +38,8 @@ def advance(balancer, model, seeds):
     seen = []
     for seed in seeds:
         torch.manual_seed(seed)
-        x, targets = batch()
         model.zero_grad()
-        step = balancer.backward(losses_of(model(x), targets))
+        step = balancer.backward(model.losses())
         seen.append((step.weights, step.excess_risks, gradients(model)))
         with torch.no_grad():
             for parameter in model.parameters():
@@ -88,8 +88,7 @@ def test_a_state_loaded_key_by_key(method):
 @pytest.mark.parametrize("method", [ROBUST, Method("rlw")], ids=str)
 def test_a_distributed_checkpoint_loads_into_a_fresh_state(method, tmp_path):
     """It fills the tensors of another state, so these must have the sizes of those saved, whatever was counted."""
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     advance(balancer, model, range(12))
     checkpoint.save({"balancer": balancer.state_dict()}, checkpoint_id=tmp_path, no_dist=True)
     restored = method.create(model.trunk)
@@ -114,8 +113,7 @@ def test_an_option_changed_after_creation_is_saved_as_it_is_now():
 
 @each_method
 def test_a_saved_state_does_not_change_with_steps_or_when_another_is_loaded(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     early = copy.deepcopy(balancer.state_dict())
     advance(balancer, model, range(2))
     saved = balancer.state_dict()
@@ -196,8 +194,8 @@ class Owner(nn.Module):
         self.inner = inner or mlp()
         self.balancer = method.create(self.inner.trunk)
 
-    def forward(self, x):
-        return self.inner(x)
+    def losses(self):
+        return self.inner.losses()
 
 
 @each_method
@@ -245,8 +243,7 @@ def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
 
 @each_method
 def test_pickle_of_a_copy_of_a_copy(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     advance(balancer, model, range(2))
     model.zero_grad()
     twin, copied = pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy((model, balancer)))))
@@ -255,8 +252,7 @@ def test_pickle_of_a_copy_of_a_copy(method):
 
 @each_method
 def test_a_copy_in_the_middle_of_an_accumulation(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     twin, copied = copy.deepcopy((model, balancer))

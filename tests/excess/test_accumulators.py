@@ -9,7 +9,7 @@ from torch import nn
 import excessmtl
 from excessmtl.excess.paper import PaperExcess
 from excessmtl.methods.observation import Observation
-from models import PAPER, assert_same, mlp, trained
+from models import PAPER, assert_same, mlp, started, trained
 
 SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]
 SIZE = 12 + 5 + 12 + 1
@@ -126,8 +126,7 @@ def test_a_task_left_out_keeps_its_sums_bit_for_bit(name):
 def test_training_goes_on_bit_for_bit_after_loading():
     runs = []
     for split in (False, True):
-        model = mlp()
-        balancer = PAPER.create(model.trunk, accumulators="bf16")
+        model, balancer = started(PAPER, accumulators="bf16")
         trained(balancer, model, 4, seed=1)
         if split:
             fresh = PAPER.create(model.trunk, accumulators="bf16")

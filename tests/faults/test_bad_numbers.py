@@ -22,6 +22,7 @@ from models import (
     heads_on,
     losses_of,
     mlp,
+    started,
     trained,
 )
 
@@ -51,12 +52,10 @@ def test_one_finite_spike_leaves_no_mark_and_the_others_still_train(method):
     That task may be left out, as one with an infinite loss is, or weighed like any other; nothing may become NaN or
     inf, in that step or later. Weights that multiply from step to step must come back from a loss like that.
     """
-    model = mlp()
-    balancer = method.create(model.trunk, scale="mean")
+    model, balancer = started(method, scale="mean")
     trained(balancer, model, 3)
     for spike in (1e30, 1.0, 1e20, 1.0, 1.0, 1.0):
-        x, targets = batch()
-        losses = losses_of(model(x), targets)
+        losses = model.losses()
         losses["b"] = losses["b"] * spike
         model.zero_grad()
         step = balancer.backward(losses)
@@ -101,8 +100,7 @@ def test_a_gradient_that_overflows_at_the_representation_is_left_out(method, dty
 @pytest.mark.usefixtures("way")
 @each("method", [ROBUST, PAPER_Z])
 def test_an_unlabelled_sample_that_is_not_finite_leaves_no_mark_on_the_state(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     x[2] = torch.nan
     labelled = torch.arange(BATCH, device=DEVICE) != 2
@@ -117,10 +115,8 @@ def test_an_unlabelled_sample_that_is_not_finite_leaves_no_mark_on_the_state(met
 @pytest.mark.usefixtures("way")
 @each("method", [*METHODS[:4], AT_REPRESENTATION[0]])
 def test_an_empty_batch_is_left_out(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch(0)
-    step = balancer.backward(losses_of(model(x), targets))
+    model, balancer = started(method)
+    step = balancer.backward(model.losses(0))
     assert step.skipped == tuple(TASKS)
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
 
@@ -140,8 +136,7 @@ def overflow_in_the_trunk(method):
         model.trunk.append(Steep())
         balancer = method.create(model.trunk)
         torch.manual_seed(3)
-        x, targets = batch()
-        losses = losses_of(model(x), targets)
+        losses = model.losses()
         losses["b"] = None if missing else losses["b"] * 1e30
         found.append((balancer.backward(losses), balancer, model))
     return found

@@ -15,11 +15,10 @@ from models import (
     UNIFORM,
     Method,
     assert_same,
-    batch,
     each,
     host_state,
-    losses_of,
     mlp,
+    started,
     trained,
 )
 
@@ -105,8 +104,7 @@ def test_a_key_too_many_changes_nothing():
 @pytest.mark.parametrize("tasks", ["same", "match"])
 @each("method", [ROBUST, PAPER])
 def test_nan_is_refused_by_the_name_of_its_buffer(method, tasks):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     trained(balancer, model, 2)
     saved = copy.deepcopy(balancer.state_dict())
     for key in [key for key, value in saved.items() if value.is_floating_point() and value.numel()]:
@@ -123,10 +121,8 @@ def test_nan_is_refused_by_the_name_of_its_buffer(method, tasks):
 @each("method", [ROBUST, UNIFORM, Method("graddrop")])
 def test_a_state_saved_between_micro_batches_says_what_is_not_in_it(method):
     """A resumed run would take the last micro-batch for the whole step. GradDrop holds nothing back."""
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch()
-    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    model, balancer = started(method)
+    balancer.backward(model.losses(), accumulate=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         balancer.state_dict()
@@ -137,8 +133,7 @@ def test_a_state_saved_between_micro_batches_says_what_is_not_in_it(method):
 
 @each("method", [ROBUST, PAPER])
 def test_loading_by_assignment_does_not_share_memory_with_the_saved_state(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     trained(balancer, model, 2)
     saved = balancer.state_dict()
     before = copy.deepcopy(saved)

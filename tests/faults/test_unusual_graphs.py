@@ -25,6 +25,7 @@ from models import (
     heads_on,
     losses_of,
     mlp,
+    started,
 )
 
 MGDA = Method("mgda")
@@ -173,11 +174,9 @@ SAME = {
 @pytest.mark.parametrize("same", SAME)
 @each("method", FEW)
 def test_one_loss_object_for_several_tasks(method, same):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     for scalar in (False, True):
-        x, targets = batch()
-        check_backward(balancer, SAME[same](losses_of(model(x), targets)), model, model.trunk, scalar=scalar)
+        check_backward(balancer, SAME[same](model.losses()), model, model.trunk, scalar=scalar)
 
 
 # ------------------------------------------------------------------ a reentrant checkpoint hides the parameters
@@ -224,8 +223,7 @@ def test_without_a_representation_a_reentrant_checkpoint_is_named_and_its_remedy
 @pytest.mark.parametrize("given", [True, False], ids=["at", "no at"])
 def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
     """Torch returns what needs no gradient, so nothing in the graph shows the checkpoint."""
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     losses, z = checkpointed(model, *batch())
     with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\)"):
         balancer.backward(losses, **({"at": z} if given else {}))
@@ -238,8 +236,7 @@ def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
 @pytest.mark.parametrize(("way", "gone"), [("trace", False), ("trace", True), ("script", True)])
 def test_torchscript(way, gone):
     """A module with a hook cannot be scripted, so its balancer has to go first; tracing needs nothing."""
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets))
     if gone:

@@ -11,7 +11,7 @@ from excessmtl.gradients.linear_heads import find_linear_heads
 from excessmtl.gradients.one_pass import Fastest
 from excessmtl.graph.representation import Representation
 from excessmtl.graph.search import explore
-from models import DEVICE, ENGINES, PAPER, ROBUST, UNIFORM, Method, batch, losses_of, mlp
+from models import DEVICE, ENGINES, PAPER, ROBUST, UNIFORM, Method, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 """Wider than the sketch, so that there is something to project."""
@@ -529,7 +529,6 @@ def test_a_scaler_that_is_switched_off_does_not_cost_the_fast_way(enabled):
 
     model = mlp()
     balancer = ROBUST.create(model.trunk, engine=Engine())
-    x, targets = batch()
     scaler = torch.amp.GradScaler(DEVICE.type, enabled=enabled)
-    balancer.backward(losses_of(model(x), targets), scaler=scaler)
+    balancer.backward(model.losses(), scaler=scaler)
     assert plans[0].separate_heads is not enabled

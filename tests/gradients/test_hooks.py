@@ -19,6 +19,7 @@ from models import (
     heads_on,
     losses_of,
     mlp,
+    started,
 )
 
 METHODS = [UNIFORM, ROBUST, PAPER]
@@ -97,17 +98,15 @@ def test_the_gradient_is_that_of_plain_autograd_with_the_hook(method, place, sca
 def test_hooks_on_parameters_act_once_where_no_representation_is_known():
     model, calls = mlp(), []
     balancer = UNIFORM.create(list(model.trunk.parameters()))
-    x, targets = batch()
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: calls.append(1) or 2 * gradient)
-    check_backward(balancer, losses_of(model(x), targets), model, model.trunk)
+    check_backward(balancer, model.losses(), model, model.trunk)
     assert len(calls) == (2 * 3 + 6) + (2 + 6)
 
 
 @pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
 def test_a_retained_gradient_of_the_representation_is_the_one_sent_down(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     z = model.trunk(x)
     z.retain_grad()
@@ -125,8 +124,7 @@ def test_hooks_are_still_there_after_an_error():
     def refuse(gradient):
         raise KeyError
 
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     x, targets = batch()
     z = model.trunk(x)
     output = model.heads["b"](z)
@@ -143,8 +141,7 @@ def test_hooks_are_still_there_after_an_error():
 @pytest.mark.parametrize(("place", "steps"), [("leaf", range(5)), ("leaf", range(3, 5)), ("head", [3, 4])])
 def test_hooks_on_nodes_act_in_the_steps_they_are_there_for(place, steps, register):
     """The node of a leaf, and its hooks, live as long as somebody holds it; the graph above is new in every step."""
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     leaf = torch.autograd.graph.get_gradient_edge(model.heads["a"].bias).node
     taken, seen = [], []
     for step in range(6 if place == "head" else 5):
@@ -162,6 +159,5 @@ def test_hooks_after_a_gradient_was_written_run():
     balancer = UNIFORM.create(model.trunk)
     for task, head in model.heads.items():
         head.weight.register_post_accumulate_grad_hook(lambda parameter, task=task: calls.append(task))
-    x, targets = batch()
-    balancer.backward(losses_of(model(x), targets))
+    balancer.backward(model.losses())
     assert sorted(calls) == TASKS
