@@ -24,6 +24,7 @@ IMAGES = ("celeba", "cityscapes", "nyuv2", "office-home", "synthetic-rooms")
 LIGHT = [benchmark for benchmark in BENCHMARKS if benchmark not in IMAGES]
 FIRST = [*BENCHMARKS, *(LIGHT * len(METHODS))][: len(METHODS)]
 """The benchmark that each method meets first: every benchmark once, and that is what the quick tests take."""
+SMALLER = {"celeba": "size=32", "cityscapes": "levels=2", "nyuv2": "levels=2", "office-home": "size=32"}
 WITHOUT_LINEAR_HEADS = {"cityscapes", "nyuv2", "synthetic-rooms"}
 WITH_OWN_INPUTS = {"digit-domains", "office-home", "school", "teacher-separate", "vader"}
 PAIRS = [
@@ -66,6 +67,7 @@ def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
     arguments = ["train", benchmark, "--method", name, "--noise", "0.8", "--epochs", "1", "--limit-batches", "2"]
     arguments += ["--device", "cpu", "--out", str(tmp_path / "run")]
     arguments += [part for option in options for part in ("--option", option)]
+    arguments += ["--benchmark-option", SMALLER[benchmark]] if benchmark in SMALLER else []
     arguments += ["--data", str(data[benchmark])] if benchmark in data else []
     result = CliRunner().invoke(app, arguments)
     if name == "bayes_agg" and benchmark in WITHOUT_LINEAR_HEADS | WITH_OWN_INPUTS:
