@@ -1,10 +1,12 @@
-"""In evaluation mode a balancer weighs losses and learns nothing."""
+"""In evaluation mode a balancer weighs losses and learns nothing; in inference mode it says what to do."""
 
 import copy
 
 import pytest
 import torch
+from torch import nn
 
+import excessmtl
 from models import (
     DEVICE,
     PAPER,
@@ -14,6 +16,7 @@ from models import (
     Method,
     assert_same,
     batch,
+    both_forms,
     gradients,
     losses_of,
     rule_of,
@@ -88,3 +91,35 @@ def test_without_gradients_in_training_mode_the_error_names_the_mode():
     balancer.eval()
     with pytest.raises(ValueError, match="unknown task 'd'"):
         balancer({"d": torch.ones(())})
+
+
+# ------------------------------------------------------------------ torch.inference_mode
+
+
+@pytest.mark.parametrize("method", ["excess", "mgda", "groupdro", "uw"])
+def test_a_balancer_made_in_inference_mode_takes_steps(method):
+    encoder, heads = nn.Linear(4, 6), nn.ModuleDict({"a": nn.Linear(6, 1), "b": nn.Linear(6, 1)})
+    with torch.inference_mode():
+        balancer = excessmtl.create(method, tasks=list(heads), shared=encoder)
+    for _ in range(2):
+        z = encoder(torch.randn(8, 4))
+        balancer.backward({task: head(z).square().mean() for task, head in heads.items()})
+    assert balancer.steps == 2
+    assert encoder.weight.grad is not None
+
+
+@pytest.mark.parametrize("matrix", [False, True], ids=["dict", "matrix"])
+@both_forms
+@pytest.mark.parametrize("method", ["excess", "mgda", "uniform"])
+def test_a_step_in_inference_mode_is_refused_in_one_sentence(method, scalar, matrix):
+    encoder, head = nn.Linear(4, 6), nn.Linear(6, 2)
+    balancer = excessmtl.create(method, tasks=["a", "b"], shared=encoder)
+    for forward_inside in (False, True):
+        with torch.inference_mode(forward_inside):
+            squares = head(encoder(torch.randn(8, 4))).square()
+            losses = squares if matrix else dict(zip("ab", squares.mean(0).unbind(), strict=True))
+        with torch.inference_mode(), pytest.raises(ValueError, match=r"torch\.inference_mode\(\)"):
+            balancer(losses) if scalar else balancer.backward(losses)
+    balancer.eval()
+    with torch.inference_mode():
+        assert balancer(losses) > 0

@@ -26,6 +26,7 @@ from models import (
     losses_of,
     mlp,
     started,
+    trained,
     with_host_state,
 )
 
@@ -273,3 +274,24 @@ def test_a_checkpoint_without_a_balancer_can_be_loaded_loosely():
 
 def test_a_balancer_says_what_it_is():
     assert "tasks=['a', 'b', 'c']" in repr(ROBUST.create(mlp().trunk))
+
+
+@pytest.fixture
+def _float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("_float64")
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
+def test_with_another_default_type_of_torch_the_state_is_fp32_all_the_same(method):
+    torch.manual_seed(1)
+    model = MultiTask().to(DEVICE)
+    balancer = method.create(model.trunk)
+    (*_, step) = trained(balancer, model, 2)
+    assert step.skipped == ()
+    assert step.weights.isfinite().all()
+    floats = [buffer for buffer in balancer.buffers() if buffer.is_floating_point()]
+    assert {buffer.dtype for buffer in floats} == {torch.float32}
+    assert torch.get_default_dtype() is torch.float64
