@@ -28,6 +28,7 @@ from models import (
     mlp,
     needs_z,
     snapshot,
+    started,
     trained,
 )
 
@@ -43,13 +44,11 @@ def refused(balancer, model, losses, match, form="backward", **arguments):
     return str(caught.value)
 
 
-def started(method, model=None):
-    """A model after two steps with something in `.grad`, and new losses."""
-    model = model or mlp()
-    balancer = method.create(model.trunk)
+def after_two_steps(method):
+    """A model with something in `.grad`, and a new batch."""
+    model, balancer = started(method)
     trained(balancer, model, 2)
-    x, targets = batch()
-    return model, balancer, x, targets
+    return model, balancer, *batch()
 
 
 class Skipping(MultiTask):
@@ -95,22 +94,6 @@ def test_a_representation_that_nobody_can_look_at(method, what):
         check_backward(balancer, losses, model, model.trunk, at=z)
 
 
-WRONG_AT = [
-    (lambda model, x: model.trunk(x).detach(), "detached"),
-    (lambda model, x: model.trunk(x), "at does not hold"),
-    (lambda model, x: (model.trunk(x), model.trunk(x)), "at does not hold"),
-    (lambda model, x: {"d": model.trunk(x)}, "at names unknown task 'd'"),
-    *((lambda model, x, at=at: at, "at must be") for at in ("z", 3, (), {}, {"a": None}, [None])),
-]
-
-
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_what_is_no_representation_is_refused(method):
-    model, balancer, x, targets = started(method)
-    for at, match in WRONG_AT:
-        refused(balancer, model, losses_of(model(x), targets), match, at=at(model, x))
-
-
 @each_method
 def test_parameters_outside_shared_that_several_tasks_reach(method):
     model = MultiTask(heads={task: nn.Linear(5, OUTPUTS[task]) for task in TASKS})
@@ -127,7 +110,7 @@ def test_parameters_outside_shared_that_several_tasks_reach(method):
 
 @pytest.mark.parametrize("form", ["backward", "forward"])
 def test_losses_that_are_none(form):
-    model, balancer, x, targets = started(ROBUST)
+    model, balancer, x, targets = after_two_steps(ROBUST)
     losses = losses_of(model(x), targets)
     with torch.no_grad():
         blind = losses_of(model(x), targets)
@@ -149,21 +132,29 @@ def test_losses_that_are_none(form):
     balancer.backward(losses)
 
 
-BAD_MASKS = [
-    ({"d": torch.ones(BATCH, dtype=torch.bool)}, "mask names unknown task 'd'"),
-    ({"a": torch.ones(BATCH)}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": torch.ones(BATCH, 1, dtype=torch.bool)}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": [True] * BATCH}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": True}, r"mask\['a'\] must be a bool tensor"),
-    (torch.ones(BATCH, dtype=torch.bool), "mask must be a dict"),
-    *(({"a": torch.ones(size, dtype=torch.bool)}, f"mask has {size} entries") for size in (1, BATCH - 1, 2 * BATCH)),
+WRONG = [
+    # `at`, or a mask.
+    ("at", lambda model, x: model.trunk(x).detach(), "detached"),
+    ("at", lambda model, x: model.trunk(x), "at does not hold"),
+    ("at", lambda model, x: (model.trunk(x), model.trunk(x)), "at does not hold"),
+    ("at", lambda model, x: {"d": model.trunk(x)}, "at names unknown task 'd'"),
+    *(("at", lambda model, x, at=at: at, "at must be") for at in ("z", 3, (), {}, {"a": None}, [None])),
+    ("mask", {"d": torch.ones(BATCH, dtype=torch.bool)}, "mask names unknown task 'd'"),
+    ("mask", {"a": torch.ones(BATCH)}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": torch.ones(BATCH, 1, dtype=torch.bool)}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": [True] * BATCH}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": True}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", torch.ones(BATCH, dtype=torch.bool), "mask must be a dict"),
 ]
+SIZES = [("mask", {"a": torch.ones(size, dtype=torch.bool)}, f"mask has {size} entries") for size in (1, 7, 16)]
 
 
-def test_a_bad_mask():
-    model, balancer, x, targets = started(ROBUST)
-    for mask, match in BAD_MASKS:
-        refused(balancer, model, losses_of(model(x), targets), match, mask=mask)
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_what_is_no_representation_or_no_mask_is_refused(method):
+    model, balancer, x, targets = after_two_steps(method)
+    for argument, value, match in [*WRONG, *(SIZES if needs_z(method) else [])]:
+        value = value(model, x) if argument == "at" else value
+        refused(balancer, model, losses_of(model(x), targets), match, **{argument: value})
 
 
 def test_batches_of_different_size_in_one_representation():
