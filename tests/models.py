@@ -51,8 +51,23 @@ EVERY_METHOD = EXCESS + [Method(name) for name in excessmtl.list_methods() if na
 METHODS = EXCESS + [Method(name) for name in ("uniform", "rlw", "gradnorm", "mgda", "graddrop", "moco")]
 """They ask for everything that any rule can ask a step for, but inputs of its own (a test in test_every_method.py says
 so), so they stand for all where a test is about the step. Tests about what a rule computes take `EVERY_METHOD`."""
+
+
+class Noting(Fastest):
+    """Remembers by which way the gradients of the last step were computed."""
+
+    way = None
+
+    def plan(self, inputs):
+        plan = super().plan(inputs)
+        linear = getattr(plan, "linear", None)
+        one_pass = "separate heads" if linear is None else type(linear).__name__
+        self.way = one_pass if plan.separate_heads else "any graph"
+        return plan
+
+
 ENGINES = {
-    "linear heads": Fastest,
+    "linear heads": Noting,
     "separate heads": lambda: Fastest(ways=WAYS - {"linear heads"}),
     "reference": AnyGraph,
 }

@@ -25,7 +25,6 @@ from torch.utils.checkpoint import checkpoint
 import excessmtl
 from excessmtl import torch_private
 from excessmtl.gradients.any_graph import AnyGraph
-from excessmtl.gradients.one_pass import Fastest, OnePassPlan
 from excessmtl.torch_private import engine, modules, nodes
 from models import (
     DEVICE,
@@ -36,6 +35,7 @@ from models import (
     TASKS,
     UNIFORM,
     WIDTH,
+    Noting,
     batch,
     finds_selections,
     gradients,
@@ -282,18 +282,6 @@ def test_every_function_is_asked_for_above():
 # ---------------------------------------------------------------------- a step without one of them
 
 
-class Looking(Fastest):
-    """Remembers by which way the gradients of the last step were computed."""
-
-    def plan(self, call):
-        plan = super().plan(call)
-        linear_layers = getattr(plan, "linear", None)
-        self.way = type(linear_layers).__name__ if linear_layers else "separate heads"
-        if not isinstance(plan, OnePassPlan):
-            self.way = "any graph"
-        return plan
-
-
 def separate_heads():
     model = mlp()
     return model, lambda x, targets: losses_of(model(x), targets)
@@ -359,7 +347,7 @@ def steps(method, make=separate_heads, scalar=False, **options):
 @pytest.mark.parametrize("name", GONE)
 def test_what_is_not_recognised_goes_another_way_to_the_same_numbers(name, monkeypatch):
     module, constant, other, make, fast, way = GONE[name]
-    looking = Looking()
+    looking = Noting()
     steps(ROBUST, make, engine=looking)
     assert looking.way == fast
     monkeypatch.setattr(module, constant, other)
