@@ -1,7 +1,6 @@
 """Private names of torch: in one place, all there today, and a step without any one of them has the same gradients."""
 
 import re
-import warnings
 from contextlib import nullcontext
 from inspect import isfunction
 from pathlib import Path
@@ -439,13 +438,3 @@ def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
     with pytest.warns(UserWarning, match=r"every task.*by_task") if told_at_once else nullcontext():
         step = balancer.backward(matrix)
     assert step.skipped == (tuple(TASKS) if lost else ())
-
-
-def test_an_old_engine_name_is_refused():
-    with pytest.raises(ValueError, match="engine must be 'fast', 'reference' or an engine, found 'quick'"):
-        excessmtl.create("uniform", tasks=["a"], shared=nn.Linear(2, 2).to(DEVICE), engine="quick")
-    with pytest.raises(ValueError, match="is an option of engine='fast'"):
-        PAPER.create(nn.Linear(2, 2), engine="reference", tasks_at_once=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        UNIFORM.create(nn.Linear(2, 2), engine="reference", record=True)

@@ -1,7 +1,7 @@
 """Gradients delivered by a second backward pass from the losses, as under `fully_shard`, are those of one pass.
 
 No process group is needed: the balancer is told that something is sharded. What FSDP does with it is tried in
-`tests/integration/test_fully_sharded.py`.
+`tests/integration/test_processes.py`.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Fabric in every precision of a CPU; several processes are in `test_processes.py`."""
+"""Fabric in every precision of a CPU; several processes are in `tests/integration/test_processes.py`."""
 
 import pytest
 import torch
