@@ -4,30 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from models import (
-    BATCH,
-    DEVICE,
-    EXCESS,
-    GRADNORM,
-    HOLDING,
-    METHODS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    gradients,
-    heads_on,
-    losses_of,
-    started,
-    take_step,
-    trained,
-    twins,
-)
+from choices import EXCESS, GRADNORM, HOLDING, METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, both_forms
+from models import BATCH, DEVICE, TASKS, batch, heads_on, losses_of
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM], ids=str)
 

@@ -11,24 +11,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from models import (
-    DEVICE,
-    FEATURES,
-    OUTPUTS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    batch,
-    both_forms,
-    check_backward,
-    gradients,
-    heads_on,
-    losses_of,
-    take_step,
-    trunk_of,
-)
+from choices import PAPER, ROBUST, UNIFORM, both_forms, trunk_of
+from models import DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, batch, heads_on, losses_of
+from steps import check_backward, gradients, take_step
 
 # The compiler has warnings of its own; ours must not come.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.filterwarnings("error:.*outside shared")]

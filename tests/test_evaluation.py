@@ -7,22 +7,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from models import (
-    DEVICE,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    gradients,
-    losses_of,
-    rule_of,
-    started,
-    trained,
-)
+from choices import PAPER, ROBUST, UNIFORM, Method, both_forms, rule_of
+from models import DEVICE, TASKS, batch, losses_of
+from steps import assert_same, gradients, started, trained
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, Method("graddrop")], ids=str)
 

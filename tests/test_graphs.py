@@ -15,29 +15,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    METHODS,
-    OUTPUTS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    MultiTask,
-    batch,
-    both_forms,
-    check_backward,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    started,
-    take_step,
-)
+from choices import METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, both_forms
+from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import check_backward, gradients, started, take_step
 
 FEW = (ROBUST, PAPER, UNIFORM)
 a_few_methods = pytest.mark.parametrize("method", FEW, ids=str)

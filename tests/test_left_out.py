@@ -6,8 +6,10 @@ import warnings
 import pytest
 import torch
 
+from choices import PAPER, ROBUST, UNIFORM, both_forms
 from excessmtl.step.notices import IN_A_ROW
-from models import DEVICE, PAPER, ROBUST, TASKS, UNIFORM, both_forms, started, take_step, trained
+from models import DEVICE, TASKS
+from steps import started, take_step, trained
 
 ALL, ONE = "every task of a step was left out", f"left out of {IN_A_ROW} batches in a row"
 

@@ -9,24 +9,9 @@ from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    EVERY_METHOD,
-    FEATURES,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    batch,
-    heads_on,
-    mlp,
-    started,
-    trunk_of,
-)
+from choices import EVERY_METHOD, METHODS, PAPER, ROBUST, UNIFORM, Method, trunk_of
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, batch, heads_on, mlp
+from steps import started
 
 EXACT = [
     Method("excess", {"estimator": "paper", **options})

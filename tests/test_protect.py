@@ -6,21 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choices import GRADNORM, PAPER, ROBUST, UNIFORM, Method
 from excessmtl.step.multipliers import with_floors
-from models import (
-    GRADNORM,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    batch,
-    check_backward,
-    losses_of,
-    mlp,
-    started,
-    trained,
-)
+from models import TASKS, batch, losses_of, mlp
+from steps import check_backward, started, trained
 from test_no_host_reads import NoHostWrites, step
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM, Method("nash")], ids=str)

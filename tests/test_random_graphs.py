@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import ENGINES, Method, gradients, mlp
+from choices import ENGINES, Method
+from models import mlp
+from steps import gradients
 
 FEATURES, WIDTH, BATCH = 5, 7, 6
 TRUNKS = ("one output", "two outputs", "nested outputs", "skip connection", "own inputs")

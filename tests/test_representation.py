@@ -7,30 +7,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    OUTPUTS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    MultiTask,
-    assert_same,
-    batch,
-    check_backward,
-    heads_on,
-    losses_of,
-    mlp,
-    needs_z,
-    snapshot,
-    started,
-    trained,
-)
+from choices import GRADNORM, PAPER, PAPER_Z, ROBUST, UNIFORM, needs_z
+from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import assert_same, check_backward, snapshot, started, trained
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, PAPER_Z, UNIFORM, GRADNORM], ids=str)
 

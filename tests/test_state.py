@@ -11,24 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed import checkpoint
 
-from models import (
-    DEVICE,
-    EVERY_METHOD,
-    PAPER,
-    ROBUST,
-    UNIFORM,
-    Method,
-    MultiTask,
-    assert_same,
-    batch,
-    gradients,
-    host_state,
-    losses_of,
-    mlp,
-    started,
-    trained,
-    with_host_state,
-)
+from choices import EVERY_METHOD, PAPER, ROBUST, UNIFORM, Method
+from models import DEVICE, MultiTask, batch, losses_of, mlp
+from steps import assert_same, gradients, host_state, started, trained, with_host_state
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, Method("rlw")], ids=str)
 """Small state, large state that changes in place, a random stream. `check_rule` has every method resume."""

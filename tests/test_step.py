@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import excessmtl
-from models import ROBUST, TASKS, UNIFORM, batch, both_forms, heads_on, mlp, started, take_step
+from choices import ROBUST, UNIFORM, both_forms
+from models import TASKS, batch, heads_on, mlp
+from steps import started, take_step
 
 
 def made_up():

@@ -5,27 +5,9 @@ import copy
 import pytest
 import torch
 
-from models import (
-    DEVICE,
-    EXCESS,
-    GRADNORM,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    gradients,
-    heads_on,
-    losses_of,
-    started,
-    take_step,
-    trained,
-    twins,
-)
+from choices import EXCESS, GRADNORM, METHODS, PAPER, ROBUST, UNIFORM, Method, both_forms
+from models import DEVICE, TASKS, batch, heads_on, losses_of
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]
 each_method = pytest.mark.parametrize("method", FEW, ids=str)

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from models import EVERY_METHOD, METHODS, Method, assert_same, each
+from choices import EVERY_METHOD, METHODS, Method, each
+from steps import assert_same
 
 NAMES = ["a", "b", "c"]
 

@@ -22,27 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM, Noting, finds_selections
 from excessmtl import torch_private
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.torch_private import engine, modules, nodes
-from models import (
-    DEVICE,
-    FEATURES,
-    OUTPUTS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Noting,
-    batch,
-    finds_selections,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-)
+from models import DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, batch, heads_on, losses_of, mlp
+from steps import gradients, take_step
 
 # ---------------------------------------------------------------------- in one place
 

@@ -9,8 +9,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM
 from excessmtl.integrations import MatrixLoss, as_loss
-from models import DEVICE, FEATURES, PAPER, ROBUST, TASKS, UNIFORM, mlp
+from models import DEVICE, FEATURES, TASKS, mlp
 
 at_once = pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the numbers of a step arrive in a later one")
 

@@ -7,8 +7,10 @@ No process group is needed: the balancer is told that something is sharded. What
 import pytest
 import torch
 
+from choices import PAPER_Z, ROBUST, UNIFORM, Method
 from excessmtl.distributed import fsdp
-from models import DEVICE, PAPER_Z, ROBUST, UNIFORM, Method, batch, gradients, losses_of, mlp, started
+from models import DEVICE, batch, losses_of, mlp
+from steps import gradients, started
 
 each_form = pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
 

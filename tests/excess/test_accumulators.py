@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 import excessmtl
+from choices import PAPER
 from excessmtl.excess.paper import PaperExcess
 from excessmtl.methods.observation import Observation
-from models import PAPER, assert_same, mlp, started, trained
+from models import mlp
+from steps import assert_same, started, trained
 
 SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]
 SIZE = 12 + 5 + 12 + 1

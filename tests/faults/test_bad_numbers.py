@@ -4,27 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-import models
-from models import (
-    BATCH,
-    DEVICE,
-    ENGINES,
-    EVERY_METHOD,
-    METHODS,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    WIDTH,
-    Method,
-    batch,
-    each,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    started,
-    trained,
-)
+import choices
+from choices import ENGINES, EVERY_METHOD, METHODS, PAPER_Z, ROBUST, Method, each
+from models import BATCH, DEVICE, TASKS, WIDTH, batch, heads_on, losses_of, mlp
+from steps import gradients, started, trained
 
 AT_REPRESENTATION = [
     Method(name, {"probe": "representation"}) for name in ("mgda", "imtl", "imtl_hybrid", "nash", "cagrad", "pcgrad")
@@ -71,7 +54,7 @@ def test_one_finite_spike_leaves_no_mark_and_the_others_still_train(method):
 @pytest.fixture(params=ENGINES)
 def way(request, monkeypatch):
     """The ways for linear heads, for any heads, and the reference."""
-    monkeypatch.setattr(models, "ENGINE", ENGINES[request.param])
+    monkeypatch.setattr(choices, "ENGINE", ENGINES[request.param])
 
 
 @pytest.mark.usefixtures("way")

@@ -7,23 +7,9 @@ import pytest
 import torch
 
 import excessmtl
-from models import (
-    METHODS,
-    TASKS,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    each,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    started,
-    take_step,
-    trained,
-    twins,
-)
+from choices import METHODS, Method, both_forms, each
+from models import TASKS, batch, heads_on, losses_of, mlp
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 PAPER = {"estimator": "paper"}
 OTHERS = [

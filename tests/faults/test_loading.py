@@ -8,19 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from models import (
-    EVERY_METHOD,
-    PAPER,
-    ROBUST,
-    UNIFORM,
-    Method,
-    assert_same,
-    each,
-    host_state,
-    mlp,
-    started,
-    trained,
-)
+from choices import EVERY_METHOD, PAPER, ROBUST, UNIFORM, Method, each
+from models import mlp
+from steps import assert_same, host_state, started, trained
 
 OTHERS = [
     # Method, what it was saved with, and what the balancer has that is to load it.

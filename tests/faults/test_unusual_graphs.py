@@ -7,26 +7,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from models import (
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    HOLDING,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    MultiTask,
-    batch,
-    check_backward,
-    each,
-    heads_on,
-    losses_of,
-    mlp,
-    started,
-)
+from choices import GRADNORM, HOLDING, PAPER, ROBUST, UNIFORM, Method, each
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import check_backward, started
 
 MGDA = Method("mgda")
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]

@@ -8,9 +8,10 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import l1_loss, mse_loss
 
+from choices import PAPER, ROBUST
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest
-from models import DEVICE, FEATURES, PAPER, ROBUST, TASKS, WIDTH, MultiTask
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask
 
 
 def model_of(deep):

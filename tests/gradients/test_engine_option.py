@@ -3,10 +3,10 @@
 import pytest
 from torch import nn
 
+from choices import PAPER, UNIFORM
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest
 from excessmtl.recording.recorded import Recorded
-from models import PAPER, UNIFORM
 
 
 @pytest.mark.parametrize(

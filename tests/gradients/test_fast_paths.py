@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from choices import ENGINES, PAPER, ROBUST, UNIFORM, Method, Noting
 from excessmtl.gradients.at_representation import Stacked
-from models import DEVICE, ENGINES, PAPER, ROBUST, UNIFORM, Method, Noting, mlp
+from models import DEVICE, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
 """Wider than the sketch, so that there is something to project."""

@@ -4,23 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-import models
-from models import (
-    DEVICE,
-    ENGINES,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    MultiTask,
-    batch,
-    both_forms,
-    check_backward,
-    heads_on,
-    losses_of,
-    mlp,
-    started,
-)
+import choices
+from choices import ENGINES, PAPER, ROBUST, UNIFORM, both_forms
+from models import DEVICE, OUTPUTS, TASKS, MultiTask, batch, heads_on, losses_of, mlp
+from steps import check_backward, started
 
 METHODS = [UNIFORM, ROBUST, PAPER]
 
@@ -28,7 +15,7 @@ METHODS = [UNIFORM, ROBUST, PAPER]
 @pytest.fixture(params=ENGINES, autouse=True)
 def way(request, monkeypatch):
     """Every test here runs with the ways for linear heads, for any heads, and with the reference."""
-    monkeypatch.setattr(models, "ENGINE", ENGINES[request.param])
+    monkeypatch.setattr(choices, "ENGINE", ENGINES[request.param])
     return request.param
 
 
@@ -68,7 +55,7 @@ def test_the_gradient_is_that_of_plain_autograd_with_the_hook(method, place, sca
     weights = []
     for factor in (1, 2):
         torch.manual_seed(1)
-        heads = {task: Summing(outputs) for task, outputs in models.OUTPUTS.items()} if "nobody" in place else None
+        heads = {task: Summing(outputs) for task, outputs in OUTPUTS.items()} if "nobody" in place else None
         model = MultiTask(heads=heads).to(DEVICE)
         balancer = method.create(model.trunk)
         x, targets = batch()

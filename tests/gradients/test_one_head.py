@@ -12,9 +12,10 @@ from torch.nn.functional import (
 )
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM, Method, Noting, finds_selections
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import WAYS
-from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, Noting, finds_selections
+from models import DEVICE
 
 FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]
 METHODS = [ROBUST, UNIFORM, PAPER, Method("mgda", {"probe": "representation"}), Method("graddrop")]

@@ -11,9 +11,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
+from choices import HOLDING, PAPER, trunk_of
 from excessmtl.gradients.through_trunk import Trunk, even_parts, graph_below
 from excessmtl.graph.representation import given
-from models import DEVICE, HOLDING, PAPER, assert_same, take_step, trunk_of
+from models import DEVICE
+from steps import assert_same, take_step
 
 TASKS = list("abcde")
 BATCH = 4

@@ -7,30 +7,10 @@ import torch
 from torch import nn
 
 import excessmtl
+from choices import GRADNORM, METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, needs_z
 from excessmtl.graph.problems import SECOND_BACKWARD
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    METHODS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    MultiTask,
-    assert_same,
-    batch,
-    check_backward,
-    losses_of,
-    mlp,
-    needs_z,
-    snapshot,
-    started,
-)
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, losses_of, mlp
+from steps import assert_same, check_backward, snapshot, started
 
 AT_Z = pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
 EVERYWHERE = pytest.mark.parametrize("method", [ROBUST, UNIFORM, PAPER, GRADNORM], ids=str)

@@ -8,22 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from models import (
-    DEVICE,
-    FEATURES,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    MultiTask,
-    batch,
-    check_backward,
-    heads_on,
-    mlp,
-    trained,
-)
+from choices import METHODS, PAPER, ROBUST, UNIFORM
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, mlp
+from steps import check_backward, trained
 
 
 class Experts(MultiTask):

@@ -10,9 +10,9 @@ import yaml
 from typer.testing import CliRunner
 
 import excessmtl
+from choices import METHODS as STANDING
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
-from models import METHODS as STANDING
 from tiny_data import WRITERS
 
 BENCHMARKS = sorted(registry())

@@ -7,8 +7,8 @@ from lightning.fabric import Fabric
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from choices import each
 from excessmtl.integrations.fabric import backward
-from models import each
 
 
 class Outputs(Model):

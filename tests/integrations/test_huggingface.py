@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from transformers import TrainerCallback, TrainingArguments
 
+from choices import each
 from excessmtl.integrations import accelerate
 from excessmtl.integrations.huggingface import FILE, BalancedTrainer
 from integrations.integration_worlds import (
@@ -22,7 +23,6 @@ from integrations.integration_worlds import (
     loader,
     optimizer_of,
 )
-from models import each
 
 
 def trainer(folder, micro_batches=1, kind=BalancedTrainer, model=None, **options):

@@ -7,8 +7,8 @@ import torch
 from integration_worlds import TASKS, Model
 
 import excessmtl
+from choices import each
 from excessmtl.integrations import as_loss
-from models import each
 
 
 def data(steps):

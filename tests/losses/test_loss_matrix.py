@@ -8,20 +8,9 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, mse_loss
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    assert_same,
-    gradients,
-)
+from choices import METHODS, PAPER, ROBUST, UNIFORM, Method
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH
+from steps import assert_same, gradients
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 HOLES = torch.tensor([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]] * (BATCH // 4), dtype=torch.bool, device=DEVICE)

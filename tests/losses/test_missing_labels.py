@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, huber_loss, mse_loss
 
 import excessmtl
+from choices import METHODS
 from excessmtl.losses import by_task
-from models import BATCH, DEVICE, FEATURES, METHODS, TASKS, WIDTH
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 HOLES = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]] * (BATCH // 4), dtype=torch.bool, device=DEVICE)

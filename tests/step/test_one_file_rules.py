@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from choices import UNIFORM, both_forms
 from excessmtl import Balancer
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Rule
 from excessmtl.testing import check_rule
-from models import TASKS, UNIFORM, batch, both_forms, losses_of, mlp
+from models import TASKS, batch, losses_of, mlp
 
 
 @dataclass(frozen=True)
