@@ -30,6 +30,19 @@ class MultiTask(nn.Module):
         return losses_of(self(x), targets)
 
 
+class OneHead(nn.Module):
+    """One linear layer for all tasks."""
+
+    def __init__(self, width=WIDTH, bias=True):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(FEATURES, width), nn.Tanh())
+        self.head = nn.Linear(width, len(TASKS), bias=bias)
+        self.to(DEVICE)
+
+    def forward(self, x):
+        return self.head(self.trunk(x))
+
+
 def batch(size=BATCH):
     """Inputs and targets of the tasks."""
     x = torch.randn(size, FEATURES, device=DEVICE)

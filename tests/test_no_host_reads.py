@@ -4,13 +4,12 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import excessmtl
 from choices import EVERY_METHOD, METHODS, PAPER, ROBUST, UNIFORM, Method, trunk_of
-from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, batch, heads_on, mlp
+from models import BATCH, DEVICE, FEATURES, TASKS, OneHead, batch, heads_on
 from steps import started
 
 EXACT = [
@@ -110,15 +109,15 @@ def test_backward_reads_nothing_with_masks_and_accumulation(method):
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_a_matrix_of_losses_reads_nothing(method):
     """Neither which entries carry a label, nor whether a task has one at all."""
-    trunk, head = mlp().trunk, nn.Linear(WIDTH, len(TASKS)).to(DEVICE)
-    balancer = method.create(trunk)
+    model = OneHead()
+    balancer = method.create(model.trunk)
     targets = torch.randn(BATCH, len(TASKS), device=DEVICE)
     targets[:, 0], targets[:3, 1] = torch.nan, torch.nan
     for _ in range(2):
-        outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+        outputs = model(torch.randn(BATCH, FEATURES, device=DEVICE))
         with NoHostReads():
             balancer.backward(mse_loss(outputs, targets, reduction="none"))
-            outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+            outputs = model(torch.randn(BATCH, FEATURES, device=DEVICE))
             losses, mask = excessmtl.losses.by_task(outputs, targets, TASKS)
             balancer.backward(losses, mask=mask)
 

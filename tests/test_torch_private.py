@@ -26,7 +26,7 @@ from choices import PAPER, ROBUST, UNIFORM, Noting, finds_selections
 from excessmtl import torch_private
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.torch_private import engine, modules, nodes
-from models import DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, batch, heads_on, losses_of, mlp
+from models import DEVICE, OUTPUTS, TASKS, OneHead, batch, heads_on, losses_of, mlp
 from steps import gradients, take_step
 
 # ---------------------------------------------------------------------- in one place
@@ -285,10 +285,8 @@ def under_autocast():
 def one_head(losses_of_outputs):
     def make():
         torch.manual_seed(1)
-        model = nn.Module()
-        model.trunk, model.head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS))
-        model = model.to(DEVICE)
-        return model, lambda x, targets: losses_of_outputs(model.head(model.trunk(x)), targets["a"])
+        model = OneHead()
+        return model, lambda x, targets: losses_of_outputs(model(x), targets["a"])
 
     return make
 
@@ -417,7 +415,7 @@ def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
     balancer = UNIFORM.create(model.trunk)
     x, targets = batch()
     targets = targets["a"].masked_fill(torch.eye(len(x), len(TASKS), dtype=torch.bool, device=DEVICE), torch.nan)
-    outputs = model.head(model.trunk(x))
+    outputs = model(x)
     matrix = mse_loss(outputs.T, targets.T, reduction="none").T
     told_at_once = lost and DEVICE.type == "cpu"  # on a GPU in a later step, when the numbers have arrived
     with pytest.warns(UserWarning, match=r"every task.*by_task") if told_at_once else nullcontext():

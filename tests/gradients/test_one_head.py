@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import (
     binary_cross_entropy_with_logits,
     huber_loss,
@@ -15,9 +14,8 @@ import excessmtl
 from choices import PAPER, ROBUST, UNIFORM, Method, Noting, finds_selections
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import WAYS
-from models import DEVICE
+from models import BATCH, DEVICE, FEATURES, TASKS, OneHead
 
-FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]
 METHODS = [ROBUST, UNIFORM, PAPER, Method("mgda", {"probe": "representation"}), Method("graddrop")]
 
 
@@ -89,15 +87,14 @@ OTHERS = {"across": across, "centred": centred, "turned": turned, "one column fo
 
 def run(method, engine, make, holes=False, bias=True, steps=4, accumulate=False, **options):
     torch.manual_seed(0)
-    trunk, head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS), bias=bias)
-    model = nn.ModuleList([trunk, head]).to(DEVICE)
-    balancer = method.create(trunk, tasks=TASKS, engine=engine, **options)
+    model = OneHead(40, bias)
+    balancer = method.create(model.trunk, engine=engine, **options)
     found = []
     for step in range(steps):
         x, targets = torch.randn(BATCH, FEATURES, device=DEVICE), torch.randn(BATCH, len(TASKS), device=DEVICE)
         if holes:
             targets = targets.masked_fill(torch.rand_like(targets) < 0.3, torch.nan)
-        losses, arguments = make(head(trunk(x)), targets)
+        losses, arguments = make(model(x), targets)
         if step % 2 == 0:
             model.zero_grad()
         balancer.backward(losses, accumulate=accumulate and step % 2 == 0, **arguments)
