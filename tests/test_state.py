@@ -97,13 +97,15 @@ def test_an_option_changed_after_creation_is_saved_as_it_is_now():
     plain.load_state_dict(balancer.state_dict())
 
 
+@pytest.mark.parametrize("assign", [False, True])
 @each_method
-def test_a_saved_state_does_not_change_with_steps_or_when_another_is_loaded(method):
+def test_a_saved_state_does_not_change_with_steps_or_when_one_is_loaded(method, assign):
     model, balancer = started(method)
     early = copy.deepcopy(balancer.state_dict())
     advance(balancer, model, range(2))
     saved = balancer.state_dict()
     kept = copy.deepcopy(saved)
+    balancer.load_state_dict(saved, assign=assign)
     advance(balancer, model, range(2, 4))
     balancer.load_state_dict(early)
     assert_same(saved, kept)
@@ -209,31 +211,28 @@ def test_changing_the_type_of_the_model_keeps_the_state(method, change):
     assert_same(before, owner.balancer.state_dict())
 
 
-@pytest.mark.parametrize("order", ["model first", "balancer first"])
-@pytest.mark.parametrize(("method", "shared"), [(ROBUST, "module"), (PAPER, "module"), (PAPER, "list")], ids=str)
-def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
+COPIES = {
+    "model first": copy.deepcopy,
+    "balancer first": lambda pair: copy.deepcopy(pair[::-1])[::-1],
+    "a pickled copy of a copy": lambda pair: pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy(pair)))),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize(
+    ("method", "shared"), [(ROBUST, "module"), (PAPER, "module"), (PAPER, "list"), (Method("rlw"), "module")], ids=str
+)
+def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, how, shared):
     model = mlp()
     balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
     advance(balancer, model, range(2))
     model.zero_grad()
-    if order == "model first":
-        twin, copied = copy.deepcopy((model, balancer))
-    else:
-        copied, twin = copy.deepcopy((balancer, model))
+    twin, copied = COPIES[how]((model, balancer))
     untouched = copy.deepcopy(balancer.state_dict())
     copies_steps = advance(copied, twin, range(5, 8))
     assert_same(untouched, balancer.state_dict())
     assert all(p.grad is None for p in model.parameters())
     assert_same(copies_steps, advance(balancer, model, range(5, 8)))
-
-
-@each_method
-def test_pickle_of_a_copy_of_a_copy(method):
-    model, balancer = started(method)
-    advance(balancer, model, range(2))
-    model.zero_grad()
-    twin, copied = pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy((model, balancer)))))
-    assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
 
 
 @each_method

@@ -119,14 +119,3 @@ def test_a_state_saved_between_micro_batches_says_what_is_not_in_it(method):
         assert any("micro-batch" in str(warning.message) for warning in caught) == balancer.accumulating
     balancer.discard()
     balancer.state_dict()  # and now there is nothing to say: warnings are errors here
-
-
-@each("method", [ROBUST, PAPER])
-def test_loading_by_assignment_does_not_share_memory_with_the_saved_state(method):
-    model, balancer = started(method)
-    trained(balancer, model, 2)
-    saved = balancer.state_dict()
-    before = copy.deepcopy(saved)
-    balancer.load_state_dict(saved, assign=True)
-    trained(balancer, model, 2)
-    assert_same(saved, before)

@@ -147,7 +147,7 @@ def step(model, balancer, seed, change=None, shape=(BATCH, FEATURES), dtype=torc
     return balancer.backward(change(losses, z) if change else losses, **arguments)
 
 
-def compare(method, model, changes=(None, None, None), rtol=1e-4, **arguments):
+def compare(method, model, changes=(None, None), rtol=1e-4, **arguments):
     """Every way gives the gradients, weights and state of the reference; whether linear heads were recognised."""
     found = {}
     for way, engine in ENGINES.items():

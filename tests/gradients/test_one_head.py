@@ -77,12 +77,22 @@ def turned(outputs, targets):
     return losses, options
 
 
+def in_reverse(outputs, targets):
+    return {task: mse_loss(outputs[:, 2 - i], targets[:, i]) for i, task in enumerate(TASKS)}, {}
+
+
 def one_column_for_two(outputs, targets):
     losses, options = columns(outputs, targets)
     return {**losses, "b": losses["b"] + outputs[:, 0].square().mean()}, options
 
 
-OTHERS = {"across": across, "centred": centred, "turned": turned, "one column for two": one_column_for_two}
+OTHERS = {
+    "across": across,
+    "centred": centred,
+    "turned": turned,
+    "in reverse": in_reverse,
+    "one column for two": one_column_for_two,
+}
 
 
 def run(method, engine, make, holes=False, bias=True, steps=4, accumulate=False, **options):

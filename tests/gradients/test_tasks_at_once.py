@@ -21,16 +21,6 @@ TASKS = list("abcde")
 BATCH = 4
 
 
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before, self.attend = nn.Linear(8, 8), nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x):
-        h = self.before(x)
-        return self.attend(h, h, h)[0]
-
-
 class FusedAttention(nn.Module):
     """An operator that torch loops over, with a warning."""
 
@@ -146,8 +136,6 @@ TOGETHER = {
     "perceptron": (perceptron, vectors),
     "normalised": (lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Softmax(-1), nn.PReLU()), vectors),
     "convolutions": (convolutions, images),
-    "maps": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU()), images),
-    "attention": (Attention, sequences),
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), sequences),
     "fused_attention": (FusedAttention, sequences),
     "gru": (lambda: Recurrent(nn.GRU), sequences),
@@ -281,7 +269,7 @@ MASK = {"a": torch.tensor([True, False] * 2), "c": torch.zeros(BATCH, dtype=torc
 BATCHES = {
     # The trunk, and arguments of `compare`.
     **{f"without {missing}": ("perceptron", {"change": without(missing)}) for missing in ("b", "ac", "abcd", "e")},
-    **{f"bad tasks, {trunk}": (trunk, {"change": bad}) for trunk in ("perceptron", "convolutions", "attention")},
+    **{f"bad tasks, {trunk}": (trunk, {"change": bad}) for trunk in ("perceptron", "convolutions", "encoder")},
     "masks": ("perceptron", {"mask": MASK}),
     "a loss scale, which takes the plain way": ("perceptron", {"counts": (5,), "scaler": True}),
     "frozen parameters": (frozen, {}),
