@@ -52,9 +52,12 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
 @pytest.mark.parametrize("name", SHARED)
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize(
+    ("method", "engine"),
+    [*((method, "fast") for method in METHODS), *((method, "reference") for method in (ROBUST, PAPER, UNIFORM))],
+    ids=str,
+)
 def test_several_parts(method, name, engine):
     make, shared = SHARED[name]
     model = make()
