@@ -13,7 +13,9 @@ import excessmtl
 from choices import METHODS as STANDING
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
-from tiny_data import WRITERS
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.training.loop import train
+from tiny_data import WRITERS, write_nyuv2
 
 BENCHMARKS = sorted(registry())
 ASKING = ["single", "excess", "moml", "bayes_agg", "famo", "dtp"]
@@ -101,3 +103,15 @@ def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
     else:
         assert sum(summary["weights"].values()) == pytest.approx(1)
     assert {path.name for path in (tmp_path / "run" / "checkpoint").iterdir()} == {"epoch-00000.pt", "latest.json"}
+
+
+def test_a_benchmark_that_holds_nothing_out_for_validation(tmp_path):
+    data = write_nyuv2(tmp_path, train=4, test=2)
+    options = {"validation": 0, "levels": 2}
+    config = RunConfig("nyuv2", "excess", epochs=1, data=str(data), benchmark_options=options, device="cpu")
+    summary = train(config, tmp_path / "run")
+    assert set(summary["scores"]) == {"segmentation", "depth", "normals"}
+    assert summary["overall_score"] is None
+    (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines())
+    assert not [name for name in row if name.startswith("validation/")]
+    assert float(row["test/depth/rel_error"]) > 0
