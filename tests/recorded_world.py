@@ -6,9 +6,11 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
+from choices import Method
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP
-from models import FEATURES, OUTPUTS, TASKS, WIDTH, Method, MultiTask, gradients, host_state
+from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask
+from steps import gradients, host_state
 
 HEADS = {
     "linear": lambda width: nn.Linear(WIDTH, width),

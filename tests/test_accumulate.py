@@ -4,30 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from models import (
-    BATCH,
-    DEVICE,
-    EXCESS,
-    GRADNORM,
-    HOLDING,
-    METHODS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-    trained,
-    twins,
-)
+from choices import EXCESS, GRADNORM, HOLDING, METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, both_forms
+from models import BATCH, DEVICE, TASKS, batch, heads_on, losses_of
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM], ids=str)
 
@@ -75,8 +54,7 @@ def test_statistics_at_the_representation_are_those_of_the_big_batch(method, sca
 @both_forms
 @each_method
 def test_the_losses_of_the_last_micro_batch_are_those_of_the_step(method, scalar):
-    model = mlp()
-    balancer = method.create(model.trunk, every=2)
+    model, balancer = started(method, every=2)
     for _ in range(3):
         x, targets = batch(16)
         whole = losses_of(model(x), targets)
@@ -89,8 +67,7 @@ def test_the_losses_of_the_last_micro_batch_are_those_of_the_step(method, scalar
 
 
 def test_losses_of_micro_batches_with_labels_here_and_there():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     x, targets = batch()
 
     def part(**factors):
@@ -106,8 +83,7 @@ def test_losses_of_micro_batches_with_labels_here_and_there():
 
 
 def test_a_task_with_labels_in_the_first_micro_batch_alone_takes_part():
-    model = mlp()
-    balancer = Method("groupdro", {"step_size": 1.0}).create(model.trunk)
+    model, balancer = started(Method("groupdro", {"step_size": 1.0}))
     x, targets = batch()
     losses = losses_of(model(x), targets)
     wanted = torch.stack([losses["a"] + losses["a"], losses["b"], losses["c"]]).detach().softmax(0)
@@ -118,8 +94,7 @@ def test_a_task_with_labels_in_the_first_micro_batch_alone_takes_part():
 
 
 def test_a_discarded_micro_batch_is_in_no_loss():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     assert balancer.accumulating
@@ -134,8 +109,7 @@ def test_a_discarded_micro_batch_is_in_no_loss():
 
 @pytest.mark.parametrize(("method", "steps"), [(ROBUST, 3), (Method("graddrop"), 12)], ids=str)
 def test_steps_are_counted_once_unless_every_micro_batch_is_decided_by_itself(method, steps):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch(16)
     for _ in range(3):
         in_micro_batches(balancer, model, x, targets)
@@ -144,8 +118,7 @@ def test_steps_are_counted_once_unless_every_micro_batch_is_decided_by_itself(me
 
 @each_method
 def test_every(method):
-    model = mlp()
-    balancer = method.create(model.trunk, every=3)
+    model, balancer = started(method, every=3)
     old = balancer.weights.clone()
     state = {name: tensor.clone() for name, tensor in balancer.state.items()}
     for number in range(7):
@@ -220,8 +193,7 @@ def test_a_mask_that_lets_nothing_through_is_a_missing_task(method, shared, fact
 
 
 def test_a_mask_from_the_cpu_or_with_own_inputs():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     losses, mask = {}, {}
     for size, task in zip((4, 7, 5), TASKS, strict=True):
         x, targets = batch(size)

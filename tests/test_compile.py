@@ -11,24 +11,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from models import (
-    DEVICE,
-    FEATURES,
-    OUTPUTS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    batch,
-    both_forms,
-    check_backward,
-    gradients,
-    heads_on,
-    losses_of,
-    take_step,
-    trunk_of,
-)
+from choices import PAPER, ROBUST, UNIFORM, both_forms, trunk_of
+from models import DEVICE, FEATURES, WIDTH, MultiTask, batch, heads_on, losses_of
+from steps import check_backward, gradients, take_step
 
 # The compiler has warnings of its own; ours must not come.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.filterwarnings("error:.*outside shared")]
@@ -40,11 +25,8 @@ class Trunk(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second, self.third = (
-            nn.Linear(FEATURES, WIDTH),
-            nn.Linear(WIDTH, WIDTH),
-            nn.Linear(WIDTH, WIDTH),
-        )
+        self.first, self.second = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.third = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
         hidden = torch.tanh(self.first(x))
@@ -52,16 +34,10 @@ class Trunk(nn.Module):
         return torch.tanh(self.third(hidden))
 
 
-class Model(nn.Module):
-    """Keeps z for `at=`; marks it where asked to."""
+class Model(MultiTask):
+    """Marks its representation where asked to."""
 
-    def __init__(self, sequential=False, mark=False):
-        super().__init__()
-        trunk = Trunk()
-        # Hooks of a container of torch.nn are compiled with it; those of a class of the user's run outside.
-        self.trunk = nn.Sequential(trunk, nn.Identity()) if sequential else trunk
-        self.heads = nn.ModuleDict({task: nn.Linear(WIDTH, OUTPUTS[task]) for task in TASKS})
-        self.mark = mark
+    mark = False
 
     def forward(self, x):
         z = self.trunk(x)
@@ -70,9 +46,13 @@ class Model(nn.Module):
         return {task: head(z) for task, head in self.heads.items()}
 
 
-def model_of(**options):
+def model_of(sequential=False, mark=False):
     torch.manual_seed(1)
-    return Model(**options).to(DEVICE)
+    trunk = Trunk()
+    # Hooks of a container of torch.nn are compiled with it; those of a class of the user's run outside.
+    model = Model(nn.Sequential(trunk, nn.Identity()) if sequential else trunk).to(DEVICE)
+    model.mark = mark
+    return model
 
 
 @dataclass

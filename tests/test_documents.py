@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 import excessmtl
@@ -25,6 +27,11 @@ def file_in(name, path):
     """The Python that a page shows as the content of a file."""
     (found,) = [block for block in blocks(name) if block.startswith(f"# {path}\n")]
     return found
+
+
+def tables(name):
+    """What a page shows as printed."""
+    return re.findall(r"```\n(task .*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def run(name, **names):
@@ -57,15 +64,8 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
         path.write_text(f"{head}{line}{mark}{rest}", encoding="utf-8")
     rule = file_in("CONTRIBUTING.md", "src/excessmtl/methods/inverse_loss.py")
     (source / "excessmtl" / "methods" / "inverse_loss.py").write_text(rule, encoding="utf-8")
-    names = (
-        "test_every_method.py",
-        "test_no_host_reads.py",
-        "test_state.py",
-        "test_task_changes.py",
-        "faults",
-        "methods",
-    )
-    suites = [ROOT / "tests" / name for name in names]
+    names = "test_every_method.py test_no_host_reads.py test_state.py test_task_changes.py faults methods"
+    suites = [ROOT / "tests" / name for name in names.split()]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])},
@@ -153,14 +153,11 @@ def test_a_page_runs_from_top_to_bottom(name, printed, capsys):
 def test_the_diagnosis_page_runs_and_prints_what_it_shows(capsys):
     run("docs/diagnosis.md")
     printed = capsys.readouterr().out
-    for shown in re.findall(r"```\n(task .*?)```", (ROOT / "docs/diagnosis.md").read_text(), flags=re.DOTALL)[:2]:
-        assert shown in printed
+    assert all(shown in printed for shown in tables("docs/diagnosis.md")[:2])
     assert "random  suspect" in printed
 
 
 def test_the_studies_page_shows_a_study_that_works(capsys):
-    import yaml
-
     from excessmtl.lab.studies.study import expand
 
     (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/studies.md").read_text(), flags=re.DOTALL)
@@ -182,3 +179,82 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     assert {field.name: field.default for field in fields(rule)} == {
         name: None if default == "None" else float(default) for name, default in shown.items()
     }
+
+
+# ------------------------------------------------------------------ the site, and the first lines of README
+
+
+def pages(nav):
+    """The files a navigation names, at any depth."""
+    for entry in nav:
+        (below,) = entry.values()
+        yield from pages(below) if isinstance(below, list) else [below]
+
+
+def test_the_navigation_has_every_page_once():
+    named = list(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+    assert sorted(named) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("name", ["quickstart.md", "shared.md", "missing-labels.md"])
+def test_the_page_runs_from_top_to_bottom_and_prints_what_it_shows(name, capsys):
+    run(f"docs/{name}")
+    shown = "".join(tables(f"docs/{name}")).split()
+    printed = capsys.readouterr().out.split()
+    assert len(printed) == len(shown)
+    for found, expected in zip(printed, shown, strict=True):  # the last digits depend on the machine
+        assert found == expected or float(found) == pytest.approx(float(expected), rel=0.02, abs=2e-4)
+
+
+def test_both_sides_of_the_diff_run():
+    (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    for side in "+-":
+        source = "\n".join(line[2:] for line in diff.splitlines() if line[:1] in (side, " ", ""))
+        model = two_heads()
+        names = {**MODEL, "model": model, "optimizer": torch.optim.Adam(model.parameters())}
+        exec(compile(source, "README.md", "exec"), names)
+        assert all(parameter.grad is not None for parameter in names["model"].parameters())
+        assert ("balancer" in names) == (side == "+")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_the_first_lines_train_and_diagnose(name, capsys):
+    (code,) = blocks(name)
+    torch.manual_seed(0)
+    x = torch.randn(300, 4)
+    y = {"digit": (x[:, 0] > 0).long() + (x[:, 1] > 0), "spam": (x[:, 2] > 0).float(), "price": x[:, 3].clone()}
+    y["price"][::5], y["digit"][::7] = torch.nan, -100
+    parts = [{task: labels[start : start + 50] for task, labels in y.items()} for start in range(0, 200, 50)]
+    loader = [(x[50 * place : 50 * place + 50], part) for place, part in enumerate(parts)]
+    held_out = {task: labels[200:] for task, labels in y.items()}
+    names = {
+        **MODEL,
+        "MultiTaskModel": partial(Model, digit=3, spam=1, price=1),
+        "held_out_x": x[200:],
+        "held_out_y": held_out,
+    }
+    exec(compile(code, name, "exec"), {**names, "loader": loader})
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]} == set(y)
+
+
+class Model(nn.Module):
+    def __init__(self, **outputs):
+        super().__init__()
+        self.encoder = nn.Linear(4, 8)
+        self.heads = nn.ModuleDict({task: nn.Linear(8, size) for task, size in outputs.items()})
+
+    def forward(self, x):
+        z = self.encoder(x)
+        return {task: head(z) for task, head in self.heads.items()}
+
+
+two_heads = partial(Model, digit=1, colour=1)
+MODEL = {
+    "torch": torch,
+    "excessmtl": excessmtl,
+    "MultiTaskModel": two_heads,
+    "Model": two_heads,
+    "loss_fn": nn.functional.mse_loss,
+    "loader": [(torch.ones(3, 4), {"digit": torch.zeros(3, 1), "colour": torch.ones(3, 1)})],
+}
+"""What the diffs take for granted."""

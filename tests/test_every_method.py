@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import excessmtl
+from choices import EVERY_METHOD, METHODS, Method, rule_of
 from excessmtl.methods import registry
 from excessmtl.methods.catalogue import CATALOGUE
 from excessmtl.testing import check_rule
 from excessmtl.testing.training import TASKS, Network
-from models import EVERY_METHOD, METHODS, Method, rule_of
 
 VARIANTS = [Method(name, {"probe": "representation"}) for name in ("mgda", "pcgrad", "aligned_mtl")]
 VARIANTS += [Method("mgda", {"normalize": "loss+"}), Method("mgda", {"solver": "frank-wolfe"})]

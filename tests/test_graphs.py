@@ -15,27 +15,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    METHODS,
-    OUTPUTS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    MultiTask,
-    batch,
-    both_forms,
-    check_backward,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-)
+from choices import METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, both_forms
+from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import check_backward, gradients, started, take_step
 
 FEW = (ROBUST, PAPER, UNIFORM)
 a_few_methods = pytest.mark.parametrize("method", FEW, ids=str)
@@ -74,8 +56,7 @@ def linear_heads(features):
 
 @graph(methods=METHODS)
 def one_batch(model):
-    x, targets = batch()
-    return losses_of(model(x), targets)
+    return model.losses()
 
 
 @graph()
@@ -95,6 +76,24 @@ def a_loss_vector_computed_once_and_unbound(model):
     errors = (outputs - targets).square().mean(0)
     vector = torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()])
     return dict(zip(TASKS, vector.unbind(), strict=True))
+
+
+class Tripled(torch.autograd.Function):
+    """Works on the gradient it is given, in its memory."""
+
+    @staticmethod
+    def forward(ctx, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.mul_(3)
+
+
+@graph(methods=METHODS)
+def a_loss_that_ends_in_a_function_which_overwrites_its_gradient(model):
+    losses = one_batch(model)
+    return {**losses, "a": Tripled.apply(losses["a"])}
 
 
 @graph()
@@ -307,6 +306,18 @@ def test_in_place_change_of_the_representation(method, alive, change):
     check_backward(balancer, losses, model, model.trunk, scalar=not alive)
 
 
+@pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
+def test_a_representation_overwritten_between_micro_batches_is_noticed(method):
+    model, balancer = started(method)
+    x, targets = batch()
+    z = model.trunk(x)
+    balancer.backward(heads_on(model, z, targets), accumulate=True)
+    with torch.no_grad():
+        z.zero_()
+    with pytest.raises(ValueError, match="changed in place"):
+        balancer.backward(losses_of(model(x), targets))
+
+
 def test_an_in_place_change_that_is_told_of_does_not_falsify_the_statistics():
     states = []
     for in_place in (True, False):
@@ -329,8 +340,7 @@ def test_called_under_no_grad(method, scalar):
     computed = []
     for gradient in (True, False):
         torch.manual_seed(1)
-        model = mlp()
-        balancer = method.create(model.trunk)
+        model, balancer = started(method)
         losses = one_batch(model)
         with torch.set_grad_enabled(gradient):
             take_step(balancer, losses, scalar)
@@ -389,8 +399,7 @@ def test_the_graph_is_freed(method, shared, losses_of_model):
 @a_few_methods
 def test_another_default_device(method):
     """With `torch.set_default_device` somewhere else, nothing of ours may land there."""
-    model = mlp()
-    balancer = method.create(model.trunk, **({"seed": 987} if method is ROBUST else {}))
+    model, balancer = started(method, **({"seed": 987} if method is ROBUST else {}))
     losses = one_batch(model)
     with torch.device("meta"):
         step = balancer.backward(losses)

@@ -2,6 +2,7 @@
 
 The command line brings in little more."""
 
+import inspect
 import json
 import os
 import re
@@ -60,6 +61,13 @@ def test_every_public_name_is_in_the_api_reference():
     assert [name for name in excessmtl.__all__ if getattr(excessmtl, name) not in documented] == []
 
 
+def test_the_help_of_create_lists_every_argument():
+    text = inspect.getdoc(excessmtl.create)
+    of_balancer = inspect.signature(excessmtl.Balancer).parameters
+    for argument in ("name", *(name for name in of_balancer if name != "rule"), "options"):
+        assert f"\n    {argument}: " in text, argument
+
+
 BLOCKED = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -74,17 +82,7 @@ class Blocked(MetaPathFinder):
 sys.meta_path.insert(0, Blocked())
 """
 EXTRAS = (
-    "pandas",
-    "typer",
-    "rich",
-    "yaml",
-    "lightning",
-    "scipy",
-    "joblib",
-    "plotly",
-    "jinja2",
-    "filelock",
-    "pydantic",
+    *("pandas", "typer", "rich", "yaml", "lightning", "scipy", "joblib", "plotly", "jinja2", "filelock", "pydantic"),
     "torchmetrics",
 )
 

@@ -13,6 +13,7 @@ import excessmtl
 from excessmtl import MultiTaskLoss
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
 from models import DEVICE
+from steps import assert_same, gradients
 from test_no_host_reads import NoHostReads
 
 KINDS = {"digit": "classification", "spam": "binary", "price": "regression", "own": nn.L1Loss()}
@@ -49,16 +50,6 @@ def batch(seed=0):
     return x.to(DEVICE), {task: target.to(DEVICE) for task, target in targets.items()}
 
 
-def gradients(model):
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, msg=name)
-
-
 def train(model, criterion, steps, first=0):
     for seed in range(first, first + steps):
         x, targets = batch(seed)
@@ -88,7 +79,7 @@ def test_the_numbers_of_its_parts(robust, scalar):
             found, expected = criterion.backward(model(x), targets), balancer.backward(values, mask=mask)
             assert torch.equal(found.losses, expected.losses)
             assert torch.equal(found.weights, expected.weights)
-        assert_equal(gradients(model), gradients(by_hand))
+        assert_same(gradients(model), gradients(by_hand))
     assert [hasattr(loss, "noise") for loss in criterion.losses.values()] == [robust] * 3 + [False]
     for task in ROBUST if robust else ():
         assert torch.equal(criterion.losses[task].noise, losses[task].noise)
@@ -130,8 +121,8 @@ def test_forms_of_the_same_batch(form):
         criterion.backward(model(x), targets)
         outputs, targets, mask = form(other(x), targets)
         its.backward(outputs, targets, mask=mask)
-    assert_equal(gradients(other), gradients(model))
-    assert_equal(its.state_dict(), criterion.state_dict())
+    assert_same(gradients(other), gradients(model))
+    assert_same(its.state_dict(), criterion.state_dict())
 
 
 @pytest.mark.filterwarnings("ignore:.*parameters outside shared")
@@ -202,7 +193,7 @@ def test_evaluation_is_the_plain_mean_and_changes_nothing():
     # A task that has no label in the batch does not count as one with the loss 0.
     fewer = targets | {"own": targets["own"] * torch.nan, "spam": None}
     torch.testing.assert_close(criterion(model(x), fewer), (losses["digit"] + losses["price"]) / 2)
-    assert_equal(criterion.state_dict(), before)
+    assert_same(criterion.state_dict(), before)
 
 
 def test_a_state_resumes_bit_for_bit():
@@ -217,8 +208,8 @@ def test_a_state_resumes_bit_for_bit():
     for mine, its in ((model, criterion), (other, resumed), (copied_model, copied)):
         train(mine, its, 5, first=22)
     for mine, its in ((other, resumed), (copied_model, copied)):
-        assert_equal(its.state_dict(), criterion.state_dict())
-        assert_equal(dict(mine.named_parameters()), dict(model.named_parameters()))
+        assert_same(its.state_dict(), criterion.state_dict())
+        assert_same(dict(mine.named_parameters()), dict(model.named_parameters()))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +232,7 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options
     before = copy.deepcopy(other.state_dict())
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(criterion.state_dict())
-    assert_equal(other.state_dict(), before)
+    assert_same(other.state_dict(), before)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -255,7 +246,7 @@ def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
     }
     assert len(state) == len(saved.state_dict()) - 1
     into.load_state_dict(state)
-    assert_equal(other.state_dict(), criterion.state_dict())
+    assert_same(other.state_dict(), criterion.state_dict())
     if inside:  # as in a LightningModule
         plain = nn.ModuleDict({"a": MultiTaskLoss(dict.fromkeys(KINDS, "binary"), model.encoder, robust=False)})
         with pytest.raises(ValueError, match="task 'digit' as classification, here it is binary"):

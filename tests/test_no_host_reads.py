@@ -4,28 +4,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    EVERY_METHOD,
-    FEATURES,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    batch,
-    heads_on,
-    mlp,
-    trunk_of,
-)
+from choices import EVERY_METHOD, METHODS, PAPER, ROBUST, UNIFORM, Method, trunk_of
+from models import BATCH, DEVICE, FEATURES, TASKS, OneHead, batch, heads_on
+from steps import started
 
 EXACT = [
     Method("excess", {"estimator": "paper", **options})
@@ -105,8 +90,7 @@ def test_the_guards_guard():
 
 @pytest.mark.parametrize("method", EVERY_METHOD + EXACT, ids=str)
 def test_backward_reads_nothing_and_brings_nothing_unless_the_method_says_so(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     step(balancer, model)
     with nullcontext() if balancer.rule.uses_host else NoHostWrites():
         step(balancer, model, at=True)
@@ -116,8 +100,7 @@ def test_backward_reads_nothing_and_brings_nothing_unless_the_method_says_so(met
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_backward_reads_nothing_with_masks_and_accumulation(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     mask = {"a": torch.tensor([True, False] * 4)}
     step(balancer, model, at=True, mask=mask, accumulate=True)
     step(balancer, model, at=True, mask=mask)
@@ -126,20 +109,19 @@ def test_backward_reads_nothing_with_masks_and_accumulation(method):
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_a_matrix_of_losses_reads_nothing(method):
     """Neither which entries carry a label, nor whether a task has one at all."""
-    trunk, head = mlp().trunk, nn.Linear(WIDTH, len(TASKS)).to(DEVICE)
-    balancer = method.create(trunk)
+    model = OneHead()
+    balancer = method.create(model.trunk)
     targets = torch.randn(BATCH, len(TASKS), device=DEVICE)
     targets[:, 0], targets[:3, 1] = torch.nan, torch.nan
     for _ in range(2):
-        outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+        outputs = model(torch.randn(BATCH, FEATURES, device=DEVICE))
         with NoHostReads():
             balancer.backward(mse_loss(outputs, targets, reduction="none"))
-            outputs = head(trunk(torch.randn(BATCH, FEATURES, device=DEVICE)))
+            outputs = model(torch.randn(BATCH, FEATURES, device=DEVICE))
             losses, mask = excessmtl.losses.by_task(outputs, targets, TASKS)
             balancer.backward(losses, mask=mask)
 
 
 def test_the_scalar_form_reads_nothing():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk)
+    model, balancer = started(UNIFORM)
     step(balancer, model, form="forward", at=True)

@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choices import GRADNORM, PAPER, ROBUST, UNIFORM, Method
 from excessmtl.step.multipliers import with_floors
-from models import GRADNORM, PAPER, ROBUST, TASKS, UNIFORM, Method, batch, check_backward, losses_of, mlp, trained
+from models import TASKS, batch, losses_of, mlp
+from steps import check_backward, started, trained
 from test_no_host_reads import NoHostWrites, step
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM, GRADNORM, Method("nash")], ids=str)
@@ -79,8 +81,7 @@ def test_the_method_does_not_notice(method):
     """One step on the same gradients: state and own weights are those without floors, bit for bit."""
     found = []
     for protect in (None, FLOORS):
-        model = mlp()
-        balancer = method.create(model.trunk, protect=protect)
+        model, balancer = started(method, protect=protect)
         trained(balancer, model, 1)
         found.append(dict(balancer.named_buffers()))
     plain, floored = found
@@ -90,16 +91,13 @@ def test_the_method_does_not_notice(method):
 
 @each_method
 def test_the_gradient_is_that_of_the_multipliers_shown(method):
-    model = mlp()
-    balancer = method.create(model.trunk, protect=FLOORS)
+    model, balancer = started(method, protect=FLOORS)
     for scalar in (False, True):
-        x, targets = batch()
-        check_backward(balancer, losses_of(model(x), targets), model, model.trunk, scalar=scalar)
+        check_backward(balancer, model.losses(), model, model.trunk, scalar=scalar)
 
 
 def test_a_missing_task_keeps_its_weight_and_floors_are_shares_of_all():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk, protect={"a": 0.5})
+    model, balancer = started(UNIFORM, protect={"a": 0.5})
     x, targets = batch()
     losses = losses_of(model(x), targets)
     assert balancer.backward({"a": losses["a"], "b": losses["b"]}).weights.tolist() == pytest.approx([1.5, 0.75, 0.75])
@@ -109,15 +107,13 @@ def test_a_missing_task_keeps_its_weight_and_floors_are_shares_of_all():
 
 
 def test_floors_hold_while_the_weights_rest():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk, protect={"a": 0.5}, every=3)
+    model, balancer = started(UNIFORM, protect={"a": 0.5}, every=3)
     steps = trained(balancer, model, 4)
     assert all(one.weights.tolist() == pytest.approx([1.5, 0.75, 0.75]) for one in steps)
 
 
 def test_nothing_is_read_from_the_device_or_brought_to_it():
-    model = mlp()
-    balancer = UNIFORM.create(model.trunk, protect=FLOORS)
+    model, balancer = started(UNIFORM, protect=FLOORS)
     step(balancer, model)
     with NoHostWrites():
         step(balancer, model)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import ENGINES, Method, batch, gradients, losses_of, mlp
+from choices import ENGINES, Method
+from models import mlp
+from steps import gradients
 
 FEATURES, WIDTH, BATCH = 5, 7, 6
 TRUNKS = ("one output", "two outputs", "nested outputs", "skip connection", "own inputs")
@@ -275,8 +277,7 @@ def test_gradnorm_gives_micro_batches_the_weights_of_the_step_before_wherever_it
         balancer = GRADNORM.create(list(model.trunk.parameters()) if as_list else model.trunk, step_size=0.5)
         torch.manual_seed(3)
         for last in (False, True) * 3:  # the weights of the first two steps are still 1
-            x, targets = batch()
-            balancer.backward(losses_of(model(x), targets), accumulate=not last)
+            balancer.backward(model.losses(), accumulate=not last)
         assert (balancer.weights - 1).abs().max() > 0.01
         found.append(gradients(model.trunk))
     torch.testing.assert_close(*found)

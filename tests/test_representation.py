@@ -7,29 +7,9 @@ import torch
 from torch import nn
 
 import excessmtl
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    OUTPUTS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    MultiTask,
-    assert_same,
-    batch,
-    check_backward,
-    heads_on,
-    losses_of,
-    mlp,
-    needs_z,
-    snapshot,
-    trained,
-)
+from choices import GRADNORM, PAPER, PAPER_Z, ROBUST, UNIFORM, needs_z
+from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import assert_same, check_backward, snapshot, started, trained
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, PAPER_Z, UNIFORM, GRADNORM], ids=str)
 
@@ -43,13 +23,11 @@ def refused(balancer, model, losses, match, form="backward", **arguments):
     return str(caught.value)
 
 
-def started(method, model=None):
-    """A model after two steps with something in `.grad`, and new losses."""
-    model = model or mlp()
-    balancer = method.create(model.trunk)
+def after_two_steps(method):
+    """A model with something in `.grad`, and a new batch."""
+    model, balancer = started(method)
     trained(balancer, model, 2)
-    x, targets = batch()
-    return model, balancer, x, targets
+    return model, balancer, *batch()
 
 
 class Skipping(MultiTask):
@@ -71,8 +49,7 @@ class Skipping(MultiTask):
 def test_a_skip_connection(method):
     model = Skipping().to(DEVICE)
     balancer = method.create(model.trunk)
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    losses = model.losses()
     for form in ("backward", "forward"):
         assert "tuple" in refused(balancer, model, losses, "'b'.*around", form, at=model.z)
     if needs_z(method):
@@ -96,22 +73,6 @@ def test_a_representation_that_nobody_can_look_at(method, what):
         check_backward(balancer, losses, model, model.trunk, at=z)
 
 
-WRONG_AT = [
-    (lambda model, x: model.trunk(x).detach(), "detached"),
-    (lambda model, x: model.trunk(x), "at does not hold"),
-    (lambda model, x: (model.trunk(x), model.trunk(x)), "at does not hold"),
-    (lambda model, x: {"d": model.trunk(x)}, "at names unknown task 'd'"),
-    *((lambda model, x, at=at: at, "at must be") for at in ("z", 3, (), {}, {"a": None}, [None])),
-]
-
-
-@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
-def test_what_is_no_representation_is_refused(method):
-    model, balancer, x, targets = started(method)
-    for at, match in WRONG_AT:
-        refused(balancer, model, losses_of(model(x), targets), match, at=at(model, x))
-
-
 @each_method
 def test_parameters_outside_shared_that_several_tasks_reach(method):
     model = MultiTask(heads={task: nn.Linear(5, OUTPUTS[task]) for task in TASKS})
@@ -128,7 +89,7 @@ def test_parameters_outside_shared_that_several_tasks_reach(method):
 
 @pytest.mark.parametrize("form", ["backward", "forward"])
 def test_losses_that_are_none(form):
-    model, balancer, x, targets = started(ROBUST)
+    model, balancer, x, targets = after_two_steps(ROBUST)
     losses = losses_of(model(x), targets)
     with torch.no_grad():
         blind = losses_of(model(x), targets)
@@ -150,21 +111,29 @@ def test_losses_that_are_none(form):
     balancer.backward(losses)
 
 
-BAD_MASKS = [
-    ({"d": torch.ones(BATCH, dtype=torch.bool)}, "mask names unknown task 'd'"),
-    ({"a": torch.ones(BATCH)}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": torch.ones(BATCH, 1, dtype=torch.bool)}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": [True] * BATCH}, r"mask\['a'\] must be a bool tensor"),
-    ({"a": True}, r"mask\['a'\] must be a bool tensor"),
-    (torch.ones(BATCH, dtype=torch.bool), "mask must be a dict"),
-    *(({"a": torch.ones(size, dtype=torch.bool)}, f"mask has {size} entries") for size in (1, BATCH - 1, 2 * BATCH)),
+WRONG = [
+    # `at`, or a mask.
+    ("at", lambda model, x: model.trunk(x).detach(), "detached"),
+    ("at", lambda model, x: model.trunk(x), "at does not hold"),
+    ("at", lambda model, x: (model.trunk(x), model.trunk(x)), "at does not hold"),
+    ("at", lambda model, x: {"d": model.trunk(x)}, "at names unknown task 'd'"),
+    *(("at", lambda model, x, at=at: at, "at must be") for at in ("z", 3, (), {}, {"a": None}, [None])),
+    ("mask", {"d": torch.ones(BATCH, dtype=torch.bool)}, "mask names unknown task 'd'"),
+    ("mask", {"a": torch.ones(BATCH)}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": torch.ones(BATCH, 1, dtype=torch.bool)}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": [True] * BATCH}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", {"a": True}, r"mask\['a'\] must be a bool tensor"),
+    ("mask", torch.ones(BATCH, dtype=torch.bool), "mask must be a dict"),
 ]
+SIZES = [("mask", {"a": torch.ones(size, dtype=torch.bool)}, f"mask has {size} entries") for size in (1, 7, 16)]
 
 
-def test_a_bad_mask():
-    model, balancer, x, targets = started(ROBUST)
-    for mask, match in BAD_MASKS:
-        refused(balancer, model, losses_of(model(x), targets), match, mask=mask)
+@pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
+def test_what_is_no_representation_or_no_mask_is_refused(method):
+    model, balancer, x, targets = after_two_steps(method)
+    for argument, value, match in [*WRONG, *(SIZES if needs_z(method) else [])]:
+        value = value(model, x) if argument == "at" else value
+        refused(balancer, model, losses_of(model(x), targets), match, **{argument: value})
 
 
 def test_batches_of_different_size_in_one_representation():
@@ -179,10 +148,9 @@ def test_one_sample_is_too_few_and_says_so():
     model = mlp()
     balancer = ROBUST.create(model.trunk)
     trained(balancer, model, 2)
-    x, targets = batch(1)
     before = balancer.state_dict()
     with pytest.warns(UserWarning, match="1 sample"):
-        balancer.backward(losses_of(model(x), targets))
+        balancer.backward(model.losses(1))
     for name in ("memory.state_signal", "memory.state_noise", "memory.state_paired"):
         torch.testing.assert_close(balancer.state_dict()[name], before[name])
 

@@ -1,4 +1,4 @@
-"""Packages import each other in one direction only: the library nothing of the laboratory, and neither research/."""
+"""Packages import each other in one direction only; files are read and written as UTF-8 whatever the locale says."""
 
 import ast
 from functools import cache
@@ -10,19 +10,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 LABORATORY = ("data", "runs", "training", "studies", "compare", "paper", "reports", "cli", "speed")
 LIBRARY = (
-    "distributed",
-    "graph",
-    "gradients",
-    "solvers",
-    "losses",
-    "methods",
-    "excess",
-    "step",
-    "recording",
-    "integrations",
-    "diagnosis",
-    "architectures",
-    "testing",
+    *("distributed", "graph", "gradients", "solvers", "losses", "methods", "excess", "step", "recording"),
+    *("integrations", "diagnosis", "architectures", "testing"),
 )
 ON_THE_LIBRARY = {"lab", "__main__"}
 
@@ -76,17 +65,11 @@ def test_no_two_rooms_import_each_other(half, known):
         pytest.fail(f"a cycle: {' -> '.join(error.args[1])}")
 
 
-def test_statistics_know_nothing_of_what_is_made_of_them():
-    assert not graph(LABORATORY)["compare"] & {"studies", "paper", "reports", "cli"}
-
-
-def test_a_report_knows_no_paper():
-    assert graph(LABORATORY)["reports"] == {"compare", "data", "training"}
-
-
-def test_gradients_know_no_method_no_step_and_no_recording():
+def test_what_a_room_may_know():
+    assert not graph(LABORATORY)["compare"] & {"studies", "paper", "reports", "cli"}  # what is made of statistics
+    assert graph(LABORATORY)["reports"] == {"compare", "data", "training"}  # no paper
     assert graph(LIBRARY)["graph"] == {"distributed"}
-    assert graph(LIBRARY)["gradients"] == {"distributed", "graph"}
+    assert graph(LIBRARY)["gradients"] == {"distributed", "graph"}  # no method, no step, no recording
 
 
 def test_one_backward_pass_per_task_knows_no_quicker_way():
@@ -107,3 +90,21 @@ def test_the_library_imports_nothing_of_the_laboratory():
 def test_nothing_in_the_package_imports_research():
     files = (SOURCE / "excessmtl").rglob("*.py")
     assert [path for path in files if any(name.split(".")[0] == "research" for name in imported(path))] == []
+
+
+def unnamed(path):
+    """Line numbers of calls that leave the encoding to the locale."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
+            continue
+        mode = [own.value for own in [*node.args, *(k.value for k in node.keywords)] if isinstance(own, ast.Constant)]
+        method = isinstance(node.func, ast.Attribute)  # `read_text(path)`, a function, is ours and reads UTF-8
+        name = node.func.attr if method else getattr(node.func, "id", "")
+        if name in ("read_text", "write_text") if method else name == "open" and "b" not in str(mode):
+            yield node.lineno
+
+
+def test_every_text_file_names_its_encoding():
+    files = sorted((SOURCE / "excessmtl").rglob("*.py"))
+    assert len(files) > 100
+    assert [f"{path.relative_to(SOURCE)}:{line}" for path in files for line in unnamed(path)] == []

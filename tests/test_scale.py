@@ -8,9 +8,10 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from choices import UNIFORM, Method, rule_of
 from excessmtl.step.multipliers import factor
 from excessmtl.step.run import multipliers
-from models import UNIFORM, Method, mlp, rule_of
+from models import mlp
 
 OWN_TOTAL = ["static", "imtl_l", "imtl_hybrid", "uw", "dtp", "pcgrad", "cagrad", "graddrop", "nash"]
 OWN_TOTAL += ["igb", "log_loss", "gls", "stch", "cosmos", "pbi", "fairgrad", "upgrad", "dualproj", "aligned_mtl"]

@@ -11,22 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed import checkpoint
 
-from models import (
-    DEVICE,
-    EVERY_METHOD,
-    PAPER,
-    ROBUST,
-    UNIFORM,
-    Method,
-    MultiTask,
-    assert_same,
-    batch,
-    gradients,
-    host_state,
-    losses_of,
-    mlp,
-    with_host_state,
-)
+from choices import EVERY_METHOD, PAPER, ROBUST, UNIFORM, Method
+from models import DEVICE, MultiTask, batch, losses_of, mlp
+from steps import assert_same, gradients, host_state, started, trained, with_host_state
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, Method("rlw")], ids=str)
 """Small state, large state that changes in place, a random stream. `check_rule` has every method resume."""
@@ -37,9 +24,8 @@ def advance(balancer, model, seeds):
     seen = []
     for seed in seeds:
         torch.manual_seed(seed)
-        x, targets = batch()
         model.zero_grad()
-        step = balancer.backward(losses_of(model(x), targets))
+        step = balancer.backward(model.losses())
         seen.append((step.weights, step.excess_risks, gradients(model)))
         with torch.no_grad():
             for parameter in model.parameters():
@@ -88,8 +74,7 @@ def test_a_state_loaded_key_by_key(method):
 @pytest.mark.parametrize("method", [ROBUST, Method("rlw")], ids=str)
 def test_a_distributed_checkpoint_loads_into_a_fresh_state(method, tmp_path):
     """It fills the tensors of another state, so these must have the sizes of those saved, whatever was counted."""
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     advance(balancer, model, range(12))
     checkpoint.save({"balancer": balancer.state_dict()}, checkpoint_id=tmp_path, no_dist=True)
     restored = method.create(model.trunk)
@@ -112,14 +97,15 @@ def test_an_option_changed_after_creation_is_saved_as_it_is_now():
     plain.load_state_dict(balancer.state_dict())
 
 
+@pytest.mark.parametrize("assign", [False, True])
 @each_method
-def test_a_saved_state_does_not_change_with_steps_or_when_another_is_loaded(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+def test_a_saved_state_does_not_change_with_steps_or_when_one_is_loaded(method, assign):
+    model, balancer = started(method)
     early = copy.deepcopy(balancer.state_dict())
     advance(balancer, model, range(2))
     saved = balancer.state_dict()
     kept = copy.deepcopy(saved)
+    balancer.load_state_dict(saved, assign=assign)
     advance(balancer, model, range(2, 4))
     balancer.load_state_dict(early)
     assert_same(saved, kept)
@@ -196,8 +182,8 @@ class Owner(nn.Module):
         self.inner = inner or mlp()
         self.balancer = method.create(self.inner.trunk)
 
-    def forward(self, x):
-        return self.inner(x)
+    def losses(self):
+        return self.inner.losses()
 
 
 @each_method
@@ -225,17 +211,23 @@ def test_changing_the_type_of_the_model_keeps_the_state(method, change):
     assert_same(before, owner.balancer.state_dict())
 
 
-@pytest.mark.parametrize("order", ["model first", "balancer first"])
-@pytest.mark.parametrize(("method", "shared"), [(ROBUST, "module"), (PAPER, "module"), (PAPER, "list")], ids=str)
-def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
+COPIES = {
+    "model first": copy.deepcopy,
+    "balancer first": lambda pair: copy.deepcopy(pair[::-1])[::-1],
+    "a pickled copy of a copy": lambda pair: pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy(pair)))),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize(
+    ("method", "shared"), [(ROBUST, "module"), (PAPER, "module"), (PAPER, "list"), (Method("rlw"), "module")], ids=str
+)
+def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, how, shared):
     model = mlp()
     balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()))
     advance(balancer, model, range(2))
     model.zero_grad()
-    if order == "model first":
-        twin, copied = copy.deepcopy((model, balancer))
-    else:
-        copied, twin = copy.deepcopy((balancer, model))
+    twin, copied = COPIES[how]((model, balancer))
     untouched = copy.deepcopy(balancer.state_dict())
     copies_steps = advance(copied, twin, range(5, 8))
     assert_same(untouched, balancer.state_dict())
@@ -244,19 +236,8 @@ def test_a_copy_of_model_and_balancer_goes_on_by_itself(method, order, shared):
 
 
 @each_method
-def test_pickle_of_a_copy_of_a_copy(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    advance(balancer, model, range(2))
-    model.zero_grad()
-    twin, copied = pickle.loads(pickle.dumps(copy.deepcopy(copy.deepcopy((model, balancer)))))
-    assert_same(advance(copied, twin, range(5, 7)), advance(balancer, model, range(5, 7)))
-
-
-@each_method
 def test_a_copy_in_the_middle_of_an_accumulation(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets), accumulate=True)
     twin, copied = copy.deepcopy((model, balancer))
@@ -277,3 +258,24 @@ def test_a_checkpoint_without_a_balancer_can_be_loaded_loosely():
 
 def test_a_balancer_says_what_it_is():
     assert "tasks=['a', 'b', 'c']" in repr(ROBUST.create(mlp().trunk))
+
+
+@pytest.fixture
+def _float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("_float64")
+@pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
+def test_with_another_default_type_of_torch_the_state_is_fp32_all_the_same(method):
+    torch.manual_seed(1)
+    model = MultiTask().to(DEVICE)
+    balancer = method.create(model.trunk)
+    (*_, step) = trained(balancer, model, 2)
+    assert step.skipped == ()
+    assert step.weights.isfinite().all()
+    floats = [buffer for buffer in balancer.buffers() if buffer.is_floating_point()]
+    assert {buffer.dtype for buffer in floats} == {torch.float32}
+    assert torch.get_default_dtype() is torch.float64

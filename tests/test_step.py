@@ -1,6 +1,5 @@
 """What a step says: a table, the numbers of one task, plain floats for a logger."""
 
-import gc
 import json
 import math
 import weakref
@@ -9,7 +8,9 @@ import pytest
 import torch
 
 import excessmtl
-from models import ROBUST, TASKS, UNIFORM, batch, both_forms, heads_on, losses_of, mlp, take_step
+from choices import ROBUST, UNIFORM, both_forms
+from models import TASKS, batch, heads_on, mlp
+from steps import started, take_step
 
 
 def made_up():
@@ -31,8 +32,7 @@ def test_printed_it_is_a_table():
 
 def test_a_table_has_no_column_for_what_is_not_there():
     model = mlp()
-    x, targets = batch()
-    shown = str(UNIFORM.create(model.trunk).backward(losses_of(model(x), targets)))
+    shown = str(UNIFORM.create(model.trunk).backward(model.losses()))
     assert shown.splitlines()[0].split() == ["task", "weight", "loss"]
     assert "left out" not in shown
     assert [line.split()[0] for line in shown.splitlines()[1:]] == TASKS
@@ -70,10 +70,8 @@ def test_a_logger_gets_valid_json():
 
 @pytest.mark.parametrize("factor", [math.nan, math.inf])
 def test_the_loss_of_a_task_that_is_left_out_is_no_number_for_json(factor):
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    model, balancer = started(ROBUST)
+    losses = model.losses()
     plain = balancer.backward({**losses, "b": losses["b"] * factor}).to_dict()
     json.dumps(plain, allow_nan=False)
     assert "losses/b" not in plain
@@ -83,12 +81,10 @@ def test_the_loss_of_a_task_that_is_left_out_is_no_number_for_json(factor):
 @both_forms
 @pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
 def test_the_last_step_is_kept_in_both_forms(method, scalar):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     assert balancer.last_step is None
     for _ in range(2):
-        x, targets = batch()
-        step = take_step(balancer, losses_of(model(x), targets), scalar)
+        step = take_step(balancer, model.losses(), scalar)
         assert balancer.last_step is step
         assert torch.equal(balancer.last_step.losses, step.losses)
     assert not step.numbers.requires_grad
@@ -96,15 +92,13 @@ def test_the_last_step_is_kept_in_both_forms(method, scalar):
 
 @both_forms
 def test_the_last_step_keeps_no_graph_alive(scalar):
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     x, targets = batch()
     z = model.trunk(x)
     losses = heads_on(model, z, targets)
     take_step(balancer, losses, scalar)
     watched = weakref.ref(z)
     del z, losses
-    gc.collect()
     assert watched() is None
     assert balancer.last_step.losses.isfinite().all()
     assert balancer.last_step.numbers.untyped_storage().nbytes() == 4 * len(TASKS) * 4

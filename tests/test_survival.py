@@ -5,27 +5,9 @@ import copy
 import pytest
 import torch
 
-from models import (
-    DEVICE,
-    EXCESS,
-    GRADNORM,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-    trained,
-    twins,
-)
+from choices import EXCESS, GRADNORM, METHODS, PAPER, ROBUST, UNIFORM, Method, both_forms
+from models import DEVICE, TASKS, batch, heads_on, losses_of
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]
 each_method = pytest.mark.parametrize("method", FEW, ids=str)
@@ -207,8 +189,7 @@ def test_a_truly_infinite_gradient_does_not_stall_training(method, shared):
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_autocast_with_a_huge_loss_and_a_nan(method, dtype, inside):
     """Losses large enough to overflow fp16 when squared; statistics are not rounded."""
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0, enabled=dtype is torch.float16)
     first = [p.detach().clone() for p in model.parameters()]
@@ -235,8 +216,7 @@ def test_autocast_with_a_huge_loss_and_a_nan(method, dtype, inside):
 @pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
 def test_losses_of_different_types(method, scalar):
     (model, balancer), _ = twins(method, "module" if method is ROBUST else "list")
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    losses = model.losses()
     losses = {"a": losses["a"].double(), "b": losses["b"].bfloat16(), "c": losses["c"]}
     assert take_step(balancer, losses, scalar).weights.isfinite().all()
 
@@ -244,8 +224,7 @@ def test_losses_of_different_types(method, scalar):
 @each_method
 def test_a_nan_loss_is_reported_in_a_step_that_overflows(method):
     """The loss scale explains an infinite gradient, never a NaN loss."""
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     x, targets = batch()
     z = model.trunk(x)
     losses = heads_on(model, z, targets)

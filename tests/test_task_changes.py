@@ -6,30 +6,30 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
-from models import EVERY_METHOD, METHODS, Method, assert_same, each
+from choices import EVERY_METHOD, METHODS, Method, each
+from models import WIDTH, MultiTask
+from steps import assert_same
 
 NAMES = ["a", "b", "c"]
 
 
 def model():
     torch.manual_seed(0)
-    heads = nn.ModuleList(nn.Linear(8, 1) for _ in "abcde")
-    return nn.ModuleDict({"trunk": nn.Sequential(nn.Linear(6, 8), nn.Tanh()), "heads": heads})
+    return MultiTask(heads={task: nn.Linear(WIDTH, 1) for task in "abcde"})
 
 
 def advance(balancer, network, steps=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         x, y = torch.randn(8, 6, generator=generator), torch.randn(8, 5, generator=generator)
-        z = network["trunk"](x)
-        places = {task: "abcde".index(task) for task in balancer.tasks}
-        losses = {task: (1 + i) * mse_loss(network["heads"][i](z), y[:, [i]]) for task, i in places.items()}
+        outputs, places = network(x), {task: "abcde".index(task) for task in balancer.tasks}
+        losses = {task: (1 + i) * mse_loss(outputs[task], y[:, [i]]) for task, i in places.items()}
         step = balancer.backward(losses)
     return step
 
 
 def create(method, tasks, network, **options):
-    return excessmtl.create(method.name, tasks=tasks, shared=network["trunk"], **{**method.options, **options})
+    return excessmtl.create(method.name, tasks=tasks, shared=network.trunk, **{**method.options, **options})
 
 
 CHANGEABLE = [method for method in EVERY_METHOD if method.name != "gradvac"]
@@ -176,7 +176,7 @@ def test_a_state_of_another_primary_task_is_refused():
 def test_scores_of_a_new_task_give_it_the_mean_weight():
     """Scores grow with every step; 0 beside them would be next to no weight."""
     network = model()
-    balancer = excessmtl.create("groupdro", tasks=NAMES, shared=network["trunk"], step_size=1.0)
+    balancer = excessmtl.create("groupdro", tasks=NAMES, shared=network.trunk, step_size=1.0)
     advance(balancer, network, 20)
     balancer.add_task("d")
     assert balancer.weights[3] == pytest.approx(0.25)
@@ -185,7 +185,7 @@ def test_scores_of_a_new_task_give_it_the_mean_weight():
 
 def test_floors_go_with_their_task():
     network = model()
-    balancer = excessmtl.create("mgda", tasks=NAMES, shared=network["trunk"], protect={"a": 0.2, "b": 0.3})
+    balancer = excessmtl.create("mgda", tasks=NAMES, shared=network.trunk, protect={"a": 0.2, "b": 0.3})
     balancer.remove_task("a")
     assert balancer.protect == {"b": 0.3}
     assert advance(balancer, network, 1).weights[0] >= 0.6 - 1e-6
@@ -195,18 +195,17 @@ def refusals():
     network = model()
 
     def made(name="excess", **options):
-        return excessmtl.create(name, tasks=NAMES, shared=network["trunk"], **options)
+        return excessmtl.create(name, tasks=NAMES, shared=network.trunk, **options)
 
     def between_micro_batches():
         balancer = made()
-        z = network["trunk"](torch.randn(4, 6))
-        balancer.backward({"a": network["heads"][0](z).mean()}, accumulate=True)
+        balancer.backward({"a": network(torch.randn(4, 6))["a"].mean()}, accumulate=True)
         return balancer
 
-    uniform = excessmtl.create("uniform", tasks=["x"], shared=network["trunk"]).state_dict()
-    elsewhere = excessmtl.create("excess", tasks=["x"], shared=network["trunk"]).state_dict()
+    uniform = excessmtl.create("uniform", tasks=["x"], shared=network.trunk).state_dict()
+    elsewhere = excessmtl.create("excess", tasks=["x"], shared=network.trunk).state_dict()
     trusting = made(trust=1.0).state_dict()
-    narrow = excessmtl.create("excess", tasks=["a"], shared=network["trunk"], estimator="paper")
+    narrow = excessmtl.create("excess", tasks=["a"], shared=network.trunk, estimator="paper")
     wide = excessmtl.create("excess", tasks=["a"], shared=nn.Linear(6, 9), estimator="paper")
     return {
         "more than once": (made(), lambda balancer: balancer.add_task("a")),

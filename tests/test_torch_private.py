@@ -1,7 +1,6 @@
 """Private names of torch: in one place, all there today, and a step without any one of them has the same gradients."""
 
 import re
-import warnings
 from contextlib import nullcontext
 from inspect import isfunction
 from pathlib import Path
@@ -23,29 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM, Noting, finds_selections
 from excessmtl import torch_private
 from excessmtl.gradients import any_graph, deliver
 from excessmtl.gradients.any_graph import AnyGraph
-from excessmtl.gradients.one_pass import Fastest, OnePassPlan
 from excessmtl.step import state
 from excessmtl.torch_private import engine, modules, nodes
-from models import (
-    DEVICE,
-    FEATURES,
-    OUTPUTS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    batch,
-    finds_selections,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-)
+from models import DEVICE, OUTPUTS, TASKS, OneHead, batch, heads_on, losses_of, mlp
+from steps import gradients, take_step
 
 # ---------------------------------------------------------------------- in one place
 
@@ -287,18 +271,6 @@ def test_every_function_is_asked_for_above():
 # ---------------------------------------------------------------------- a step without one of them
 
 
-class Looking(Fastest):
-    """Remembers by which way the gradients of the last step were computed."""
-
-    def plan(self, call):
-        plan = super().plan(call)
-        linear_layers = getattr(plan, "linear", None)
-        self.way = type(linear_layers).__name__ if linear_layers else "separate heads"
-        if not isinstance(plan, OnePassPlan):
-            self.way = "any graph"
-        return plan
-
-
 def separate_heads():
     model = mlp()
     return model, lambda x, targets: losses_of(model(x), targets)
@@ -318,10 +290,8 @@ def under_autocast():
 def one_head(losses_of_outputs):
     def make():
         torch.manual_seed(1)
-        model = nn.Module()
-        model.trunk, model.head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS))
-        model = model.to(DEVICE)
-        return model, lambda x, targets: losses_of_outputs(model.head(model.trunk(x)), targets["a"])
+        model = OneHead()
+        return model, lambda x, targets: losses_of_outputs(model(x), targets["a"])
 
     return make
 
@@ -364,7 +334,7 @@ def steps(method, make=separate_heads, scalar=False, **options):
 @pytest.mark.parametrize("name", GONE)
 def test_what_is_not_recognised_goes_another_way_to_the_same_numbers(name, monkeypatch):
     module, constant, other, make, fast, way = GONE[name]
-    looking = Looking()
+    looking = Noting()
     steps(ROBUST, make, engine=looking)
     assert looking.way == fast
     monkeypatch.setattr(module, constant, other)
@@ -452,19 +422,9 @@ def test_missing_labels_that_cannot_be_followed_are_told(lost, monkeypatch):
     balancer = UNIFORM.create(model.trunk)
     x, targets = batch()
     targets = targets["a"].masked_fill(torch.eye(len(x), len(TASKS), dtype=torch.bool, device=DEVICE), torch.nan)
-    outputs = model.head(model.trunk(x))
+    outputs = model(x)
     matrix = mse_loss(outputs.T, targets.T, reduction="none").T
     told_at_once = lost and DEVICE.type == "cpu"  # on a GPU in a later step, when the numbers have arrived
     with pytest.warns(UserWarning, match=r"every task.*by_task") if told_at_once else nullcontext():
         step = balancer.backward(matrix)
     assert step.skipped == (tuple(TASKS) if lost else ())
-
-
-def test_an_old_engine_name_is_refused():
-    with pytest.raises(ValueError, match="engine must be 'fast', 'reference' or an engine, found 'quick'"):
-        excessmtl.create("uniform", tasks=["a"], shared=nn.Linear(2, 2).to(DEVICE), engine="quick")
-    with pytest.raises(ValueError, match="is an option of engine='fast'"):
-        PAPER.create(nn.Linear(2, 2), engine="reference", tasks_at_once=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        UNIFORM.create(nn.Linear(2, 2), engine="reference", record=True)

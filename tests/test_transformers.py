@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from models import DEVICE, PAPER, ROBUST, UNIFORM, each, gradients
+from choices import PAPER, ROBUST, UNIFORM, each
+from models import DEVICE
+from steps import gradients
 
 TASKS = ["a", "b", "tokens"]
 WORDS, WIDTH, LENGTH, SIZE = 20, 16, 6, 5

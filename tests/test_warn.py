@@ -9,28 +9,26 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM
 from excessmtl.integrations import MatrixLoss, as_loss
-from models import DEVICE, FEATURES, PAPER, ROBUST, TASKS, UNIFORM, batch, losses_of, mlp
+from models import DEVICE, FEATURES, TASKS, mlp
 
 at_once = pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the numbers of a step arrive in a later one")
 
 
 def not_finite(method=UNIFORM):
     model = mlp()
-    x, targets = batch()
-    return method.create(model.trunk), {task: loss * torch.nan for task, loss in losses_of(model(x), targets).items()}
+    return method.create(model.trunk), {task: loss * torch.nan for task, loss in model.losses().items()}
 
 
 def whole_model():
     model = mlp()
-    x, targets = batch()
-    return PAPER.create(model), losses_of(model(x), targets)
+    return PAPER.create(model), model.losses()
 
 
 def one_sample():
     model = mlp()
-    x, targets = batch(1)
-    return ROBUST.create(model.trunk), losses_of(model(x), targets)
+    return ROBUST.create(model.trunk), model.losses(1)
 
 
 def backward(balancer, losses):
@@ -96,8 +94,7 @@ def test_a_loss_of_matrices_warns_at_the_backward():
 def test_a_state_saved_too_early_warns_at_the_line_that_saves_it():
     model = mlp()
     model.balancer = UNIFORM.create(model.trunk)
-    x, targets = batch()
-    model.balancer.backward(losses_of(model(x), targets), accumulate=True)
+    model.balancer.backward(model.losses(), accumulate=True)
     with pytest.warns(UserWarning, match="between two micro-batches") as caught:
         model.state_dict()  # the call
     check(caught, "between two micro-batches")

@@ -9,7 +9,8 @@ from torch import nn
 import excessmtl
 from excessmtl import architectures
 from excessmtl.architectures.base import mix
-from models import DEVICE, assert_gradients, expected_gradients, plain_gradients
+from models import DEVICE
+from steps import assert_gradients, expected_gradients, plain_gradients
 
 TASKS = ["a", "b", "c"]
 INPUTS, WIDTH = 5, 8

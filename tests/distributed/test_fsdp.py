@@ -1,14 +1,16 @@
 """Gradients delivered by a second backward pass from the losses, as under `fully_shard`, are those of one pass.
 
 No process group is needed: the balancer is told that something is sharded. What FSDP does with it is tried in
-`tests/integration/test_fully_sharded.py`.
+`tests/integration/test_processes.py`.
 """
 
 import pytest
 import torch
 
+from choices import PAPER_Z, ROBUST, UNIFORM, Method
 from excessmtl.distributed import fsdp
-from models import DEVICE, PAPER_Z, ROBUST, UNIFORM, Method, batch, gradients, losses_of, mlp
+from models import DEVICE, batch, losses_of, mlp
+from steps import gradients, started
 
 each_form = pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
 
@@ -81,8 +83,7 @@ def test_mixed_precision_and_hooks_that_act_once(told, scalar):
 @pytest.mark.parametrize("passed", [False, True], ids=["before", "after"])
 def test_the_scalar_may_be_scaled_and_passed_twice_and_a_loss_by_itself(told, passed):
     told(True)
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     x, targets = batch()
     losses = losses_of(model(x), targets)
     loss = balancer(losses)
@@ -102,8 +103,7 @@ def test_the_scalar_may_be_scaled_and_passed_twice_and_a_loss_by_itself(told, pa
 @pytest.mark.parametrize("name", ["imtl", "gradnorm"])
 def test_methods_on_shared_parameters_are_refused(told, name):
     told(True)
-    model = mlp()
-    balancer = Method(name).create(model.trunk)
+    model, balancer = started(Method(name))
     losses = losses_of(model(batch()[0]), batch()[1])
     with pytest.raises(ValueError, match=f"'{name}' looks at the gradients of shared parameters, and parameters are"):
         balancer.backward(losses)

@@ -1,4 +1,4 @@
-"""Sums of squared gradients in fp32 and in bf16: what they promise, by hand."""
+"""Sums of squared gradients in fp32 and in bf16, and the excess risk that a step reports: what they promise."""
 
 import copy
 
@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 import excessmtl
+from choices import PAPER
 from excessmtl.excess.paper import PaperExcess
 from excessmtl.methods.observation import Observation
-from models import PAPER, assert_same, mlp, trained
+from models import mlp
+from steps import assert_same, started, trained
 
 SHAPES = [torch.Size([3, 4]), torch.Size([5]), torch.Size([2, 3, 2]), torch.Size([])]
 SIZE = 12 + 5 + 12 + 1
@@ -126,8 +128,7 @@ def test_a_task_left_out_keeps_its_sums_bit_for_bit(name):
 def test_training_goes_on_bit_for_bit_after_loading():
     runs = []
     for split in (False, True):
-        model = mlp()
-        balancer = PAPER.create(model.trunk, accumulators="bf16")
+        model, balancer = started(PAPER, accumulators="bf16")
         trained(balancer, model, 4, seed=1)
         if split:
             fresh = PAPER.create(model.trunk, accumulators="bf16")
@@ -138,3 +139,14 @@ def test_training_goes_on_bit_for_bit_after_loading():
     for one, other in zip(runs[0][1], runs[1][1], strict=True):
         assert torch.equal(one, other)
     assert_same(*(run[0] for run in runs))
+
+
+def test_the_excess_risk_is_the_l1_norm_of_the_gradient_and_falls_like_one_over_root_t_while_that_stays():
+    torch.manual_seed(0)
+    trunk, head, x = nn.Sequential(nn.Linear(5, 7), nn.Tanh()), nn.Linear(7, 1), torch.randn(9, 5)
+    balancer = excessmtl.ExcessMTL(["a"], trunk, estimator="paper")
+    for number in range(1, 5):
+        trunk.zero_grad()
+        step = balancer.backward({"a": head(trunk(x)).square().mean()})
+        l1 = sum(parameter.grad.abs().sum() for parameter in trunk.parameters())
+        torch.testing.assert_close(step.excess_risks[0], l1 / number**0.5, rtol=1e-5, atol=0)

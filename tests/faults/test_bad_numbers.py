@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from models import EVERY_METHOD, METHODS, TASKS, Method, batch, each, gradients, losses_of, mlp, trained
+import choices
+from choices import ENGINES, EVERY_METHOD, METHODS, PAPER_Z, ROBUST, Method, each
+from models import BATCH, DEVICE, TASKS, WIDTH, batch, heads_on, losses_of, mlp
+from steps import gradients, started, trained
 
 AT_REPRESENTATION = [
     Method(name, {"probe": "representation"}) for name in ("mgda", "imtl", "imtl_hybrid", "nash", "cagrad", "pcgrad")
@@ -32,12 +35,10 @@ def test_one_finite_spike_leaves_no_mark_and_the_others_still_train(method):
     That task may be left out, as one with an infinite loss is, or weighed like any other; nothing may become NaN or
     inf, in that step or later. Weights that multiply from step to step must come back from a loss like that.
     """
-    model = mlp()
-    balancer = method.create(model.trunk, scale="mean")
+    model, balancer = started(method, scale="mean")
     trained(balancer, model, 3)
     for spike in (1e30, 1.0, 1e20, 1.0, 1.0, 1.0):
-        x, targets = batch()
-        losses = losses_of(model(x), targets)
+        losses = model.losses()
         losses["b"] = losses["b"] * spike
         model.zero_grad()
         step = balancer.backward(losses)
@@ -47,7 +48,60 @@ def test_one_finite_spike_leaves_no_mark_and_the_others_still_train(method):
     assert max(abs(weights["a"]), abs(weights["c"])) > 1e-3, weights
 
 
-# ------------------------------------------------------------------ a gradient that overflows below z
+# ------------------------------------------------------------------ gradients that overflow, at z and below
+
+
+@pytest.fixture(params=ENGINES)
+def way(request, monkeypatch):
+    """The ways for linear heads, for any heads, and the reference."""
+    monkeypatch.setattr(choices, "ENGINE", ENGINES[request.param])
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("dtype", "height", "slope"), [(torch.float32, 1e25, 1e15), (torch.float16, 300.0, 3000.0)], ids=str
+)
+@each("method", [*METHODS[:4], AT_REPRESENTATION[0]])
+def test_a_gradient_that_overflows_at_the_representation_is_left_out(method, dtype, height, slope):
+    """Head b has a weight that cancels out in its output and not in its gradient at z."""
+    model = mlp().to(dtype)
+    with torch.no_grad():
+        model.trunk[0].weight.fill_(0.1)
+        model.trunk[0].bias.zero_()
+        model.heads["b"].weight.fill_(height)
+        model.heads["b"].weight[:, WIDTH // 2 :] = -height
+        model.heads["b"].bias.zero_()
+    balancer = method.create(model.trunk)
+    x, targets = batch()
+    z = model.trunk(x.to(dtype))
+    losses = heads_on(model, z, {task: target.to(dtype) for task, target in targets.items()})
+    step = balancer.backward({**losses, "b": (model.heads["b"](z).float() * slope).sum()})
+    assert step.skipped == ("b",)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.usefixtures("way")
+@each("method", [ROBUST, PAPER_Z])
+def test_an_unlabelled_sample_that_is_not_finite_leaves_no_mark_on_the_state(method):
+    model, balancer = started(method)
+    x, targets = batch()
+    x[2] = torch.nan
+    labelled = torch.arange(BATCH, device=DEVICE) != 2
+    z, targets = model.trunk(x)[labelled], {task: target[labelled] for task, target in targets.items()}
+    balancer.backward(heads_on(model, z, targets), mask=dict.fromkeys(TASKS, labelled))
+    assert balancer.weights.isfinite().all()
+    assert all(value.isfinite().all() for value in balancer.state.values() if value.is_floating_point())
+
+
+@pytest.mark.filterwarnings("ignore:the representation has 0 sample")
+@pytest.mark.filterwarnings("ignore:every task of a step was left out")
+@pytest.mark.usefixtures("way")
+@each("method", [*METHODS[:4], AT_REPRESENTATION[0]])
+def test_an_empty_batch_is_left_out(method):
+    model, balancer = started(method)
+    step = balancer.backward(model.losses(0))
+    assert step.skipped == tuple(TASKS)
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
 
 
 class Steep(nn.Module):
@@ -65,8 +119,7 @@ def overflow_in_the_trunk(method):
         model.trunk.append(Steep())
         balancer = method.create(model.trunk)
         torch.manual_seed(3)
-        x, targets = batch()
-        losses = losses_of(model(x), targets)
+        losses = model.losses()
         losses["b"] = None if missing else losses["b"] * 1e30
         found.append((balancer.backward(losses), balancer, model))
     return found

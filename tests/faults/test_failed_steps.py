@@ -7,22 +7,9 @@ import pytest
 import torch
 
 import excessmtl
-from models import (
-    METHODS,
-    TASKS,
-    Method,
-    assert_same,
-    batch,
-    both_forms,
-    each,
-    gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    take_step,
-    trained,
-    twins,
-)
+from choices import METHODS, Method, both_forms, each
+from models import TASKS, batch, heads_on, losses_of, mlp
+from steps import assert_same, gradients, started, take_step, trained, twins
 
 PAPER = {"estimator": "paper"}
 OTHERS = [
@@ -75,9 +62,8 @@ def assert_goes_on_like(balancer, model, other, other_model):
         found = []
         for one, network in ((balancer, model), (other, other_model)):
             torch.manual_seed(seed)
-            x, targets = batch()
             network.zero_grad()
-            step = one.backward(losses_of(network(x), targets))
+            step = one.backward(network.losses())
             assert step.skipped == ()
             found.append((step.weights, gradients(network), one.state_dict()))
         assert_same(*found)
@@ -136,10 +122,9 @@ def test_a_trunk_that_fails_at_one_of_the_tasks(method):
     """As when memory runs out half way: some tasks have been through the trunk, others not."""
     (model, balancer), (other_model, other) = twins(method, tasks_at_once=1)
     before = copy.deepcopy(balancer.state_dict())
-    x, targets = batch()
     countdown = [2]
     hook = model.trunk[0].register_forward_hook(lambda module, args, output: RaisesBelow.apply(output, countdown))
-    losses = losses_of(model(x), targets)
+    losses = model.losses()
     hook.remove()
     with pytest.raises(Refused):
         balancer.backward(losses)
@@ -174,8 +159,7 @@ def test_micro_batches_that_wait_are_not_lost_with_the_last_one(method, place):
 
 def test_gradients_that_were_there_may_hold_part_of_a_failed_step():
     """They cannot be taken back, so the error says what to do."""
-    model = mlp()
-    balancer = Method("uniform").create(model.trunk)
+    model, balancer = started(Method("uniform"))
     trained(balancer, model, 1)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets))

@@ -8,20 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from models import (
-    EVERY_METHOD,
-    PAPER,
-    ROBUST,
-    UNIFORM,
-    Method,
-    assert_same,
-    batch,
-    each,
-    host_state,
-    losses_of,
-    mlp,
-    trained,
-)
+from choices import EVERY_METHOD, PAPER, ROBUST, UNIFORM, Method, each
+from models import mlp
+from steps import assert_same, host_state, started, trained
 
 OTHERS = [
     # Method, what it was saved with, and what the balancer has that is to load it.
@@ -105,8 +94,7 @@ def test_a_key_too_many_changes_nothing():
 @pytest.mark.parametrize("tasks", ["same", "match"])
 @each("method", [ROBUST, PAPER])
 def test_nan_is_refused_by_the_name_of_its_buffer(method, tasks):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     trained(balancer, model, 2)
     saved = copy.deepcopy(balancer.state_dict())
     for key in [key for key, value in saved.items() if value.is_floating_point() and value.numel()]:
@@ -123,25 +111,11 @@ def test_nan_is_refused_by_the_name_of_its_buffer(method, tasks):
 @each("method", [ROBUST, UNIFORM, Method("graddrop")])
 def test_a_state_saved_between_micro_batches_says_what_is_not_in_it(method):
     """A resumed run would take the last micro-batch for the whole step. GradDrop holds nothing back."""
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch()
-    balancer.backward(losses_of(model(x), targets), accumulate=True)
+    model, balancer = started(method)
+    balancer.backward(model.losses(), accumulate=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         balancer.state_dict()
         assert any("micro-batch" in str(warning.message) for warning in caught) == balancer.accumulating
     balancer.discard()
     balancer.state_dict()  # and now there is nothing to say: warnings are errors here
-
-
-@each("method", [ROBUST, PAPER])
-def test_loading_by_assignment_does_not_share_memory_with_the_saved_state(method):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    trained(balancer, model, 2)
-    saved = balancer.state_dict()
-    before = copy.deepcopy(saved)
-    balancer.load_state_dict(saved, assign=True)
-    trained(balancer, model, 2)
-    assert_same(saved, before)

@@ -7,28 +7,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from models import (
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    HOLDING,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    MultiTask,
-    assert_gradients,
-    batch,
-    check_backward,
-    each,
-    expected_gradients,
-    heads_on,
-    losses_of,
-    mlp,
-    plain_gradients,
-)
+from choices import GRADNORM, HOLDING, PAPER, ROBUST, UNIFORM, Method, each
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from steps import check_backward, started
 
 MGDA = Method("mgda")
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]
@@ -39,8 +20,10 @@ def check_around(method, balancer, losses, model, scalar):
     if method in HOLDING:
         check_backward(balancer, losses, model, model.trunk, scalar=scalar)
     else:
-        with pytest.raises(ValueError, match="both through the representation and around it"):
+        model.zero_grad()
+        with pytest.raises(ValueError, match="both through the representation and around it; pass at="):
             (balancer if scalar else balancer.backward)(losses)
+        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 # ------------------------------------------------------------------ a leaf reached through z and around it
@@ -72,6 +55,7 @@ class StemAround(nn.Module):
     def losses(self, x, around=True):
         h = self.stem(x)
         z = self.trunk(h)
+        self.at = z, h
         losses = {task: head(z).square().mean() for task, head in self.heads.items()}
         return {**losses, "b": losses["b"] + self.skip(h).square().mean()} if around else losses
 
@@ -90,6 +74,17 @@ def test_a_leaf_around_the_representation_is_looked_for_in_every_step(method, la
         losses = {**losses, "b": None} if before == "b is missing" else losses
         check_backward(balancer, losses, model, model.trunk, scalar=scalar)
     check_around(method, balancer, model.losses(torch.randn(8, FEATURES, device=DEVICE)), model, scalar)
+
+
+@pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
+@each("method", [ROBUST, UNIFORM])
+def test_a_leaf_around_the_representation_is_named_and_the_remedy_works(method):
+    model = StemAround(LAYERS["with saved tensors"]).to(DEVICE)
+    balancer = method.create(model.trunk)
+    losses = model.losses(torch.randn(8, FEATURES, device=DEVICE))
+    with pytest.raises(ValueError, match=r"task 'b' reaches a tensor of shape \(6.*around it"):
+        balancer.backward(losses)
+    check_backward(balancer, losses, model, model.trunk, at=model.at)
 
 
 class TiedLater(nn.Module):
@@ -162,11 +157,9 @@ SAME = {
 @pytest.mark.parametrize("same", SAME)
 @each("method", FEW)
 def test_one_loss_object_for_several_tasks(method, same):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     for scalar in (False, True):
-        x, targets = batch()
-        check_backward(balancer, SAME[same](losses_of(model(x), targets)), model, model.trunk, scalar=scalar)
+        check_backward(balancer, SAME[same](model.losses()), model, model.trunk, scalar=scalar)
 
 
 # ------------------------------------------------------------------ a reentrant checkpoint hides the parameters
@@ -213,39 +206,10 @@ def test_without_a_representation_a_reentrant_checkpoint_is_named_and_its_remedy
 @pytest.mark.parametrize("given", [True, False], ids=["at", "no at"])
 def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
     """Torch returns what needs no gradient, so nothing in the graph shows the checkpoint."""
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     losses, z = checkpointed(model, *batch())
     with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\)"):
         balancer.backward(losses, **({"at": z} if given else {}))
-
-
-# ------------------------------------------------------------------ linear heads
-
-
-@pytest.mark.parametrize("place", ["before the layer", "after the layer"])
-@each("method", FEW)
-def test_hooks_on_the_node_of_a_linear_head_are_called(method, place):
-    """They may change what passes, as under `loss.backward()`."""
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch()
-    outputs = model(x)
-    calls = []
-
-    def double(gradients, *_):
-        calls.append(len(gradients))
-        return tuple(None if gradient is None else 2 * gradient for gradient in gradients)
-
-    node = outputs["b"].grad_fn
-    node.register_prehook(double) if place == "before the layer" else node.register_hook(double)
-    losses = losses_of(outputs, targets)
-    parameters = list(model.parameters())
-    plain = plain_gradients(losses, parameters)
-    assert len(calls) == 1
-    step = balancer.backward(losses)
-    assert len(calls) > 1, "not called"
-    assert_gradients(parameters, expected_gradients(balancer, step, plain, parameters, model.trunk.parameters()))
 
 
 # ------------------------------------------------------------------ TorchScript
@@ -255,8 +219,7 @@ def test_hooks_on_the_node_of_a_linear_head_are_called(method, place):
 @pytest.mark.parametrize(("way", "gone"), [("trace", False), ("trace", True), ("script", True)])
 def test_torchscript(way, gone):
     """A module with a hook cannot be scripted, so its balancer has to go first; tracing needs nothing."""
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     x, targets = batch()
     balancer.backward(losses_of(model(x), targets))
     if gone:

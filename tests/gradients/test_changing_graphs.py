@@ -8,39 +8,36 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import l1_loss, mse_loss
 
+from choices import PAPER, ROBUST
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest
-from models import DEVICE, PAPER, ROBUST, UNIFORM
-
-FEATURES, WIDTH, TASKS = 5, 24, ["a", "b", "c"]
-METHODS = [ROBUST, PAPER]
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask
 
 
-class Model(nn.Module):
-    def __init__(self, deep):
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
-        layers = (nn.Sequential(nn.Linear(WIDTH, 4), nn.ReLU(), nn.Linear(4, 2)) if deep else None for _ in TASKS)
-        self.heads = nn.ModuleDict({task: one or nn.Linear(WIDTH, 2) for task, one in zip(TASKS, layers, strict=True)})
+def model_of(deep):
+    torch.manual_seed(0)
+    layers = {task: nn.Sequential(nn.Linear(WIDTH, 4), nn.ReLU(), nn.Linear(4, 2)) for task in TASKS}
+    return MultiTask(heads=layers if deep else {task: nn.Linear(WIDTH, 2) for task in TASKS}).to(DEVICE)
 
-    def losses(self, x, loss=mse_loss):
-        z = self.trunk(x)
-        return {task: loss(head(z), x[:, :2]) for task, head in self.heads.items()}
+
+def losses_of(model, size=12, loss=mse_loss):
+    x = torch.randn(size, FEATURES, device=DEVICE)
+    return {task: loss(output, x[:, :2]) for task, output in model(x).items()}
 
 
 def first_of(head):
     return head[0] if isinstance(head, nn.Sequential) else head
 
 
-def exchange(model):
+def exchange_a_head(model):
     model.heads["b"] = copy.deepcopy(model.heads["b"]).to(DEVICE)
 
 
-def freeze(model):
+def freeze_a_leaf(model):
     first_of(model.heads["a"]).bias.requires_grad_(False)
 
 
-def hook(model):
+def hook_a_leaf(model):
     first_of(model.heads["c"]).weight.register_hook(lambda gradient: 2 * gradient)
 
 
@@ -48,114 +45,48 @@ def triple(leaf):
     leaf.grad *= 3
 
 
-def hook_afterwards(model):
+def hook_a_leaf_afterwards(model):
     first_of(model.heads["c"]).weight.register_post_accumulate_grad_hook(triple)
 
 
-def keep_gradients(model):
-    model.keep = True
+CHANGES = [exchange_a_head, freeze_a_leaf, hook_a_leaf, hook_a_leaf_afterwards]
+BATCHES = [{}, {"loss": l1_loss}, {"size": 40}, {"size": 2}]
 
 
-CHANGES = {
-    "nothing": (lambda model: None, {}),
-    "a head is exchanged": (exchange, {}),
-    "a leaf is frozen": (freeze, {}),
-    "a hook on a leaf": (hook, {}),
-    "a hook after a leaf": (hook_afterwards, {}),
-    "gradients that are there": (keep_gradients, {}),
-    "another loss": (lambda model: None, {"loss": l1_loss}),
-    "a larger batch": (lambda model: None, {"size": 40}),
-    "a smaller batch": (lambda model: None, {"size": 2}),
-    "a task is missing": (lambda model: None, {"missing": "b"}),
-    "tasks that meet": (lambda model: None, {"meet": True}),
-}
-
-
-def run(method, engine, deep, change, steps=5):
-    """All gradients of the steps; the model changes before the last but one."""
-    torch.manual_seed(0)
-    model, found = Model(deep).to(DEVICE), []
-    balancer = method.create(model.trunk, tasks=TASKS, engine=engine)
-    changed, now = CHANGES[change]
-    for step in range(steps):
-        options = now if step >= steps - 2 else {}
-        if step == steps - 2:
-            changed(model)
-        if not getattr(model, "keep", False):
+def run(method, engine, deep):
+    """All gradients of the steps. A change of the model comes after every three; gradients are kept at times."""
+    model = model_of(deep)
+    balancer, computed = method.create(model.trunk, engine=engine), []
+    for step in range(18):
+        if step % 3 == 2 and step // 3 < len(CHANGES):
+            CHANGES[step // 3](model)
+        if step % 5:
             model.zero_grad()
-        losses = model.losses(
-            torch.randn(options.get("size", 12), FEATURES, device=DEVICE), options.get("loss", mse_loss)
-        )
-        if options.get("meet"):
-            losses["b"] = losses["b"] + losses["a"]
-        losses.pop(options.get("missing"), None)
+        losses = losses_of(model, **BATCHES[step % 4])
+        if step in (7, 14):
+            losses["b"] = losses["b"] + losses["a"]  # tasks that meet
+        if step in (4, 15):
+            del losses["b"]
         balancer.backward(losses)
-        found.append([None if one.grad is None else one.grad.clone() for one in model.parameters()])
-    return found
+        computed.append([None if leaf.grad is None else leaf.grad.clone() for leaf in model.parameters()])
+    return computed
 
 
-@pytest.mark.filterwarnings("ignore:2 parameters outside shared", "ignore:4 parameters outside shared")
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.filterwarnings("ignore:.* parameters outside shared")
 @pytest.mark.parametrize("deep", [False, True], ids=["linear", "deep"])
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_what_changes_between_steps_is_noticed(method, deep, change):
-    found, wanted = (run(method, engine, deep, change) for engine in (Fastest(), AnyGraph()))
-    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
-@pytest.mark.parametrize("first_step", [0, 3])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_hooks_on_the_node_of_a_leaf_act_whenever_they_were_registered(engine, first_step, register):
-    torch.manual_seed(0)
-    model = Model(deep=False).to(DEVICE)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS, engine=engine)
-    node = torch.autograd.graph.get_gradient_edge(model.heads["a"].bias).node  # its hooks live as long as this does
-    seen = []
-    for step in range(5):
-        if step == first_step:
-            getattr(node, register)(lambda *gradients: seen.append(len(gradients)))
-        balancer.backward(model.losses(torch.randn(12, FEATURES, device=DEVICE)))
-    assert len(seen) == 5 - first_step
-
-
-@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_hooks_on_the_node_of_a_head_act_in_the_step_they_were_registered_for(engine, register):
-    """The graph is new in every step, so a hook on one of its nodes is too."""
-    torch.manual_seed(0)
-    model = Model(deep=False).to(DEVICE)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS, engine=engine)
-    seen = []
-    for step in range(6):
-        z = model.trunk(torch.randn(12, FEATURES, device=DEVICE))
-        outputs = {task: head(z) for task, head in model.heads.items()}
-        if step in (3, 4):
-            getattr(outputs["b"].grad_fn, register)(lambda *gradients, step=step: seen.append(step))
-        balancer.backward({task: output.square().mean() for task, output in outputs.items()})
-    assert seen == [3, 4]
+@pytest.mark.parametrize("method", [ROBUST, PAPER], ids=str)
+def test_what_changes_between_steps_is_noticed(method, deep):
+    computed, wanted = (run(method, engine, deep) for engine in (Fastest(), AnyGraph()))
+    for step, pair in enumerate(zip(computed, wanted, strict=True)):
+        torch.testing.assert_close(*pair, rtol=2e-4, atol=1e-6, msg=lambda words, step=step: f"step {step}: {words}")
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["linear", "deep"])
 def test_nothing_of_a_graph_stays_in_memory(deep):
-    model = Model(deep)
-    balancer = ROBUST.create(model.trunk, tasks=TASKS)
+    model = model_of(deep)
+    balancer = ROBUST.create(model.trunk)
     outputs = []
     model.trunk.register_forward_hook(lambda module, args, z: outputs.append(StorageWeakRef(z.untyped_storage())))
     for _ in range(4):
-        balancer.backward(model.losses(torch.randn(12, FEATURES)))
+        balancer.backward(losses_of(model))
     assert all(storage.expired() for storage in outputs)
-
-
-def test_a_copied_balancer_trains_the_copied_model():
-    model = Model(deep=False)
-    balancer = UNIFORM.create(model.trunk, tasks=TASKS)
-    x = torch.randn(12, FEATURES)
-    for _ in range(3):
-        balancer.backward(model.losses(x))
-    twin, other = copy.deepcopy((model, balancer))
-    for one, its_balancer in ((model, balancer), (twin, other)):
-        one.zero_grad()
-        its_balancer.backward(one.losses(x))
-    found, wanted = ([one.grad for one in each.parameters()] for each in (twin, model))
-    torch.testing.assert_close(found, wanted)

@@ -1,11 +1,9 @@
 """What `engine=` takes, and options that the engine it was given does not have."""
 
-from typing import Any
-
 import pytest
 from torch import nn
 
-import excessmtl
+from choices import PAPER, UNIFORM
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.gradients.one_pass import Fastest
 from excessmtl.recording.recorded import Recorded
@@ -16,18 +14,18 @@ from excessmtl.recording.recorded import Recorded
     [
         ({"engine": None}, "engine must be"),
         ({"engine": AnyGraph}, "engine must be"),
+        ({"engine": "quick"}, "engine must be 'fast', 'reference' or an engine, found 'quick'"),
         ({"engine": Recorded(), "record": False}, "record=False has no effect"),
         ({"engine": Fastest(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
+        ({"engine": "reference", "tasks_at_once": 2}, "is an option of engine='fast'"),
     ],
 )
-def test_an_option_without_effect_is_refused(options: dict[str, Any], words: str) -> None:
+def test_an_option_without_effect_is_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2), estimator="paper", **options)
+        PAPER.create(nn.Linear(2, 2), **options)
 
 
-def test_an_engine_that_has_the_option_is_taken() -> None:
+def test_an_engine_that_has_the_option_is_taken():
     engine = Fastest()
-    balancer = excessmtl.create(
-        "excess", tasks=["a"], shared=nn.Linear(2, 2), estimator="paper", engine=engine, record=False
-    )
-    assert balancer.engine is engine
+    assert PAPER.create(nn.Linear(2, 2), engine=engine, record=False).engine is engine
+    UNIFORM.create(nn.Linear(2, 2), engine="reference", record=True)  # without a warning

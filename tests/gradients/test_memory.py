@@ -7,10 +7,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import models
+import choices
+from choices import PAPER, PAPER_Z, ROBUST, UNIFORM, Method
 from excessmtl.recording import recorded as engine_module
 from excessmtl.recording.recorded import Recorded
-from models import DEVICE, PAPER, PAPER_Z, ROBUST, UNIFORM, Method
+from models import DEVICE
 
 TASKS = list("abcdef")
 MGDA_Z = Method("mgda", {"probe": "representation"})
@@ -20,7 +21,7 @@ SHAPE = (2, 8, 40, 40)
 @pytest.fixture(params=["not recorded", "to be recorded"], autouse=True)
 def way(request, monkeypatch):
     """Decisions that are never recorded, and those that are going to be."""
-    monkeypatch.setattr(models, "ENGINE", lambda: Recorded())
+    monkeypatch.setattr(choices, "ENGINE", lambda: Recorded())
     monkeypatch.setattr(engine_module, "records_on", lambda device: request.param == "to be recorded")
     monkeypatch.setattr(Recorded, "recorded_on", {DEVICE.type})
 

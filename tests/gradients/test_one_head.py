@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import (
     binary_cross_entropy_with_logits,
     huber_loss,
@@ -12,11 +11,11 @@ from torch.nn.functional import (
 )
 
 import excessmtl
+from choices import PAPER, ROBUST, UNIFORM, Method, Noting, finds_selections
 from excessmtl.gradients.any_graph import AnyGraph
-from excessmtl.gradients.one_pass import WAYS, Fastest
-from models import DEVICE, PAPER, ROBUST, UNIFORM, Method, finds_selections
+from excessmtl.gradients.one_pass import WAYS
+from models import BATCH, DEVICE, FEATURES, TASKS, OneHead
 
-FEATURES, WIDTH, BATCH, TASKS = 5, 40, 8, ["a", "b", "c"]
 METHODS = [ROBUST, UNIFORM, PAPER, Method("mgda", {"probe": "representation"}), Method("graddrop")]
 
 
@@ -78,34 +77,34 @@ def turned(outputs, targets):
     return losses, options
 
 
+def in_reverse(outputs, targets):
+    return {task: mse_loss(outputs[:, 2 - i], targets[:, i]) for i, task in enumerate(TASKS)}, {}
+
+
 def one_column_for_two(outputs, targets):
     losses, options = columns(outputs, targets)
     return {**losses, "b": losses["b"] + outputs[:, 0].square().mean()}, options
 
 
-OTHERS = {"across": across, "centred": centred, "turned": turned, "one column for two": one_column_for_two}
-
-
-class Looking(Fastest):
-    """Remembers whether the tasks were taken for separate ones."""
-
-    def plan(self, inputs):
-        plan = super().plan(inputs)
-        self.separate = plan.separate_heads
-        return plan
+OTHERS = {
+    "across": across,
+    "centred": centred,
+    "turned": turned,
+    "in reverse": in_reverse,
+    "one column for two": one_column_for_two,
+}
 
 
 def run(method, engine, make, holes=False, bias=True, steps=4, accumulate=False, **options):
     torch.manual_seed(0)
-    trunk, head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, len(TASKS), bias=bias)
-    model = nn.ModuleList([trunk, head]).to(DEVICE)
-    balancer = method.create(trunk, tasks=TASKS, engine=engine, **options)
+    model = OneHead(40, bias)
+    balancer = method.create(model.trunk, engine=engine, **options)
     found = []
     for step in range(steps):
         x, targets = torch.randn(BATCH, FEATURES, device=DEVICE), torch.randn(BATCH, len(TASKS), device=DEVICE)
         if holes:
             targets = targets.masked_fill(torch.rand_like(targets) < 0.3, torch.nan)
-        losses, arguments = make(head(trunk(x)), targets)
+        losses, arguments = make(model(x), targets)
         if step % 2 == 0:
             model.zero_grad()
         balancer.backward(losses, accumulate=accumulate and step % 2 == 0, **arguments)
@@ -114,11 +113,11 @@ def run(method, engine, make, holes=False, bias=True, steps=4, accumulate=False,
 
 
 def assert_same(method, make, **options):
-    engine = Looking()
+    engine = Noting()
     found = run(method, engine, make, **options)
     wanted = run(method, AnyGraph(), make, **options)
     torch.testing.assert_close(found, wanted, rtol=2e-4, atol=1e-6, equal_nan=True)
-    return engine.separate
+    return engine.way != "any graph"
 
 
 @pytest.mark.parametrize(
@@ -147,12 +146,8 @@ def test_what_mixes_columns_is_not_taken_for_it(name):
 
 
 @finds_selections
-def test_it_is_one_of_the_ways():
-    assert not run_separate(WAYS - {"one head"})
-    assert run_separate(WAYS)
-
-
-def run_separate(ways):
-    engine = Looking(ways=ways)
+@pytest.mark.parametrize(("ways", "way"), [(WAYS, "OneHead"), (WAYS - {"one head"}, "any graph")])
+def test_it_is_one_of_the_ways(ways, way):
+    engine = Noting(ways=ways)
     run(UNIFORM, engine, columns, steps=1)
-    return engine.separate
+    assert engine.way == way

@@ -11,22 +11,14 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import excessmtl
+from choices import HOLDING, PAPER, trunk_of
 from excessmtl.gradients.through_trunk import Trunk, even_parts, graph_below
 from excessmtl.graph.representation import given
-from models import DEVICE, HOLDING, PAPER, assert_same, trunk_of
+from models import DEVICE
+from steps import assert_same, take_step
 
 TASKS = list("abcde")
 BATCH = 4
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before, self.attend = nn.Linear(8, 8), nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x):
-        h = self.before(x)
-        return self.attend(h, h, h)[0]
 
 
 class FusedAttention(nn.Module):
@@ -144,8 +136,6 @@ TOGETHER = {
     "perceptron": (perceptron, vectors),
     "normalised": (lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Softmax(-1), nn.PReLU()), vectors),
     "convolutions": (convolutions, images),
-    "maps": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU()), images),
-    "attention": (Attention, sequences),
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), sequences),
     "fused_attention": (FusedAttention, sequences),
     "gru": (lambda: Recurrent(nn.GRU), sequences),
@@ -236,16 +226,14 @@ def test_together(trunk):
 
 
 @pytest.mark.parametrize("trunk", ONE_BY_ONE)
-def test_what_cannot_be_walked_together_is_walked_one_by_one(trunk):
+def test_what_cannot_be_walked_together_is_walked_one_by_one_and_nothing_of_the_try_is_left(trunk):
     assert not trunk_of(compare(*ONE_BY_ONE[trunk])).vmap_works
 
-
-@pytest.mark.parametrize("trunk", ONE_BY_ONE)
-def test_nothing_of_a_try_that_failed_is_left(trunk):
     def tensors():
         gc.collect()
         return sum(type(one) is torch.Tensor for one in gc.get_objects())
 
+    gc.freeze()  # what is there before need not be looked at
     model, inputs = model_of(*ONE_BY_ONE[trunk]), ONE_BY_ONE[trunk][1]
     balancers = [PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=n) for n in (1, 5)]
     counts = []
@@ -254,6 +242,7 @@ def test_nothing_of_a_try_that_failed_is_left(trunk):
         balancer.backward(losses_of(model, inputs))
         model.zero_grad()
         counts.append(tensors() - before)
+    gc.unfreeze()
     assert counts[1] <= counts[0]
 
 
@@ -262,22 +251,39 @@ def test_every_method(method):  # MOML's Adam makes steps of one length of anyth
     compare(perceptron, vectors, method, counts=(2, 5), rtol=1e-3)  # solvers amplify rounding
 
 
-@pytest.mark.parametrize("missing", ["b", "ac", "abcd", "e"])
-def test_missing_tasks(missing):
-    def without(losses):
-        return {task: None if task in missing else loss for task, loss in losses.items()}
-
-    compare(perceptron, vectors, change=without)
+def without(missing):
+    return lambda losses: {task: None if task in missing else loss for task, loss in losses.items()}
 
 
-@pytest.mark.parametrize("trunk", ["perceptron", "convolutions", "attention"])
-def test_a_bad_task_harms_nobody(trunk):
-    def bad(losses):
-        return {**losses, "b": losses["b"] * torch.nan, "d": losses["d"] * torch.inf}
+def bad(losses):
+    return {**losses, "b": losses["b"] * torch.nan, "d": losses["d"] * torch.inf}
 
-    balancer = compare(*TOGETHER[trunk], change=bad)
-    assert together(balancer)
-    assert balancer.skipped.tolist() == [0, 3, 0, 3, 0]
+
+def frozen():
+    made = perceptron()
+    made[0].weight.requires_grad_(False)
+    return made
+
+
+MASK = {"a": torch.tensor([True, False] * 2), "c": torch.zeros(BATCH, dtype=torch.bool)}
+BATCHES = {
+    # The trunk, and arguments of `compare`.
+    **{f"without {missing}": ("perceptron", {"change": without(missing)}) for missing in ("b", "ac", "abcd", "e")},
+    **{f"bad tasks, {trunk}": (trunk, {"change": bad}) for trunk in ("perceptron", "convolutions", "encoder")},
+    "masks": ("perceptron", {"mask": MASK}),
+    "a loss scale, which takes the plain way": ("perceptron", {"counts": (5,), "scaler": True}),
+    "frozen parameters": (frozen, {}),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches(name):
+    trunk, arguments = BATCHES[name]
+    if "scaler" in arguments:
+        arguments = {**arguments, "scaler": torch.amp.GradScaler(DEVICE.type, init_scale=128.0)}
+    balancer = compare(*(TOGETHER[trunk] if isinstance(trunk, str) else (trunk, vectors)), **arguments)
+    assert balancer.skipped.tolist() == ([0, 3, 0, 3, 0] if name.startswith("bad") else [0] * 5)
+    assert together(balancer) is not ("scale" in name or "abcd" in name)  # the latter leaves a single task
 
 
 @pytest.mark.filterwarnings("ignore:every task of a step was left out")
@@ -289,20 +295,13 @@ def test_a_gradient_that_turns_bad_in_the_trunk():
     assert balancer.skipped.tolist() == [3] * 5
 
 
-def test_masks():
-    compare(perceptron, vectors, mask={"a": torch.tensor([True, False] * 2), "c": torch.zeros(BATCH, dtype=torch.bool)})
-
-
-def test_autocast():
-    with torch.autocast(DEVICE.type, torch.bfloat16):
-        assert together(compare(lambda: nn.Sequential(nn.Linear(8, 9), nn.ReLU()), vectors, rtol=0.02))
-
-
-def test_double_precision():
-    def trunk():
-        return nn.Sequential(nn.Linear(8, 9), nn.Tanh()).double()
-
-    model = model_of(trunk, lambda: vectors().double()).double()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_precision(dtype):
+    if dtype is torch.bfloat16:
+        with torch.autocast(DEVICE.type, dtype):
+            assert together(compare(lambda: nn.Sequential(nn.Linear(8, 9), nn.ReLU()), vectors, rtol=0.02))
+        return
+    model = model_of(lambda: nn.Sequential(nn.Linear(8, 9), nn.Tanh()).double(), lambda: vectors().double()).double()
     found = [steps(model, lambda: vectors().double(), options={"tasks_at_once": n})[0] for n in (1, 3)]
     torch.testing.assert_close(found[1], found[0])
 
@@ -319,38 +318,17 @@ def test_accumulation():
     torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_loss_scale_takes_the_plain_way():
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=128.0)
-    compare(perceptron, vectors, counts=(5,), scaler=scaler)
-
-
-def test_the_scalar_form():
-    found = []
-    for at_once in (1, 3):
-        model = model_of(perceptron, vectors)
-        PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=at_once)(losses_of(model, vectors)).backward()
-        found.append([p.grad for p in model.parameters()])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
-
-
-def test_hooks_on_shared_parameters_act_once():
+@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+def test_hooks_on_shared_parameters_act_once(scalar):
     found = []
     for at_once in (1, 5):
         model, calls = model_of(perceptron, vectors), []
         model["trunk"][0].weight.register_hook(lambda g, calls=calls: calls.append(g.shape) or 2 * g)
-        PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=at_once).backward(losses_of(model, vectors))
+        balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=at_once)
+        take_step(balancer, losses_of(model, vectors), scalar)
         assert calls == [(9, 8)]
-        found.append(model["trunk"][0].weight.grad)
-    torch.testing.assert_close(found[1], found[0])
-
-
-def test_frozen_parameters():
-    def trunk():
-        made = perceptron()
-        made[0].weight.requires_grad_(False)
-        return made
-
-    compare(trunk, vectors)
+        found.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
 
 
 def test_a_frozen_parameter_keeps_its_accumulators_and_the_others_find_theirs():
@@ -477,15 +455,18 @@ def test_parts_are_few_and_even():
     assert [task for part in even_parts([0, 2, 5, 7, 8], 2) for task in part] == [0, 2, 5, 7, 8]
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, "all"])
-def test_numbers_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match="tasks_at_once must be a whole number of tasks, at least 1, found"):
-        excessmtl.create("mgda", tasks=TASKS, shared=nn.Linear(2, 2), tasks_at_once=wrong)
+WHOLE = "tasks_at_once must be a whole number of tasks, at least 1, found"
+UNUSED = "tasks_at_once is not used by"
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("excess", {}), ("uniform", {}), ("gradnorm", {}), ("mgda", {"probe": "representation"})]
+    ("name", "options", "sentence"),
+    [
+        *(("mgda", {"tasks_at_once": wrong}, WHOLE) for wrong in (0, -1, 2.0, "all")),
+        *((name, {"tasks_at_once": 2}, UNUSED) for name in ("excess", "uniform", "gradnorm")),
+        ("mgda", {"tasks_at_once": 2, "probe": "representation"}, UNUSED),
+    ],
 )
-def test_methods_that_do_not_walk_there_refuse_it(name, options):
-    with pytest.raises(ValueError, match="tasks_at_once is not used by"):
-        excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2), tasks_at_once=2, **options)
+def test_numbers_that_make_no_sense_or_have_no_effect_are_refused(name, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2), **options)

@@ -7,29 +7,10 @@ import torch
 from torch import nn
 
 import excessmtl
+from choices import GRADNORM, METHODS, PAPER, PAPER_Z, ROBUST, UNIFORM, Method, needs_z
 from excessmtl.graph.problems import SECOND_BACKWARD
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    GRADNORM,
-    METHODS,
-    PAPER,
-    PAPER_Z,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    MultiTask,
-    assert_same,
-    batch,
-    check_backward,
-    losses_of,
-    mlp,
-    needs_z,
-    snapshot,
-)
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, losses_of, mlp
+from steps import assert_same, check_backward, snapshot, started
 
 AT_Z = pytest.mark.parametrize("method", [ROBUST, PAPER_Z], ids=str)
 EVERYWHERE = pytest.mark.parametrize("method", [ROBUST, UNIFORM, PAPER, GRADNORM], ids=str)
@@ -63,8 +44,7 @@ def refused(balancer, model, losses, form="backward"):
 def test_the_whole_model(method, form):
     model = mlp()
     balancer = method.create(model)
-    x, targets = batch()
-    message = refused(balancer, model, losses_of(model(x), targets), form)
+    message = refused(balancer, model, model.losses(), form)
     assert message.startswith("shared (MultiTask) is the whole model: a parameter in it, of shape (3, 16), is used by")
     assert "z='encoder'" in message
 
@@ -108,8 +88,7 @@ def test_a_method_on_all_parameters_warns_of_the_whole_model(method):
 
 def test_a_method_that_is_about_the_whole_model_does_not_warn_of_it():
     model = mlp()
-    x, targets = batch()
-    check_backward(Method("forum").create(model), losses_of(model(x), targets), model, model)
+    check_backward(Method("forum").create(model), model.losses(), model, model)
 
 
 @AT_Z
@@ -183,10 +162,8 @@ def test_a_frozen_encoder(method, form):
 @pytest.mark.parametrize("first", ["balancer", "sum"])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_a_second_backward_on_the_same_losses(method, first, form):
-    model = mlp()
-    balancer = method.create(model.trunk)
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    model, balancer = started(method)
+    losses = model.losses()
     balancer.backward(losses) if first == "balancer" else sum(losses.values()).backward()
     assert refused(balancer, model, losses, form) == SECOND_BACKWARD
 
@@ -207,8 +184,7 @@ def test_a_balancer_made_after_the_forward(method, form):
 def test_losses_from_another_module(method):
     model = mlp()
     balancer = method.create(copy.deepcopy(model).trunk)
-    x, targets = batch()
-    message = refused(balancer, model, losses_of(model(x), targets))
+    message = refused(balancer, model, model.losses())
     assert message.startswith("shared has no parameter that a loss reaches")
     assert "(16, 6)" in message
 
@@ -241,8 +217,7 @@ def test_a_weight_that_trunk_and_head_have_in_common(method):
 def test_the_reason_without_the_numbers_of_nodes(monkeypatch):
     monkeypatch.setattr("excessmtl.graph.problems.time_in_graph", lambda node: 0)
     model = mlp()
-    x, targets = batch()
-    losses = losses_of(model(x), targets)
+    losses = model.losses()
     balancer = ROBUST.create(model.trunk)
     balancer._shared.watched_since = 0
     assert "was not called" in refused(balancer, model, losses)
@@ -250,9 +225,8 @@ def test_the_reason_without_the_numbers_of_nodes(monkeypatch):
 
 def test_the_name_of_a_part():
     model = mlp()
-    x, targets = batch()
     balancer = excessmtl.create("excess", TASKS, model, z="trunk")
-    check_backward(balancer, losses_of(model(x), targets), model, model.trunk)
+    check_backward(balancer, model.losses(), model, model.trunk)
     with pytest.raises(ValueError, match=r"z names 'encoder'.*its parts are \['trunk', 'heads'\]"):
         excessmtl.create("uniform", TASKS, model, z="encoder")
     with pytest.raises(ValueError, match="z must be the name of a submodule"):

@@ -10,10 +10,12 @@ import yaml
 from typer.testing import CliRunner
 
 import excessmtl
+from choices import METHODS as STANDING
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.data import registry
-from models import METHODS as STANDING
-from tiny_data import WRITERS
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.training.loop import train
+from tiny_data import WRITERS, write_nyuv2
 
 BENCHMARKS = sorted(registry())
 ASKING = ["single", "excess", "moml", "bayes_agg", "famo", "dtp"]
@@ -24,6 +26,7 @@ IMAGES = ("nyuv2", "office-home", "synthetic-rooms")
 LIGHT = [benchmark for benchmark in BENCHMARKS if benchmark not in IMAGES]
 FIRST = [*BENCHMARKS, *(LIGHT * len(METHODS))][: len(METHODS)]
 """The benchmark that each method meets first: every benchmark once, and that is what the quick tests take."""
+SMALLER = {"nyuv2": "levels=2", "office-home": "size=32"}
 WITHOUT_LINEAR_HEADS = {"nyuv2", "synthetic-rooms"}
 WITH_OWN_INPUTS = {"digit-domains", "office-home", "school", "vader"}
 PAIRS = [
@@ -66,6 +69,7 @@ def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
     arguments = ["train", benchmark, "--method", name, "--noise", "0.8", "--epochs", "1", "--limit-batches", "2"]
     arguments += ["--device", "cpu", "--out", str(tmp_path / "run")]
     arguments += [part for option in options for part in ("--option", option)]
+    arguments += ["--benchmark-option", SMALLER[benchmark]] if benchmark in SMALLER else []
     arguments += ["--data", str(data[benchmark])] if benchmark in data else []
     result = CliRunner().invoke(app, arguments)
     if name == "bayes_agg" and benchmark in WITHOUT_LINEAR_HEADS | WITH_OWN_INPUTS:
@@ -99,3 +103,15 @@ def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
     else:
         assert sum(summary["weights"].values()) == pytest.approx(1)
     assert {path.name for path in (tmp_path / "run" / "checkpoint").iterdir()} == {"epoch-00000.pt", "latest.json"}
+
+
+def test_a_benchmark_that_holds_nothing_out_for_validation(tmp_path):
+    data = write_nyuv2(tmp_path, train=4, test=2)
+    options = {"validation": 0, "levels": 2}
+    config = RunConfig("nyuv2", "excess", epochs=1, data=str(data), benchmark_options=options, device="cpu")
+    summary = train(config, tmp_path / "run")
+    assert set(summary["scores"]) == {"segmentation", "depth", "normals"}
+    assert summary["overall_score"] is None
+    (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines())
+    assert not [name for name in row if name.startswith("validation/")]
+    assert float(row["test/depth/rel_error"]) > 0

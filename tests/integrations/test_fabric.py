@@ -1,4 +1,4 @@
-"""Fabric in every precision of a CPU; several processes are in `test_processes.py`."""
+"""Fabric in every precision of a CPU; several processes are in `tests/integration/test_processes.py`."""
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ from lightning.fabric import Fabric
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from choices import each
 from excessmtl.integrations.fabric import backward
-from models import each
 
 
 class Outputs(Model):

@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from transformers import TrainerCallback, TrainingArguments
 
+from choices import each
 from excessmtl.integrations import accelerate
 from excessmtl.integrations.huggingface import FILE, BalancedTrainer
 from integrations.integration_worlds import (
@@ -22,28 +23,26 @@ from integrations.integration_worlds import (
     loader,
     optimizer_of,
 )
-from models import each
 
 
-class InOrder(BalancedTrainer):
-    """Batches in order, so that a plain loop can be compared."""
-
-    def _get_train_sampler(self, *_):
-        return torch.utils.data.SequentialSampler(self.train_dataset)
-
-
-def trainer(folder, micro_batches=1, **options):
-    model = Model()
+def trainer(folder, micro_batches=1, kind=BalancedTrainer, model=None, **options):
+    """Batches come in order, so that a plain loop can be compared."""
+    model = model or Model()
     settings = {"per_device_train_batch_size": BATCH, "num_train_epochs": 1, "max_grad_norm": 0, "report_to": "none"}
     settings |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "use_cpu": True, "label_names": ["y"]}
     settings |= {"gradient_accumulation_steps": micro_batches, "dataloader_pin_memory": False, **options}
+
+    class InOrder(kind):
+        def _get_train_sampler(self, *_):
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
     return InOrder(
         model,
         TrainingArguments(str(folder), **settings),
-        balancer=balancer_of(model),
         train_dataset=dataset(),
         eval_dataset=dataset(2),
         optimizers=(optimizer_of(model), None),
+        **({"balancer": balancer_of(model)} if kind is BalancedTrainer else {}),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
 
+from choices import each
 from excessmtl.integrations.lightning import BalancedModule, BalancerLog
 from integrations.integration_worlds import TASKS, Model, assert_same, balancer_of, by_hand, flat, loader, optimizer_of
-from models import each
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

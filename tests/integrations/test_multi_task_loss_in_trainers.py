@@ -7,11 +7,12 @@ from accelerate import Accelerator
 from lightning.fabric import Fabric
 from safetensors.torch import load_file
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 import excessmtl
 from excessmtl.integrations.fabric import backward
 from integrations import integration_worlds as world
+from integrations.test_huggingface import trainer as huggingface_trainer
 from integrations.test_lightning import trainer
 
 pytestmark = [
@@ -82,23 +83,9 @@ def with_accelerate(folder):
     return model
 
 
-class InOrder(Trainer):
-    def _get_train_sampler(self, *_):
-        return torch.utils.data.SequentialSampler(self.train_dataset)
-
-
 def with_hugging_face(folder):
-    settings = {"per_device_train_batch_size": world.BATCH, "num_train_epochs": 1, "max_grad_norm": 0}
-    settings |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "use_cpu": True, "label_names": ["y"]}
-    settings |= {"dataloader_pin_memory": False, "report_to": "none"}
     model = Model()
-    made = InOrder(
-        model,
-        TrainingArguments(str(folder), **settings),
-        train_dataset=world.dataset(),
-        eval_dataset=world.dataset(2),
-        optimizers=(world.optimizer_of(model), None),
-    )
+    made = huggingface_trainer(folder, kind=Trainer, model=model)
     made.train()
     before = model.criterion.balancer.steps
     assert made.evaluate()["eval_loss"] > 0

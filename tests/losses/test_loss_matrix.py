@@ -7,39 +7,17 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, mse_loss
 
-from models import (
-    BATCH,
-    DEVICE,
-    FEATURES,
-    METHODS,
-    PAPER,
-    ROBUST,
-    TASKS,
-    UNIFORM,
-    WIDTH,
-    Method,
-    assert_same,
-    gradients,
-)
+from choices import METHODS, PAPER, ROBUST, UNIFORM, Method
+from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, OneHead
+from steps import assert_same, gradients
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 HOLES = torch.tensor([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]] * (BATCH // 4), dtype=torch.bool, device=DEVICE)
 
 
-class OneHead(nn.Module):
-    """One linear layer for all tasks."""
-
-    def __init__(self, outputs=3):
-        super().__init__()
-        self.trunk, self.head = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh()), nn.Linear(WIDTH, outputs)
-
-    def forward(self, x):
-        return self.head(self.trunk(x))
-
-
 def started(method, **options):
     torch.manual_seed(1)
-    model = OneHead().to(DEVICE)
+    model = OneHead()
     targets = torch.rand(BATCH, 3, device=DEVICE).masked_fill(~HOLES, torch.nan)
     return model, method.create(model.trunk, **options), torch.randn(BATCH, FEATURES, device=DEVICE), targets
 
@@ -150,7 +128,7 @@ def test_a_matrix_with_nan_that_was_rearranged_or_scaled(form, method):
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)
 def test_a_matrix_over_time(method):
     torch.manual_seed(1)
-    model = OneHead().to(DEVICE)
+    model = OneHead()
     balancer = method.create(model.trunk)
     other, twin = copy.deepcopy((balancer, model))
     x, targets = torch.randn(BATCH, 5, FEATURES, device=DEVICE), torch.randn(BATCH, 3, 5, device=DEVICE)
@@ -212,7 +190,7 @@ def losses_as(kind, outputs, targets):
 def test_every_row_of_one_linear_head_is_a_task_of_its_own(method, heads, kind, shared):
     """No warning, and unweighted heads get the gradient of the task alone."""
     torch.manual_seed(1)
-    model = OneHead().to(DEVICE)
+    model = OneHead()
     if shared == "parameters" and method.name == "excess" and method is not PAPER:
         pytest.skip("needs the representation")
     balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()), heads=heads)
@@ -229,7 +207,7 @@ def test_every_row_of_one_linear_head_is_a_task_of_its_own(method, heads, kind, 
 def test_a_layer_below_one_head_for_all_is_still_told():
     """Its entries are moved by several tasks: the weighted gradient, as without a matrix."""
     torch.manual_seed(1)
-    model, neck = OneHead().to(DEVICE), nn.Linear(WIDTH, WIDTH).to(DEVICE)
+    model, neck = OneHead(), nn.Linear(WIDTH, WIDTH).to(DEVICE)
     balancer = ROBUST.create(model.trunk)
     outputs = model.head(neck(model.trunk(torch.randn(BATCH, FEATURES, device=DEVICE))))
     with pytest.warns(UserWarning, match=r"4 parameters outside shared .*\(16, 16\)"):

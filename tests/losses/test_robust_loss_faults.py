@@ -1,5 +1,7 @@
 """Robust losses under bad batches, raw targets, other precisions and impossible labels."""
 
+import copy
+import itertools
 import math
 
 import pytest
@@ -67,23 +69,21 @@ def unchanged(loss, call, error=None):
 # ---------------------------------------------------------------- squared error: bad batches and raw targets
 
 
-@pytest.mark.parametrize("size", [1e3, 1e15])
-@pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("at", [0, 300])
-def test_one_bad_batch_wears_off_within_a_hundred_steps(size, everything, at):
-    loss, usual = RobustMSELoss(), RobustMSELoss()
-    taught(loss, RobustMSELoss, at)
-    taught(usual, RobustMSELoss, at)
+def test_one_bad_batch_wears_off_within_a_hundred_steps(at):
+    before = taught(RobustMSELoss(), RobustMSELoss, at)
+    after = 100 if at else 200  # another hundred where the first batch is bad: the estimates themselves are young
+    usual = taught(copy.deepcopy(before), RobustMSELoss, after, seed=2)
     output, target = next(batches(RobustMSELoss, 1, seed=1))
-    bad = target * size if everything else torch.cat((torch.tensor([size]), target[1:]))
-    loss(output.requires_grad_(), bad)
-    # Another hundred where the first batch is bad: the estimates themselves are young.
-    for one in (loss, usual):
-        taught(one, RobustMSELoss, 100 if at else 200, seed=2)
-    for residual in (0.05, 1.5):
-        found, expected = share_of_plain_gradient(loss, residual), share_of_plain_gradient(usual, residual)
-        assert found == pytest.approx(expected, abs=0.08), residual
-    assert float(loss.noise) == pytest.approx(float(usual.noise), abs=0.06)
+    for size, everything in itertools.product((1e3, 1e15), (False, True)):
+        loss = copy.deepcopy(before)
+        bad = target * size if everything else torch.cat((torch.tensor([size]), target[1:]))
+        loss(output.requires_grad_(), bad)
+        taught(loss, RobustMSELoss, after, seed=2)
+        for residual in (0.05, 1.5):
+            found, expected = share_of_plain_gradient(loss, residual), share_of_plain_gradient(usual, residual)
+            assert found == pytest.approx(expected, abs=0.08), (size, everything, residual)
+        assert float(loss.noise) == pytest.approx(float(usual.noise), abs=0.06), (size, everything)
 
 
 def test_outliers_that_keep_coming_lose_their_gradient():
@@ -125,7 +125,7 @@ def test_raw_targets_are_learned_as_with_the_plain_loss(name, mean, std):
 
 
 def test_batches_of_a_single_target_are_learned():
-    found = trained(RobustMSELoss(), lambda parameters: torch.optim.SGD(parameters, lr=0.01), 0.0, 1.0, 1, 2000)
+    found = trained(RobustMSELoss(), lambda parameters: torch.optim.SGD(parameters, lr=0.01), 0.0, 1.0, 1, 1200)
     assert found < 0.3
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass, fields
 
 from typer.testing import CliRunner
 
+from choices import each
 from excessmtl.excess.method import rules
 from excessmtl.lab.cli.app import app
 from excessmtl.lab.cli.terminal import console
 from excessmtl.methods import registry
 from excessmtl.methods.base import Rule
 from excessmtl.methods.documentation import options_of
-from models import each
 
 RULES = {**{name: rule for name, rule in registry().items() if isinstance(rule, type)}, **rules()}
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import excessmtl.methods
-from models import TASKS, batch, host_state, losses_of, mlp, with_host_state
+from models import TASKS, batch, losses_of, mlp
+from steps import host_state, with_host_state
 
 BAD = [
     ("excess", {"estimator": "robust", "step_size": 0.1}, "step_size is not an option of estimator='robust'"),

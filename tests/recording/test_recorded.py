@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 import excessmtl
+from choices import METHODS, PAPER, ROBUST, UNIFORM, Method, rule_of
 from excessmtl.methods.base import Decision, Rule
 from excessmtl.recording import recorded as engine
 from excessmtl.recording.recording import MOST, WARM_UP
-from models import DEVICE, METHODS, OUTPUTS, PAPER, ROBUST, TASKS, UNIFORM, WIDTH, Method, rule_of
+from models import DEVICE, OUTPUTS, TASKS, WIDTH
 from recorded_world import HEADS, STEPS, World, assert_same, batches, recorded
 
 pytestmark = pytest.mark.usefixtures("recording")

@@ -16,12 +16,11 @@ from lightning.fabric.strategies import DDPStrategy
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler
-from transformers import TrainingArguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from excessmtl.integrations import MatrixLoss, accelerate, fabric
 from integrations.integration_worlds import BATCH, Model, balancer_of, by_hand, dataset, flat, loader, optimizer_of
-from integrations.test_huggingface import InOrder
+from integrations.test_huggingface import trainer as huggingface_trainer
 from integrations.test_lightning import Module, trainer
 
 HALF = BATCH // 2
@@ -67,20 +66,10 @@ def with_accelerate(micro_batches):
 
 
 def with_huggingface(micro_batches):
-    settings = {"per_device_train_batch_size": HALF, "num_train_epochs": 1, "max_grad_norm": 0, "report_to": "none"}
-    settings |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "use_cpu": True, "label_names": ["y"]}
-    settings |= {"gradient_accumulation_steps": micro_batches, "dataloader_pin_memory": False, "save_strategy": "no"}
-    model = Model()
-    arguments = TrainingArguments(tempfile.mkdtemp(), ddp_backend="gloo", **settings)
-    made = InOrder(
-        model,
-        arguments,
-        balancer=balancer_of(model),
-        train_dataset=dataset(),
-        optimizers=(optimizer_of(model), None),
-    )
+    options = {"per_device_train_batch_size": HALF, "save_strategy": "no", "ddp_backend": "gloo"}
+    made = huggingface_trainer(tempfile.mkdtemp(), micro_batches, **options)
     made.train()
-    return model
+    return made.model
 
 
 def with_matrix(per_task):
