@@ -21,7 +21,6 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import COUNTS, RATES, Level, level_of, of_copies, weights_of
+from excessmtl.diagnosis.skill import skill_of
 
 _LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
 """At most so many levels of the prediction, each with at least so many samples."""
@@ -44,6 +44,8 @@ _KINDS = 3
 _COPIED = 0.9
 _EVERY_LABEL = 0.55
 """An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
+_LEAST_SKILL = 0.05
+"""Predictions that explain less of the labels' variance may fit any share of bad labels."""
 _PAIRS = 20_000
 """Residuals of exchanged labels are drawn until there are so many, or one for each sample."""
 
@@ -203,9 +205,12 @@ class Fit:
         every, quieter = (level_of(_weights(COUNTS * own)) for own in (self.table, self.table[:, quiet]))
         least = min(every.least, quieter.least) if len(each) > 1 else 0.0  # one is no witness
         found = Level(rate, min(every.low, rate), max(every.high, rate), least)
-        if self.learned(rate) < _EVERY_LABEL:
-            found = replace(found, high=1.0)
-        return of_copies(found) if self.copied else found
+        learned, skill = self.learned(rate), skill_of(self.task)
+        if self.copied:  # as noisy as the labels: the square of what good labels tell
+            return of_copies(found) if learned >= _EVERY_LABEL**2 else Level(rate, 0.0, 1.0, 0.0)
+        if learned < _EVERY_LABEL or skill is None or skill.share < _LEAST_SKILL:
+            return Level(rate, 0.0, 1.0, 0.0)
+        return found
 
     @property
     def copied(self) -> bool:
