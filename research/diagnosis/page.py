@@ -42,12 +42,8 @@ def _goals(frame: pd.DataFrame) -> Iterator[tuple[str, str, bool]]:
     groups = frame.assign(noisy=frame["noise"] != "none").groupby(["group", "noisy"])[["covered", "tasks"]].sum()
     shares = groups["covered"] / groups["tasks"]
     held, wide = int(shares.between(0.85, 0.95).sum()), int((shares > 0.95).sum())
-    text = f"{held} of {len(shares)}; {wide} are above"
-    yield (
-        "intervals hold in 85 to 95 %, in each group, clean and noisy",
-        text,
-        held == len(shares),
-    )
+    goal = "intervals hold in 85 to 95 %, in each group, clean and noisy"
+    yield goal, f"{held} of {len(shares)}; {wide} are above", held == len(shares)
 
 
 def _table(frame: pd.DataFrame, by: str) -> Table:
@@ -98,7 +94,5 @@ def by_noise() -> Table:
     return Table.of_records(rows, formats)
 
 
-PAGE = Page(
-    DOCS / "diagnosis.md",
-    {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise},
-)
+PARTS = {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise}
+PAGE = Page(DOCS / "diagnosis.md", PARTS)
