@@ -55,6 +55,7 @@ def _table(frame: pd.DataFrame, by: str) -> Table:
                 by: name,
                 "clean, called `noisy`": f"{clean['called_noisy']}/{clean['tasks']}",
                 "noisy, called `clean`": f"{noisy['noisy_called_clean']}/{noisy['noisy_tasks']}",
+                "called `noisy`": noisy["called_noisy"] / noisy["tasks"],
                 "rate given": noisy["given"] / noisy["learned"],
                 "mean error ↓": noisy["error"] / noisy["with_rate"],
                 "intervals hold, clean": clean["covered"] / clean["tasks"],
@@ -90,8 +91,7 @@ def by_noise() -> Table:
         }
         for noise, own in frame.groupby("noise", sort=False)
     ]
-    formats = {"noise": ""} | dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"}
-    return Table.of_records(rows, formats)
+    return Table.of_records(rows, dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"})
 
 
 PARTS = {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise}
