@@ -35,22 +35,15 @@ def summary(cells: Iterator[Cell], data: Path, cache: Path) -> pd.DataFrame:
 def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
     task, every = of_cell(cell, data, cache)
     for most in SIZES:
-        chosen = [_subset(held, most, cell.seed) for held in every]
-        names = [str(number) for number in range(len(chosen))]
+        chosen = {str(number): _subset(held, most, cell.seed) for number, held in enumerate(every)}
+        predictions = {name: held.predictions for name, held in chosen.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            report = excessmtl.diagnose(
-                dict(zip(names, [held.predictions for held in chosen], strict=True)),
-                dict(zip(names, [held.labels for held in chosen], strict=True)),
-                task.kind,
-            )
-        keys = {
-            "half": cell.half,
-            "samples": str(most or "all"),
-            "kind": "numbers" if task.kind == "regression" else "classes",
-        }
-        keys |= {"group": task.group, "predictor": cell.predictor, "noise": cell.noise}
-        for name, held in zip(names, chosen, strict=True):
+            report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
+        kind = "numbers" if task.kind == "regression" else "classes"
+        own = (cell.half, str(most or "all"), kind, task.group, cell.predictor, cell.noise)
+        keys = dict(zip(KEYS, own, strict=True))
+        for name, held in chosen.items():
             yield keys | _of_task(report, name, held) | ({} if most else _ranking(report, name, held, task))
 
 

@@ -5,9 +5,7 @@ import numpy as np
 from research.diagnosis.tasks import Array
 
 NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "one class")
-LEVELS = {"choose": (0.1, 0.3, 0.6), "report": (0.2, 0.4, 0.8)}
-LEFT_FOR_THE_REPORT = ("outliers", "pair")
-"""Kinds of noise that nothing was chosen on."""
+LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
 
 
 def disturbed(kind: str, y: Array, level: float, classes: int, rng: np.random.Generator) -> tuple[Array, float]:

@@ -42,12 +42,8 @@ def _goals(frame: pd.DataFrame) -> Iterator[tuple[str, str, bool]]:
     groups = frame.assign(noisy=frame["noise"] != "none").groupby(["group", "noisy"])[["covered", "tasks"]].sum()
     shares = groups["covered"] / groups["tasks"]
     held, wide = int(shares.between(0.85, 0.95).sum()), int((shares > 0.95).sum())
-    text = f"{held} of {len(shares)}; {wide} are above"
-    yield (
-        "intervals hold in 85 to 95 %, in each group, clean and noisy",
-        text,
-        held == len(shares),
-    )
+    goal = "intervals hold in 85 to 95 %, in each group, clean and noisy"
+    yield goal, f"{held} of {len(shares)}; {wide} are above", held == len(shares)
 
 
 def _table(frame: pd.DataFrame, by: str) -> Table:
@@ -59,6 +55,7 @@ def _table(frame: pd.DataFrame, by: str) -> Table:
                 by: name,
                 "clean, called `noisy`": f"{clean['called_noisy']}/{clean['tasks']}",
                 "noisy, called `clean`": f"{noisy['noisy_called_clean']}/{noisy['noisy_tasks']}",
+                "called `noisy`": noisy["called_noisy"] / noisy["tasks"],
                 "rate given": noisy["given"] / noisy["learned"],
                 "mean error ↓": noisy["error"] / noisy["with_rate"],
                 "intervals hold, clean": clean["covered"] / clean["tasks"],
@@ -94,11 +91,8 @@ def by_noise() -> Table:
         }
         for noise, own in frame.groupby("noise", sort=False)
     ]
-    formats = {"noise": ""} | dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"}
-    return Table.of_records(rows, formats)
+    return Table.of_records(rows, dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"})
 
 
-PAGE = Page(
-    DOCS / "diagnosis.md",
-    {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise},
-)
+PARTS = {"goals": goals, "groups": by_group, "samples": by_samples, "noises": by_noise}
+PAGE = Page(DOCS / "diagnosis.md", PARTS)

@@ -1,9 +1,7 @@
 """Predictions of usual models for samples that they were not trained on."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
+from sklearn.base import clone
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -24,28 +22,15 @@ FOLDS = 3
 _NETWORK = {"hidden_layer_sizes": (64,), "learning_rate_init": 3e-3, "early_stopping": True, "max_iter": 150}
 _FOREST = {"n_estimators": 50, "max_features": 0.33}
 
-Make = Callable[[int], Any]
-PREDICTORS: dict[str, tuple[Make, Make]] = {
-    "network": (
-        lambda seed: MLPRegressor(random_state=seed, **_NETWORK),
-        lambda seed: MLPClassifier(random_state=seed, **_NETWORK),
-    ),
-    "forest": (
-        lambda seed: RandomForestRegressor(random_state=seed, **_FOREST),
-        lambda seed: RandomForestClassifier(random_state=seed, **_FOREST),
-    ),
-    "boosting": (
-        lambda seed: HistGradientBoostingRegressor(random_state=seed, max_iter=60),
-        lambda seed: HistGradientBoostingClassifier(random_state=seed, max_iter=25),
-    ),
-    "tree": (
-        lambda seed: DecisionTreeRegressor(random_state=seed),
-        lambda seed: DecisionTreeClassifier(random_state=seed),
-    ),
-    "5-NN": (lambda _: KNeighborsRegressor(), lambda _: KNeighborsClassifier()),
-    "linear": (lambda _: Ridge(), lambda _: LogisticRegression(max_iter=300)),
+PREDICTORS = {
+    "network": (MLPRegressor(**_NETWORK), MLPClassifier(**_NETWORK)),
+    "forest": (RandomForestRegressor(**_FOREST), RandomForestClassifier(**_FOREST)),
+    "boosting": (HistGradientBoostingRegressor(max_iter=60), HistGradientBoostingClassifier(max_iter=25)),
+    "tree": (DecisionTreeRegressor(), DecisionTreeClassifier()),
+    "5-NN": (KNeighborsRegressor(), KNeighborsClassifier()),
+    "linear": (Ridge(), LogisticRegression(max_iter=300)),
 }
-"""Name -> how a regression and a classification are made from a seed, as their users would."""
+"""Name -> a regression and a classification, as their users would make them."""
 
 
 def cross_fitted(name: str, kind: str, x: Array, y: Array, seed: int) -> Array:
@@ -56,7 +41,10 @@ def cross_fitted(name: str, kind: str, x: Array, y: Array, seed: int) -> Array:
     rows = np.flatnonzero(known)
     for train, test in KFold(FOLDS, shuffle=True, random_state=seed).split(rows):
         inner, outer = rows[train], rows[test]
-        model = make_pipeline(StandardScaler(), PREDICTORS[name][bool(classes)](seed))
+        own = clone(PREDICTORS[name][bool(classes)])
+        if "random_state" in own.get_params():
+            own.set_params(random_state=seed)
+        model = make_pipeline(StandardScaler(), own)
         if classes:
             model.fit(x[inner], y[inner].astype(np.int64))
             shares = np.zeros((len(outer), classes))

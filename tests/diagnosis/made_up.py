@@ -16,10 +16,13 @@ def classes(rate, samples=1000, number=10, ease=3.5, sharpness=3.0, kind="symmet
     return sharpness * logits, np.where(hit, wrong, truth)
 
 
-def numbers(rate, samples=1000, width=0.3, outputs=1, seed=0):
+def numbers(rate, samples=1000, width=0.3, outputs=1, kind="added", seed=0):
     """Predictions and labels [samples, outputs]; `width`: error of the predictions over the target's deviation."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(samples, outputs))
     predictions = truth + width * rng.standard_t(6, size=truth.shape) * 0.8
     hit = rng.random((samples, 1)) < rate
-    return 5 * predictions + 2, 5 * (truth + hit * rng.normal(size=truth.shape)) + 2
+    error = rng.normal(size=truth.shape)
+    if kind == "outliers":
+        error = np.sign(error) * rng.uniform(3, 6, size=truth.shape)
+    return 5 * predictions + 2, 5 * (truth + hit * error) + 2

@@ -32,8 +32,9 @@ def binary(rate, **options):
         (binary, (0.0, 0.3, 0.6), 0.08),
         (lambda rate: numbers(rate, samples=2000), (0.0, 0.2, 0.4), 0.07),
         (lambda rate: numbers(rate, outputs=3), (0.0, 0.4, 0.6), 0.05),
+        (lambda rate: numbers(rate, kind="outliers"), (0.0, 0.2), 0.05),
     ],
-    ids=["classes", "over-confident", "timid", "binary", "numbers", "several numbers"],
+    ids=["classes", "over-confident", "timid", "binary", "numbers", "several numbers", "outliers"],
 )
 def test_rates_are_found(make, rates, tolerance):
     report = of({f"at {rate}": make(rate) for rate in rates})
@@ -70,11 +71,15 @@ def test_hard_is_not_noisy(number, ease, samples):
     assert of({"hard": hard, "easy": classes(0.0)})["hard"].verdict != "noisy"
 
 
-@pytest.mark.parametrize(("learned", "verdict"), [(0.44, "suspect"), (0.58, "noisy")])
-def test_noisy_takes_half_of_what_can_be_learned(learned, verdict):
+@pytest.mark.parametrize(
+    ("learned", "agreed", "verdict", "why"),
+    [(0.44, True, "suspect", "too little"), (0.58, True, "noisy", "are sure"), (0.58, False, "suspect", "another")],
+)
+def test_noisy_takes_half_of_what_can_be_learned_and_no_model_that_disagrees(learned, agreed, verdict, why):
     """At a noise rate of 0.48 a skill of 0.52 is the most; PACS, with clean labels, gave 0.23."""
-    seen = Evidence(786, Level(0.48, 0.35, 0.61, 0.3), Skill(0.4, 0.4, 0.02), learned)
+    seen = Evidence(786, Level(0.48, 0.35, 0.61, 0.3), Skill(0.4, 0.4, 0.02), learned, agreed=agreed)
     assert verdict_of(seen)[0] == verdict
+    assert why in verdict_of(seen)[1]
     assert (seen.low == 0) == (verdict == "suspect")
 
 
@@ -107,6 +112,7 @@ def test_a_hard_regression_is_not_noisy(explained):
     target = np.sqrt(explained) * signal + np.sqrt(1 - explained) * rest
     report = of({"hard": (np.sqrt(explained) * signal, target), "easy": numbers(0.0)})
     assert report["hard"].verdict != "noisy", report["hard"].reason
+    assert explained == 0.8 or report["hard"].noise_rate is None
 
 
 def test_random_labels_are_suspect_where_other_tasks_are_learned_and_else_not_learned():

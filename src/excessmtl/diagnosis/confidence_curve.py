@@ -11,7 +11,8 @@ where h, the error of the same predictions against clean labels, goes from chanc
 confidence enter: an over-confident (memorising) network and a calibrated one give the same answer. The noise may be of
 any kind, as long as most labels are right: symmetric, pair flips, dependent on the input.
 
-Where the disagreement still falls among the most confident samples, the level cannot be seen, and many rates fit.
+Where the disagreement still falls among the most confident samples, the level cannot be seen, and many rates fit. So it
+is where many samples have one and the same confidence, as those of a single tree: of these only the mean is known.
 """
 
 import numpy as np
@@ -24,48 +25,49 @@ PARAMETERS = 3
 _SLOPES = np.array([0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0])
 _MIDDLES = np.linspace(-4.5, 4.0, 29)
 """log(q0): above 0 for easy tasks, where even the least confident predictions are mostly right."""
-_BINS = 25
-
-
-class Bins:
-    """Samples of equal confidence: how many there are, and in how many label and prediction differ."""
-
-    def __init__(self, margins: Array, differs: NDArray[np.bool_]) -> None:
-        samples = len(margins)
-        self.order = np.argsort(margins, kind="stable")
-        self.number = np.arange(samples) * min(_BINS, samples) // samples
-        self.total = np.bincount(self.number).astype(np.float64)
-        self.differing = self.sums(differs.astype(np.float64))
-        more_confident = np.log((samples - np.arange(samples) - 0.5) / samples)
-        self.place = np.bincount(self.number, weights=more_confident) / self.total
-
-    def sums(self, values: Array) -> Array:
-        """Of a value per sample."""
-        return np.asarray(np.bincount(self.number, weights=values[self.order]), np.float64)
-
-    def likelihood(self, share: Array) -> Array:
-        """The logarithm, where label and prediction differ in these shares [..., bins]."""
-        share = np.clip(share, 1e-4, 1 - 1e-4)
-        likelihood: Array = (self.differing * np.log(share) + (self.total - self.differing) * np.log1p(-share)).sum(-1)
-        return likelihood
+_BINS, _POINTS = 25, 200
+"""Of confidence at most; and places at which the curve is computed, several in a bin."""
 
 
 def margins_of(predictions: Array) -> Array:
     """[n] the confidence of each prediction: how far its class leads the next one."""
     two = np.partition(predictions, -2, axis=1)[:, -2:]
-    lead: Array = two[:, 1] - two[:, 0]
+    lead: Array = np.round(two[:, 1] - two[:, 0], 9)
     return lead
 
 
-def fit(bins: Bins, classes: int) -> tuple[Array, Array]:
-    """The likelihood of every rate, over `RATES`, with the curve that fits best (logarithms); the best curve [n]."""
-    chance = 1 - 1 / classes
-    steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - bins.place)
-    error = (chance / (1 + np.exp(np.clip(steep, -50, 50)))).reshape(-1, len(bins.total))
-    rates = RATES[:, None, None]
-    table = bins.likelihood(rates * chance + (1 - rates) * error)
-    rate, curve = np.unravel_index(int(table.argmax()), table.shape)
-    share = RATES[rate] * chance + (1 - RATES[rate]) * error[curve]
-    fitted = np.empty(len(bins.order))
-    fitted[bins.order] = share[bins.number]
-    return table.max(1), fitted
+class Curve:
+    """The curves of some samples."""
+
+    def __init__(self, margins: Array, differs: NDArray[np.bool_], classes: int) -> None:
+        samples, self.order = len(margins), np.argsort(-margins, kind="stable")
+        ordered = margins[self.order]
+        # The first of those of equal confidence decides on the bin of all.
+        bins = np.searchsorted(-ordered, -ordered) * min(_BINS, samples) // samples
+        self.starts = np.flatnonzero(np.diff(bins, prepend=-1))
+        self.total = np.diff(self.starts, append=samples).astype(np.float64)
+        self.differing = self._sums(differs.astype(np.float64))
+
+        points = np.union1d(self.starts, np.linspace(0, samples, _POINTS, endpoint=False).astype(np.int64))
+        lengths = np.diff(points, append=samples)
+        place = np.log((points + lengths / 2) / samples)
+        chance = 1 - 1 / classes
+        steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - place)
+        error = (chance / (1 + np.exp(np.clip(steep, -50, 50)))).reshape(-1, len(points))
+        error = np.add.reduceat(error * lengths, np.searchsorted(points, self.starts), axis=1) / self.total
+        rates = RATES[:, None, None]
+        self.likelihood: Array = self._likelihood(rates * chance + (1 - rates) * error).max(1)
+        """Of every rate, over `RATES`, with the curve that fits best; logarithms."""
+
+    def explained(self, share: Array) -> float:
+        """The likelihood, a logarithm, where label and prediction differ with these probabilities [n]."""
+        return float(self._likelihood(self._sums(share) / self.total))
+
+    def _sums(self, values: Array) -> Array:
+        found: Array = np.add.reduceat(values[self.order], self.starts)
+        return found
+
+    def _likelihood(self, share: Array) -> Array:
+        share = np.clip(share, 1e-4, 1 - 1e-4)
+        found: Array = np.log(share) @ self.differing + np.log1p(-share) @ (self.total - self.differing)
+        return found

@@ -123,7 +123,8 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
     )
     verdict, reason = verdict_of(seen)
     level = replace(level, low=seen.low)
-    known = verdict not in ("not learned yet", "too little evidence")
+    nothing = numbers and pairs is None and skill.is_nothing  # labels may be random, or the inputs too poor
+    known = verdict not in ("not learned yet", "too little evidence") and not nothing
     wrong = level.rate if numbers else level.rate * (1 - 1 / task.predictions.shape[1])
     floor, low, high = (min(fit.floor(rate), loss) for rate in (level.rate, level.low, level.high))
     return TaskReport(

@@ -10,10 +10,12 @@ from excessmtl.diagnosis.inputs import Array
 RATES = np.linspace(0, 1, 51)
 HALF = 0.5
 """Of what good labels tell, predictions must know so much; else a hard task looks like a noisy one."""
-TAIL = 0.1
+COUNTS = 0.5
+"""As so much of a sample each one counts in an interval: no model is exact, and intervals would be too narrow."""
+TAIL = 0.05
 """Of the weight on either side of an interval."""
-_CAUTIOUS_TAIL, _CAUTION = 0.05, 0.02
-"""Of the weight below the cautious end, and what is taken off besides: the models are not exact."""
+_CAUTION = 0.02
+"""What is taken off the lower end before a task is called noisy."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ def weights_of(likelihood: Array) -> Array:
 def level_of(weights: Array) -> Level:
     """The mean and the quantiles."""
     below = weights.cumsum()
-    low, least = (float(np.interp(share, below, RATES)) for share in (TAIL, _CAUTIOUS_TAIL))
+    low = float(np.interp(TAIL, below, RATES))
     high = 1 - np.interp(TAIL, weights[::-1].cumsum(), RATES)  # the same from above; RATES is symmetric
-    return Level(float(weights @ RATES), low, float(high), max(least - _CAUTION, 0.0))
+    return Level(float(weights @ RATES), low, float(high), max(low - _CAUTION, 0.0))
 
 
 def of_copies(level: Level) -> Level:

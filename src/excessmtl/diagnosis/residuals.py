@@ -6,28 +6,29 @@ targets and predictions that shrink toward the mean are no noise. A bad label is
 
     exchanged   the label of another sample: independent of the prediction
     added       an error as wide as the clean target
-    outlier     an error several times as wide
+    outlier     two to seven times as far off as the clean target is wide, at any distance alike
 
     P(residual | level)  =  (1 - e) core(residual | level)  +  e bad(residual | level)
 
 with the same noise rate e, the share of bad labels, at all levels and on both sides. That is the second witness: hard
 regions, discontinuities and rare large events are found at some levels or on one side only. So the cautious lower end
-of the rate is that of the half of the levels that shows the least noise.
+of the rate is that of the half of the levels that shows the least noise. Errors that are wide for some samples, because
+of inputs that the prediction does not show, look like bad labels too: one shape of the core allows for these.
 
 What residuals cannot tell: where the core is nearly as wide as the target, because the task is hard, because training
 has just begun, or because *every* label has an error, both parts look alike. The interval is wide then.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
-from excessmtl.diagnosis.levels import RATES, Level, level_of, of_copies, weights_of
+from excessmtl.diagnosis.levels import COUNTS, RATES, Level, level_of, of_copies, weights_of
+from excessmtl.diagnosis.skill import skill_of
 
 _LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
 """At most so many levels of the prediction, each with at least so many samples."""
@@ -35,11 +36,16 @@ _BINS = 20
 """Of the distance from the core's centre, on each side."""
 _WIDTHS = np.geomspace(0.005, 2.5, 36)
 """Of the core on one side, over the standard deviation of the labels."""
-_SIZES = (1.0, 4.0)
-"""Of added errors and of outliers, over the standard deviation of the clean target."""
+_UNEVEN, _WIDEST = 5.0, 0.5
+"""Where the core is wider for some samples: so many times, and at most so much of the labels' standard deviation."""
+_FROM, _TO = 2.0, 7.0
+"""The distances of outliers, over the standard deviation of the clean target. That of added errors is 1."""
+_KINDS = 3
 _COPIED = 0.9
 _EVERY_LABEL = 0.55
 """An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
+_LEAST_SKILL = 0.05
+"""Predictions that explain less of the labels' variance may fit any share of bad labels."""
 _PAIRS = 20_000
 """Residuals of exchanged labels are drawn until there are so many, or one for each sample."""
 
@@ -56,8 +62,15 @@ def _student(x: Array) -> Array:
     return tail
 
 
+def _uneven(edges: Array) -> Array:
+    """One half of the samples has a wider core, for reasons that the prediction does not show."""
+    wide = np.maximum(_WIDTHS, np.minimum(_UNEVEN * _WIDTHS, _WIDEST))
+    tail: Array = (_gauss(edges / _WIDTHS[:, None]) + _gauss(edges / wide[:, None])) / 2
+    return tail
+
+
 _TAILS: tuple[Callable[[Array], Array], ...] = (_gauss, lambda x: 2 / (1 + np.exp(np.minimum(1.7 * x, 700))), _student)
-"""Shapes of the core, from light to heavy: the share of it that is further off than so many widths."""
+"""Shapes of an even core, from light to heavy: the share of it that is further off than so many widths."""
 
 
 class Bins:
@@ -78,7 +91,8 @@ class Bins:
             for own in (self.numbers, self._number(exchanged))
         )
         self.exchanged = (drawn + 0.5) / (drawn + 0.5).sum()
-        ends = np.stack([tail(self.edges / _WIDTHS[:, None]) for tail in _TAILS])
+        even = [tail(self.edges / _WIDTHS[:, None]) for tail in _TAILS]
+        ends = np.stack([*even, _uneven(self.edges)])
         self.core = ends[..., :-1] - ends[..., 1:]
         """[shapes, widths, bins]: how a core is divided among the bins of a side."""
 
@@ -90,15 +104,26 @@ class Bins:
     def parts(self, kind: int, rates: Array) -> tuple[Array, Array]:
         """[sides, rates, shapes, widths, bins]: shares of all samples, good ones and bad ones."""
         rate = rates[:, None, None, None]
-        if kind:
-            error = _SIZES[kind - 1] / np.sqrt(1 + rate * _SIZES[kind - 1] ** 2)  # noise is in the labels' variance, 1
-            ends = _gauss(self.edges / np.sqrt(error**2 + np.square(_WIDTHS)[:, None])) / 2
-            side = rate * (ends[..., :-1] - ends[..., 1:])
-            bad = np.stack([side, side])
-        else:
+        if kind == 0:
             bad = rate * self.exchanged[:, None, None, None]
+        else:
+            side = rate * (self._added(rate) if kind == 1 else self._outliers(rate))
+            bad = np.stack([side, side])
         left = np.clip(self.counts[0].sum() / self.counts.sum() - bad[0].sum(-1, keepdims=True), 0, 1 - rate)
         return np.stack([left * self.core, (1 - rate - left) * self.core]), bad
+
+    def _added(self, rate: Array) -> Array:
+        """[rates, 1, widths, bins] of a side: the core with an error; the labels' variance, 1, is that of both."""
+        ends = _gauss(self.edges / np.sqrt(1 / (1 + rate) + np.square(_WIDTHS)[:, None])) / 2
+        return ends[..., :-1] - ends[..., 1:]
+
+    def _outliers(self, rate: Array) -> Array:
+        """[rates, 1, 1, bins] of a side: as many at every distance."""
+        square = (_TO**3 - _FROM**3) / (3 * (_TO - _FROM))
+        width = 1 / np.sqrt(1 + rate * square)
+        ends = np.clip((self.edges / width - _FROM) / (_TO - _FROM), 0, 1) / 2
+        found: Array = np.maximum(np.diff(ends), 1e-4)
+        return found
 
     def likelihood(self, good: Array, bad: Array) -> Array:
         """[sides, rates, shapes, widths] of the residuals, logarithms."""
@@ -150,6 +175,13 @@ def _near(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     return near
 
 
+def _weights(table: Array) -> Array:
+    """[rates] over all levels: every kind of noise counts by how well it explains the residuals."""
+    likelihood = table.sum(1).max(2)
+    weights: Array = weights_of(likelihood.max(1)) @ np.stack([weights_of(own) for own in likelihood])
+    return weights
+
+
 class Fit:
     """The mixture of one task."""
 
@@ -158,31 +190,27 @@ class Fit:
         width = task.targets.std(0)
         scaled = [(task.predictions[:, i] / width[i], task.targets[:, i] / width[i]) for i in np.flatnonzero(width > 0)]
         self.outputs = [_levels(*own) for own in scaled]
-        kinds = range(len(_SIZES) + 1)
         tables = [
-            [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in kinds]
+            [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in range(_KINDS)]
             for levels in self.outputs
         ]
         self.table = np.mean(tables, axis=0)
         """[kinds, levels, rates, shapes]: logarithms, averaged over outputs, which are not independent."""
 
     def level(self) -> Level:
-        """The noise rate, of all levels of the prediction and of their quieter half: alike unless some are hard."""
-        each = [self._weights([number]) @ RATES for number in range(self.table.shape[1])]
+        """The noise rate."""
+        rate = float(_weights(self.table) @ RATES)
+        each = [float(_weights(self.table[:, [number]]) @ RATES) for number in range(self.table.shape[1])]
         quiet = np.argsort(each)[: (len(each) + 1) // 2]
-        every, quieter = self._weights(range(len(each))), self._weights(quiet)
-        found = level_of((every + quieter) / 2)
-        least = min(level_of(every).least, level_of(quieter).least) if len(each) > 1 else 0.0  # one is no witness
-        found = replace(found, least=least)
-        if self.learned(found.rate) < _EVERY_LABEL:
-            found = replace(found, high=1.0)
-        return of_copies(found) if self.copied else found
-
-    def _weights(self, levels: Sequence[int] | NDArray[np.int64]) -> Array:
-        """[rates] over these levels: every kind of noise counts by how well it explains the residuals."""
-        table = self.table[:, list(levels)].sum(1).max(2)
-        weights: Array = weights_of(table.max(1)) @ np.stack([weights_of(own) for own in table])
-        return weights
+        every, quieter = (level_of(_weights(COUNTS * own)) for own in (self.table, self.table[:, quiet]))
+        least = min(every.least, quieter.least) if len(each) > 1 else 0.0  # one is no witness
+        found = Level(rate, min(every.low, rate), max(every.high, rate), least)
+        learned, skill = self.learned(rate), skill_of(self.task)
+        if self.copied:  # as noisy as the labels: the square of what good labels tell
+            return of_copies(found) if learned >= _EVERY_LABEL**2 else Level(rate, 0.0, 1.0, 0.0)
+        if learned < _EVERY_LABEL or skill is None or skill.share < _LEAST_SKILL:
+            return Level(rate, 0.0, 1.0, 0.0)
+        return found
 
     @property
     def copied(self) -> bool:

@@ -16,7 +16,7 @@ NOISY = 0.08
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
 """At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
-WIDE = 0.6
+WIDE = 0.7
 """An interval so wide says nothing."""
 CLEAN = 0.2
 """A clean task has no more noise than this for certain."""

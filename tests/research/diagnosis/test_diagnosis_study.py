@@ -10,9 +10,9 @@ pytest.importorskip("cleanlab")
 
 from research.diagnosis import page
 from research.diagnosis.measure import summary
-from research.diagnosis.noises import CLASSES, LEFT_FOR_THE_REPORT, LEVELS, NUMBERS, disturbed
+from research.diagnosis.noises import CLASSES, LEVELS, NUMBERS, disturbed
 from research.diagnosis.study import Cell, of_cell
-from research.diagnosis.tasks import HALVES, load
+from research.diagnosis.tasks import _ASSAYS, _TABLES, HALVES, load
 
 
 @pytest.mark.parametrize("kind", [*NUMBERS, *CLASSES])
@@ -34,10 +34,14 @@ def test_the_kinds_of_noise(kind):
         assert np.sort(labels[known]) == pytest.approx(np.sort(clean[known]))
 
 
-def test_nothing_is_in_both_halves():
+def test_nothing_is_in_both_parts():
     assert set(HALVES.values()) == {"choose", "report"}
     assert not set(LEVELS["choose"]) & set(LEVELS["report"])
-    assert set(LEFT_FOR_THE_REPORT) < {*NUMBERS, *CLASSES}
+    targets = {"choose": set(), "report": set()}
+    for name, (half, *_, columns) in (_TABLES | _ASSAYS).items():
+        table = name.split(",")[0].split()[0]
+        targets[half] |= {(table, column) for column in range(columns.start, columns.stop)}
+    assert not targets["choose"] & targets["report"]
 
 
 @pytest.mark.parametrize("data", ["wine", "step"])
