@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from research.kit.problems import VALIDATION, Arrays, Case, Problem, disturbed
+from research.kit.problems import Arrays, Case, Problem, disturbed
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Cases:
         return self.training[0].shape[1]
 
 
-def load(problem: Problem, arrays: Arrays, cases: Sequence[Case], device: str) -> Cases:
+def load(problem: Problem, arrays: Arrays, cases: Sequence[Case]) -> Cases:
     """The data of all cases; what has the same seed has the same samples."""
     data = {seed: problem.make(arrays, seed) for seed in dict.fromkeys(case.seed for case in cases)}
     first = data[cases[0].seed]
     count, tasks = first.training, range(len(first.classes))
-    end = count + VALIDATION
+    end = count + first.validation
 
     def labels(case: Case, task: int) -> Tensor:
         known, classes = data[case.seed].targets[task][:end], first.classes[task]
@@ -43,12 +43,12 @@ def load(problem: Problem, arrays: Arrays, cases: Sequence[Case], device: str) -
         draw = np.random.RandomState(7 * case.seed + 31 * task + 5)
         return torch.as_tensor(disturbed(known, classes, case, draw))
 
-    every = [torch.stack([labels(case, task) for case in cases]).to(device) for task in tasks]
+    every = [torch.stack([labels(case, task) for case in cases]) for task in tasks]
     right = [np.stack([data[case.seed].targets[task][end:] for case in cases]) for task in tasks]
     return Cases(
-        torch.as_tensor(np.stack([data[case.seed].inputs for case in cases]), device=device).float(),
+        torch.as_tensor(np.stack([data[case.seed].inputs for case in cases])).float(),
         [values[:, :count] for values in every],
         [values[:, count:] for values in every],
-        [torch.as_tensor(values, device=device) for values in right],
+        [torch.as_tensor(values) for values in right],
         first.classes,
     )

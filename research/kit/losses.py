@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from research.kit.configs import Runs
+from research.kit.configs import Config
 
 _MEMORY = 0.02
 _RAMP = 100
 """Steps over which the robust losses take effect."""
 _CAP = 0.8
 """Largest noise rate that the correction reckons with."""
+_LEAST = 0.1
+"""Of a corrected cross-entropy at least this share remains when the entropy of the noise is taken away."""
 _FIRST = 20
 """The mixture is fitted from this step on."""
 _HILL = 0.1
 """Share of the targets' variance at which bad targets are distrusted half."""
-_HALF = 0.1
-"""A task whose loss is this share of its variance has half the gradient."""
 _SIGNAL = 0.25
 """Where suspicious residuals correlate with the prediction this much, they are signal."""
 _ONE_SIDED = 0.5
@@ -31,50 +31,37 @@ class Losses(NamedTuple):
 
     plain: Tensor
     """[runs, batch], differentiable."""
-    factors: Tensor
-    """[runs, batch] on the gradients."""
+    factors: Tensor | None
+    """[runs, batch] on the gradients; None: 1."""
     values: Tensor
     """[runs] mean losses, as the rule sees them."""
 
 
 class Classification:
-    """Cross-entropy, or its forward correction: the label has probability (1 - e) p + e / C at a noise rate e."""
+    """Cross-entropy, or its forward correction: the label y has probability (1 - e) p + e f_y at a noise rate e."""
 
-    def __init__(self, runs: Runs, classes: int) -> None:
-        self.classes = classes
-        self.noise = torch.zeros(runs.count, device=runs.device)
+    def __init__(self, runs: int, config: Config, classes: int) -> None:
+        self.classes, self._config = classes, config
+        self.noise = torch.zeros(runs)
         """Running error of the most confident quarter, above chance."""
-        self._rate = torch.zeros_like(self.noise)
-        self._counts, self._known = torch.zeros(runs.count, classes, device=runs.device), 0.0
-        self._robust, self._frequency = runs.column("robust") > 0, runs.column("frequency").long()
+        self._rate = torch.zeros(runs)
 
     def __call__(self, outputs: Tensor, labels: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, classes], labels [runs, batch]."""
         logs = F.log_softmax(outputs, -1)
         plain = -logs.gather(-1, labels[..., None])[..., 0]
+        if not self._config.robust:
+            return Losses(plain, None, plain.detach().mean(-1))
         with torch.no_grad():
             self._observe(logs, labels, step)
             rate = (self._rate.clamp(max=_CAP) * min(step / _RAMP, 1))[:, None]
-            right, chance = (-plain).exp(), self._chance(labels)
-            likelihood = (1 - rate) * right + rate * chance + 1e-8
-            factors = (1 - rate) * right / likelihood
-            return Losses(
-                plain,
-                torch.where(self._robust[:, None], factors, torch.ones_like(factors)),
-                torch.where(self._robust, -torch.log(likelihood).mean(-1), plain.mean(-1)),
-            )
-
-    def _chance(self, labels: Tensor) -> Tensor:
-        """[runs, batch] the probability of each label when it is drawn at random."""
-        counts = F.one_hot(labels, self.classes).sum(-2).float()
-        total = labels.shape[-1]
-        self._counts += _MEMORY * (counts - self._counts)
-        self._known += _MEMORY * (1 - self._known)
-        running = self._counts / self._known / total
-        others = counts / (total - 1 + self.classes)
-        kinds = torch.stack([torch.full_like(running, 1 / self.classes), running, others])
-        runs = torch.arange(len(self._frequency), device=labels.device)
-        return kinds[self._frequency, runs].gather(-1, labels)
+            counts = F.one_hot(labels, self.classes).sum(-2).float()
+            frequencies = (counts + 1) / (labels.shape[-1] + self.classes)
+            right, wrong = (-plain).exp() * (1 - rate), rate * frequencies.gather(-1, labels)
+            values = -torch.log(right + wrong).mean(-1)
+            if not self._config.entropy:
+                values = torch.maximum(values - noise_entropy(rate, frequencies), _LEAST * values)
+            return Losses(plain, right / (right + wrong), values)
 
     def _observe(self, logs: Tensor, labels: Tensor, step: int) -> None:
         confidence, predicted = logs.max(-1)
@@ -87,22 +74,34 @@ class Classification:
         self._rate = torch.maximum(fallen, present) if step > _RAMP else present
 
 
+def noise_entropy(rate: Tensor, frequencies: Tensor) -> Tensor:
+    """[runs] what a perfect prediction loses: the entropy of labels that are redrawn at a rate, mean over the classes.
+
+    The rate is [runs, 1], the frequencies are [runs, classes].
+    """
+    kept = 1 - rate + rate * frequencies
+    changed = rate * frequencies
+    others = torch.special.entr(changed).sum(-1, keepdim=True) - torch.special.entr(changed)
+    entropy: Tensor = (frequencies * (torch.special.entr(kept) + others)).sum(-1)
+    return entropy
+
+
 class Regression:
     """Squared error; where `robust`, a sample's gradient counts as far as its target seems good.
 
     Residuals are a mixture of a narrow normal distribution, good targets, and a broad one, bad targets. Distrust is
-    as strong as the share of the targets' variance that the broad one explains, and weaker where suspicious residuals
+    less where bad targets explain little of the variance, where little is predicted, and where suspicious residuals
     follow the prediction or lie on one side. The rule sees the plain loss.
     """
 
-    def __init__(self, runs: Runs) -> None:
-        zeros = torch.zeros(runs.count, device=runs.device)
+    def __init__(self, runs: int, config: Config, _: int) -> None:
+        zeros = torch.zeros(runs)
         self.noise = zeros.clone()
         """The share of the targets' variance that bad targets explain."""
         self._bad_rate, self._narrow, self._broad, self._variance = zeros + 0.05, zeros, zeros, zeros + 1
         self._sums = {name: zeros.clone() for name in _SUMS}
         self._loss = zeros.clone()
-        self._robust = runs.column("robust")
+        self._config = config
 
     def __call__(self, outputs: Tensor, targets: Tensor, step: int) -> Losses:
         """Outputs [runs, batch, 1], targets [runs, batch]."""
@@ -110,6 +109,8 @@ class Regression:
         squares = residuals * residuals
         with torch.no_grad():
             values = squares.mean(-1)
+            if not self._config.robust:
+                return Losses(squares, None, values)
             if step == 1:
                 self._narrow, self._broad = values * 0.5, values * 4
             self._variance = self._variance + _MEMORY * (targets.var(-1) - self._variance)
@@ -120,7 +121,7 @@ class Regression:
             self._observe(outputs[..., 0], residuals, squares, good, step)
             share = self._bad_rate * self._broad / self._variance.clamp(min=1e-6)
             self.noise = share.clamp(0, 1)
-            distrust = self._distrust(share, step)
+            distrust = self._distrust(self.noise, step)
             factors = 1 - distrust[:, None] * (1 - good) * (1 - self._narrow / self._broad)[:, None]
             return Losses(squares, factors * self._precision(values, step)[:, None], values)
 
@@ -132,15 +133,16 @@ class Regression:
             self._sums[name] += _MEMORY * (value.mean(-1) - self._sums[name])
         if step > _FIRST:
             all_bad, all_good = self._sums["bad"], self._sums["good"]
-            self._bad_rate = all_bad.clamp(0.005, 0.95) / (all_bad + all_good).clamp(min=1e-6)
+            self._bad_rate = (all_bad / (all_bad + all_good).clamp(min=1e-6)).clamp(0.005, 0.95)
             self._narrow = (self._sums["good_squares"] / all_good.clamp(min=1e-6)).clamp(min=1e-6)
             self._broad = torch.maximum(self._sums["bad_squares"] / all_bad.clamp(min=1e-6), 4 * self._narrow)
 
     def _precision(self, values: Tensor, step: int) -> Tensor:
         """A factor on the gradients of all samples, 1 where the loss is a small part of the variance."""
+        half = self._config.precision
         self._loss += _MEMORY * (values - self._loss)
         share = self._loss / (1 - (1 - _MEMORY) ** step) / self._variance.clamp(min=1e-6)
-        return (_HALF / (_HALF + share)) ** self._robust
+        return half / (half + share.clamp(max=1)) if half else torch.ones_like(share)
 
     def _distrust(self, share: Tensor, step: int) -> Tensor:
         sums, bad = self._sums, self._sums["bad"].clamp(min=1e-8)
@@ -153,4 +155,4 @@ class Regression:
         known = 1 - (1 - _MEMORY) ** step
         predicted = (sums["xx"] / known - (sums["x"] / known) ** 2).clamp(min=0)
         kept = predicted / (predicted + self._narrow) * (1 - signal)
-        return share**2 / (share**2 + _HILL**2) * kept * min(step / _RAMP, 1) * self._robust
+        return share**2 / (share**2 + _HILL**2) * kept * min(step / _RAMP, 1)

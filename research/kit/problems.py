@@ -1,34 +1,31 @@
 """The problems that the default was chosen on. None of them is in studies/robustness."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from research.kit.teacher import HELD_OUT, REGIMES, world
-
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
-"""What `research.kit.prepare` writes: fx, fy (Fashion-MNIST at 14 x 14 pixels), dx, dy (diamonds)."""
+"""What `research.kit.prepare` writes: fx, fy (Fashion-MNIST), and NAME_x, NAME_y of every table."""
 
-VALIDATION = 1500
-_TEST = 4000
-_COARSE = np.array([0, 1, 0, 1, 0, 2, 0, 2, 3, 2])
-"""Tops, bottoms, shoes, bags."""
+_SGD_RATES = (3e-3, 1e-2, 3e-2, 1e-1)
+_SHOES = (5, 7, 9)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to train on, then 1,500 to validate on, then the test rows. All labels are right."""
+    """Rows to train on, then those to validate on, then the test rows. All labels are right."""
 
     inputs: Array
     targets: list[Array]
     classes: list[int]
     """Of every task; 0: the target is a number."""
     training: int
+    validation: int
 
 
 @dataclass(frozen=True)
@@ -40,108 +37,119 @@ class Case:
     seed: int
 
 
-KINDS = ("uniform", "swap")
-
-
 @dataclass(frozen=True)
 class Problem:
-    """How the data is made, which tasks are noisy, and the network: two hidden layers of one width."""
+    """How the data is made, which tasks are noisy and how, and the network: two hidden layers of one width."""
 
     make: Callable[[Arrays, int], Data]
     noisy: Sequence[int]
+    noise: Sequence[tuple[float, str]]
+    """Levels and kinds of noise (`disturbed`), beside no noise at all."""
     hidden: int
     batch_size: int
     epochs: int
-    arrays: Sequence[str] = ()
-    """What it needs of `--data`."""
+    rate: float
+    """The middle one of the learning rates under AdamW."""
+    optimizer: str = "adamw"
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that each configuration chooses from."""
+        return (self.rate / 3, self.rate, self.rate * 3) if self.optimizer == "adamw" else _SGD_RATES
+
+    def cases(self, seeds: int) -> list[Case]:
+        """Every noise with every seed."""
+        return [Case(*noise, seed) for noise in ((0.0, "none"), *self.noise) for seed in range(seeds)]
 
 
 def _fashion(arrays: Arrays, seed: int, training: int, tasks: Sequence[str]) -> Data:
-    """Two pictures side by side; "left" and "right" are their classes, the rest is about the left one."""
+    """Two pictures side by side, at 7 x 7 pixels."""
     draw = np.random.RandomState(100 + seed)
-    count, pictures = training + VALIDATION + _TEST, len(arrays["fx"])
+    validation = 1000
+    count, pictures = training + validation + 2000, len(arrays["fx"])
     one, two = draw.randint(0, pictures, count), draw.randint(0, pictures, count)
-    inputs = np.concatenate([arrays["fx"][one], arrays["fx"][two]], 1) / 255.0 - 0.3
+    small = arrays["fx"].reshape(pictures, 7, 2, 7, 2).mean((2, 4)).reshape(pictures, -1) / 255.0
+    inputs = (np.concatenate([small[one], small[two]], 1) - 0.3) * 3
     left, right = arrays["fy"][one].astype(int), arrays["fy"][two].astype(int)
-    made = {"left": (left, 10), "right": (right, 10), "coarse": (_COARSE[left], 4)}
-    made["shoe"] = ((_COARSE[left] == 2).astype(int), 2)
-    made |= {f"is_{number}": ((left == number).astype(int), 2) for number in range(10)}
+    bright = small[one].mean(1)
+    made = {"left": (left, 10), "right": (right, 10), "shoe": (np.isin(left, _SHOES).astype(int), 2)}
+    made["bright"] = (((bright - bright.mean()) / bright.std()).astype(np.float32), 0)
     chosen = [made[task] for task in tasks]
-    return Data(inputs.astype(np.float32), [one for one, _ in chosen], [classes for _, classes in chosen], training)
+    classes = [classes for _, classes in chosen]
+    return Data(inputs.astype(np.float32), [target for target, _ in chosen], classes, training, validation)
 
 
-def _diamonds(arrays: Arrays, seed: int, training: int, columns: Sequence[int]) -> Data:
-    """Numbers to predict, of price, x, y, z and depth, in units of their standard deviation."""
-    rows = np.random.RandomState(200 + seed).permutation(len(arrays["dx"]))[: training + VALIDATION + _TEST]
-    inputs, targets = arrays["dx"][rows], arrays["dy"][rows][:, list(columns)]
-    inputs = (inputs - inputs[:training].mean(0)) / (inputs[:training].std(0) + 1e-6)
-    targets = (targets - targets[:training].mean(0)) / targets[:training].std(0)
-    return Data(inputs.clip(-5, 5), list(targets.T), [0] * len(columns), training)
+def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int, columns: Sequence[int] = ()) -> Data:
+    """Rows of a table; inputs and numbers to predict in units of their standard deviation. At most 4,000 to test."""
+    rows = np.random.RandomState(200 + seed).permutation(len(arrays[f"{name}_x"]))[: training + validation + 4000]
+    inputs, targets = arrays[f"{name}_x"][rows], arrays[f"{name}_y"][rows]
+    targets = targets[:, list(columns)] if columns else targets
+    inputs = ((inputs - inputs[:training].mean(0)) / (inputs[:training].std(0) + 1e-6)).clip(-5, 5).astype(np.float32)
+    classes = 2 if np.issubdtype(targets.dtype, np.integer) else 0
+    if not classes:
+        targets = ((targets - targets[:training].mean(0)) / targets[:training].std(0)).astype(np.float32)
+    return Data(inputs, list(targets.T), [classes] * targets.shape[1], training, validation)
 
 
-def _teacher(_: Arrays, seed: int, name: str) -> Data:
-    """A world of `research.kit.teacher`, at seeds that no study has used."""
-    regime = REGIMES[name]
-    inputs, targets = world(regime, 500 + seed)
-    end = regime.training + VALIDATION
-    kept = np.r_[0:end, regime.training + HELD_OUT : len(inputs)]
-    types = [int if classes else np.float32 for classes in regime.classes]
-    labels = [target.numpy()[kept].astype(kind) for target, kind in zip(targets, types, strict=True)]
-    return Data(inputs.numpy()[kept], labels, list(regime.classes), regime.training)
+_CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
+_NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
+
+Network = tuple[int, int, int, float]
+"""Hidden units, batch size, epochs, and the middle learning rate."""
 
 
-def _skewed(arrays: Arrays, seed: int) -> Data:
-    """The world `hard` with targets to the power of e: most are small, a few are large, and none is wrong."""
-    plain = _teacher(arrays, seed, "hard")
-    first, targets = slice(plain.training), []
-    for target in plain.targets:
-        value = np.exp(2.0 * (target - target[first].mean()) / target[first].std())
-        targets.append(((value - value[first].mean()) / value[first].std()).astype(np.float32))
-    return Data(plain.inputs, targets, plain.classes, plain.training)
+def _pictures(training: int, tasks: Sequence[str], noisy: Sequence[int], network: Network) -> Problem:
+    return Problem(partial(_fashion, training=training, tasks=tasks), noisy, _CLASS_NOISE, *network)
 
 
-def _pictures(training: int, tasks: Sequence[str], noisy: Sequence[int], network: tuple[int, int, int]) -> Problem:
-    return Problem(partial(_fashion, training=training, tasks=tasks), noisy, *network, arrays=("fx", "fy"))
+def _rows(
+    name: str,
+    rows: tuple[int, int],
+    noisy: Sequence[int],
+    noise: Sequence[tuple[float, str]],
+    network: Network,
+    columns: Sequence[int] = (),
+) -> Problem:
+    make = partial(_table, name=name, training=rows[0], validation=rows[1], columns=columns)
+    return Problem(make, noisy, noise, *network)
 
 
-def _numbers(columns: Sequence[int], noisy: Sequence[int]) -> Problem:
-    return Problem(partial(_diamonds, training=4000, columns=columns), noisy, 64, 64, 30, arrays=("dx", "dy"))
-
-
-def _world(name: str, noisy: Sequence[int], network: tuple[int, int, int]) -> Problem:
-    return Problem(partial(_teacher, name=name), noisy, *network)
-
-
+_OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
+_FLOWS = (0, 2, 3, 4, 5, 6, 7)
+"""All but one, whose test error a few rows decide."""
 PROBLEMS: dict[str, Problem] = {
-    "pairs": _pictures(6000, ["left", "right"], [1], (128, 100, 20)),
-    "pairs-small": _pictures(1500, ["left", "right"], [1], (128, 50, 50)),
-    "hard-easy": _pictures(3000, ["left", "shoe", "right"], [2], (128, 100, 30)),
-    "coarse-noisy": _pictures(3000, ["left", "coarse", "shoe"], [1], (128, 100, 30)),
-    "binary": _pictures(1500, [f"is_{number}" for number in range(10)], [0, 3, 6], (64, 50, 30)),
-    "diamonds": _numbers([0, 1, 4], [1]),
-    "diamonds-price": _numbers([0, 1, 2, 3], [0]),
-    "t-narrow": _world("narrow", [0], (6, 64, 40)),
-    "t-memorise": _world("memorise", [0], (256, 64, 80)),
-    "t-hard": _world("hard", [0], (64, 64, 30)),
-    "t-skew": Problem(_skewed, [0], 64, 64, 30),
-    "t-many": _world("many", range(8), (48, 64, 20)),
-    "t-majority": _world("majority", range(4), (64, 64, 30)),
-    "t-mixed": _world("mixed", [0, 1], (64, 64, 30)),
+    "pairs": _pictures(2000, ["left", "right"], [1], (32, 100, 20, 0.005)),
+    "hard-easy": _pictures(2000, ["left", "shoe", "right"], [2], (32, 100, 15, 0.01)),
+    "mixed": _pictures(2000, ["left", "bright", "right"], [2], (32, 100, 15, 0.01)),
+    "yeast": _rows("yeast", (1200, 500), (0, 3, 6, 9), _CLASS_NOISE, (32, 64, 12, 0.001)),
+    "emotions": _rows("emotions", (330, 100), (0, 3), _CLASS_NOISE, (32, 32, 20, 0.001)),
+    "bias": _rows("bias", (2500, 1000), [1], _OTHER, (32, 64, 15, 0.01)),
+    "rf1": _rows("rf1", (2500, 1000), (0, 2, 5), _NUMBER_NOISE, (32, 64, 10, 0.01), _FLOWS),
+    "rf1-majority": _rows("rf1", (2500, 1000), range(5), _NUMBER_NOISE[:2], (32, 64, 10, 0.005), _FLOWS),
+    "atp1d": _rows("atp1d", (200, 60), (0, 3), _NUMBER_NOISE, (32, 32, 40, 0.001)),
+    "jura": _rows("jura", (220, 60), [1], _NUMBER_NOISE, (32, 32, 50, 0.001)),
+    "diamonds": _rows("d", (2500, 1000), [0], _OTHER, (32, 64, 15, 0.003), (0, 1)),
+}
+PROBLEMS |= {
+    "pairs-short": replace(PROBLEMS["pairs"], epochs=5, rate=0.015),
+    **{f"{name}-sgd": replace(PROBLEMS[name], optimizer="sgd") for name in ("pairs", "bias")},
 }
 
 
 def disturbed(target: Array, classes: int, case: Case, draw: np.random.RandomState) -> Array:
     """The labels of a noisy task.
 
-    "uniform" draws classes anew and adds normal noise of the target's standard deviation to numbers. "swap" turns a
-    class into the next one and gives numbers the value of another row.
+    Classes: "uniform" draws them anew, "swap" turns them into the next one. Numbers: "uniform" adds normal noise of
+    the target's standard deviation, "outliers" ten times that, "shift" adds two standard deviations, "swap" takes the
+    value of another row.
     """
     count, made = len(target), target.copy()
     hit = draw.permutation(count)[: round(case.level * count)]
     if classes:
         made[hit] = draw.randint(0, classes, len(hit)) if case.kind == "uniform" else (made[hit] + 1) % classes
-    elif case.kind == "uniform":
-        made[hit] += draw.randn(len(hit)) * target.std()
-    else:
+    elif case.kind == "swap":
         made[hit] = target[draw.permutation(count)[: len(hit)]]
+    else:
+        drawn = {"shift": np.full(len(hit), 2.0), "outliers": 10 * draw.randn(len(hit))}
+        made[hit] += drawn.get(case.kind, draw.randn(len(hit))) * target.std()
     return made

@@ -1,4 +1,4 @@
-"""All runs of a problem trained as one batched network."""
+"""One configuration, trained at all learning rates in all cases of a problem as one batched network."""
 
 import math
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ import torch
 from torch import Generator, Tensor
 
 from research.kit.cases import Cases
-from research.kit.configs import Runs
+from research.kit.configs import Config
 from research.kit.losses import Classification, Regression
-from research.kit.problems import VALIDATION, Problem
-from research.kit.rules import Rules, Statistics
+from research.kit.problems import Problem
+from research.kit.rules import IMTL, Excess, LossValues
 
 _DECAY = 0.01
-"""Of the weights, decoupled."""
+"""Of the weights under AdamW, decoupled."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of every run."""
+    """Of every run: all cases at the first learning rate, then at the next."""
 
     scores: Tensor
     """[runs, tasks] on clean test labels: accuracy in percent, or the squared error in percent of the variance, with a
@@ -27,21 +27,18 @@ class Outcome:
     """[runs] on noisy labels, lower is better: mean over the tasks of the relative squared error or minus accuracy."""
     weights: Tensor
     """[runs, tasks] shares, mean over the last epoch."""
-    noise: Tensor
-    """[runs, tasks] as the losses estimate it."""
 
 
 class Training:
-    """One backward pass and one AdamW step for all runs; each trains as it would alone.
+    """One backward pass and one step for all runs; each trains as it would alone."""
 
-    Heads receive their own gradients, the trunk the weighted ones.
-    """
-
-    def __init__(self, problem: Problem, cases: Cases, runs: Runs) -> None:
-        self._batch, self._cases, self._runs = problem.batch_size, cases, runs
-        self._rows = torch.arange(runs.count, device=runs.device) % len(runs.cases)
-        self._generator = Generator(device=runs.device).manual_seed(0)
-        features, hidden = cases.inputs.shape[2], problem.hidden
+    def __init__(self, problem: Problem, cases: Cases, config: Config) -> None:
+        self._batch, self._cases, self._config = problem.batch_size, cases, config
+        self._number, rates = len(cases.inputs), problem.rates
+        runs = self._number * len(rates)
+        self._rows = torch.arange(runs) % self._number
+        self._generator = Generator().manual_seed(0)
+        features, hidden, tasks = cases.inputs.shape[2], problem.hidden, len(cases.classes)
         # The first layers start twice as large in variance as nn.Linear's do.
         self._trunk = [
             self._initial(features, hidden, features / 2),
@@ -53,43 +50,42 @@ class Training:
             (self._initial(hidden, classes or 1, hidden), self._initial(1, classes or 1, hidden))
             for classes in cases.classes
         ]
-        self._losses = [Classification(runs, classes) if classes else Regression(runs) for classes in cases.classes]
-        self._statistics = Statistics(runs.count, len(cases.classes), hidden, self._generator, runs.device)
-        self._rules = Rules(runs)
-        self._parameters = [*self._trunk, *(one for head in self._heads for one in head)]
-        self._means = [torch.zeros_like(one) for one in self._parameters]
-        self._squares = [torch.zeros_like(one) for one in self._parameters]
-        self._rate = runs.learning_rates()[:, None, None]
+        self._losses = [(Classification if count else Regression)(runs, config, count) for count in cases.classes]
+        self._rule: Excess | LossValues | IMTL
+        if config.rule in ("excess", "before"):
+            self._rule = Excess(config, runs, tasks, hidden, Generator().manual_seed(1))
+        elif config.rule == "imtl":
+            self._rule = IMTL()
+        else:
+            self._rule = LossValues(config, runs, tasks, cases.training_rows // self._batch)
+        self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
+        self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
+        self._squares = [torch.zeros_like(tensor) for tensor in self._parameters]
+        self._rate = torch.tensor(rates).repeat_interleave(self._number)[:, None, None]
+        self._update = self._adamw if problem.optimizer == "adamw" else self._sgd
         self._step = 0
 
     def run(self, epochs: int) -> Outcome:
         """Train, then score."""
         count = self._cases.training_rows
         for _ in range(epochs):
-            shares = torch.zeros(self._runs.count, len(self._heads), device=self._runs.device)
-            order = self._order(count)
+            shares = torch.zeros(len(self._rows), len(self._heads))
+            order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
                 weights = self._train(order[:, start : start + self._batch][self._rows])
                 shares += weights / weights.sum(1, keepdim=True)
-        end = count + VALIDATION
+        end = count + self._cases.validation[0].shape[1]
         scores = self._score(slice(end, None), self._cases.test)
         kept = self._score(slice(count, end), self._cases.validation) / -100
-        noise = torch.stack([loss.noise for loss in self._losses], 1)
-        return Outcome(scores, kept.mean(1), shares / (count // self._batch), noise)
-
-    def _order(self, count: int) -> Tensor:
-        """[cases, count] the rows of one epoch, in an order of its own for every case."""
-        device, cases = self._runs.device, self._runs.cases
-        return torch.stack([torch.randperm(count, generator=self._generator, device=device) for _ in cases])
+        return Outcome(scores, kept.mean(1), shares / (count // self._batch))
 
     def _initial(self, rows: int, columns: int, fan: float) -> Tensor:
         """The same for all runs of a case."""
-        shape = (len(self._runs.cases), rows, columns)
-        drawn = torch.rand(*shape, generator=self._generator, device=self._runs.device) * 2 - 1
+        drawn = torch.rand(self._number, rows, columns, generator=self._generator) * 2 - 1
         return (drawn / math.sqrt(fan))[self._rows].clone().requires_grad_()
 
     def _represent(self, inputs: Tensor, part: slice = slice(None)) -> Tensor:
-        first, first_bias, second, second_bias = (one[part] for one in self._trunk)
+        first, first_bias, second, second_bias = (tensor[part] for tensor in self._trunk)
         return torch.baddbmm(second_bias, torch.baddbmm(first_bias, inputs, first).relu(), second).relu()
 
     def _train(self, rows: Tensor) -> Tensor:
@@ -97,20 +93,24 @@ class Training:
         self._step += 1
         case = self._rows[:, None]
         shared = self._represent(self._cases.inputs[case, rows])
+        leaf = shared.detach()
         values, pulls, own = [], [], []
         for head, loss, targets in zip(self._heads, self._losses, self._cases.training, strict=True):
-            leaf = shared.detach().requires_grad_()
+            leaf = leaf.detach().requires_grad_()
             seen = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows], self._step)
-            pull, *gradients = torch.autograd.grad((seen.factors * seen.plain).mean(-1).sum(), [leaf, *head])
+            each = seen.plain if seen.factors is None else seen.factors * seen.plain
+            pull, *gradients = torch.autograd.grad(each.mean(-1).sum(), [leaf, *head])
             values.append(seen.values)
             pulls.append(pull)
-            own += gradients
+            own.append(gradients)
         with torch.no_grad():
             every = torch.stack(pulls, 1)
-            known = self._statistics.update(torch.stack(values, 1), shared, every, self._step)
-            weights = self._rules(known, every)
-            down = torch.einsum("kt,ktbh->kbh", weights, every)
-        self._adamw([*torch.autograd.grad(shared, self._trunk, down), *own])
+            weights = self._rule(torch.stack(values, 1), leaf.detach(), every, self._step)
+            down = (weights[:, :, None, None] * every).sum(1)
+            if self._config.weighted_heads:
+                own = [[g * weights[:, i, None, None] for g in gradients] for i, gradients in enumerate(own)]
+        trunk = torch.autograd.grad(shared, self._trunk, down)
+        self._update([*trunk, *(gradient for gradients in own for gradient in gradients)])
         return weights
 
     @torch.no_grad()
@@ -121,14 +121,21 @@ class Training:
         short, long = 1 - 0.9**self._step, 1 - 0.999**self._step
         for parameter, mean, square in zip(self._parameters, self._means, self._squares, strict=True):
             parameter.mul_(1 - self._rate * _DECAY)
-            parameter.sub_(self._rate * (mean / short) / ((square / long).sqrt() + 1e-8))
+            parameter.addcdiv_(mean * (self._rate / -short), (square / long).sqrt_().add_(1e-8))
+
+    @torch.no_grad()
+    def _sgd(self, gradients: list[Tensor]) -> None:
+        torch._foreach_mul_(self._means, 0.9)
+        torch._foreach_add_(self._means, gradients)
+        for parameter, mean in zip(self._parameters, self._means, strict=True):
+            parameter.sub_(self._rate * mean)
 
     @torch.no_grad()
     def _score(self, rows: slice, targets: list[Tensor]) -> Tensor:
-        """[runs, tasks], higher is better; a configuration at a time, as test sets are large."""
-        found, cases = [], len(self._runs.cases)
-        for start in range(0, self._runs.count, cases):
-            part = slice(start, start + cases)
+        """[runs, tasks], higher is better; a learning rate at a time, as test sets are large."""
+        found = []
+        for start in range(0, len(self._rows), self._number):
+            part = slice(start, start + self._number)
             shared = self._represent(self._cases.inputs[:, rows], part)
             scores = []
             for (weight, bias), target, classes in zip(self._heads, targets, self._cases.classes, strict=True):
@@ -138,4 +145,5 @@ class Training:
                 else:
                     scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
             found.append(torch.stack(scores, 1))
-        return torch.cat(found)
+        # A training that blew up has learned nothing: worse than any other.
+        return torch.cat(found).nan_to_num(-1e4).clamp(min=-1e4)
