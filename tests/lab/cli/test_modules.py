@@ -34,7 +34,7 @@ def test_help_and_lists_import_the_module_of_their_command(command, most):
 
 @pytest.mark.slow
 def test_a_run_imports_no_sweep_a_sweep_no_training_loop_and_a_report_neither(tmp_path):
-    """The goal is 30 for every command."""
+    """At most 30 for every command."""
     small = {"epochs": 1, "limit_batches": 1, "device": "cpu"}
     words = [word for name, value in small.items() for word in (f"--{name.replace('_', '-')}", value)]
     assert modules("train", "simulated-arm", *words, "--out", tmp_path / "runs" / "one") <= 30
@@ -42,5 +42,5 @@ def test_a_run_imports_no_sweep_a_sweep_no_training_loop_and_a_report_neither(tm
     assert modules("diagnose", tmp_path / "runs" / "one") <= 28
     study = {"benchmarks": ["simulated-arm"], "methods": ["uniform"], "settings": small}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
-    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 31
+    assert modules("sweep", tmp_path / "study.yaml", "--out", tmp_path / "sweep") <= 28
     assert modules("bench", "--quick", "--networks", "mlp-7", "--methods", "excess") <= 17
