@@ -4,6 +4,9 @@ No process group is needed: the balancer is told that something is sharded. What
 `tests/integration/test_processes.py`.
 """
 
+import gc
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -98,6 +101,21 @@ def test_the_scalar_may_be_scaled_and_passed_twice_and_a_loss_by_itself(told, pa
     model.zero_grad()
     losses_of(model(x), targets)["a"].backward()
     torch.testing.assert_close(alone, gradients(model))
+
+
+def test_losses_that_are_kept_keep_no_gradients(told):
+    told(True)
+    model, balancer = started(UNIFORM)
+    kept, alive = [], []
+    for _ in range(4):
+        losses = losses_of(model(batch()[0]), batch()[1])
+        balancer.backward(losses)
+        model.zero_grad()
+        kept.append(losses)
+        gc.collect()
+        alive.append(sum(type(thing) is torch.Tensor for thing in gc.get_objects()))
+    new = {after - before for before, after in pairwise(alive[1:])}
+    assert max(new) <= len(losses), f"more than the losses themselves stays alive: {new}"
 
 
 @pytest.mark.parametrize("name", ["imtl", "gradnorm"])

@@ -28,7 +28,6 @@ def seen(matrix, ok=None, positions=(0, 1, 2, 3)):
         ok=torch.ones(len(matrix), dtype=torch.bool) if ok is None else ok,
         rows=tuple(torch.split(matrix, sizes, dim=1)),
         matrix=matrix,
-        positions=positions,
         offsets=tuple(starts[i] for i in positions),
     )
 

@@ -33,7 +33,6 @@ def observe(gradients, losses=None, ok=None, seed=0, **more):
         ok=ok,
         rows=(gradients,),
         matrix=gradients,
-        positions=(0,),
         offsets=(0,),
         samples=lambda task: [Sample(z, gradients[task][None])],
         random_stream=lambda: torch.Generator().manual_seed(seed),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.distributed.processes import processes
-from excessmtl.gradients.second_backward import second_backward
+from excessmtl.gradients.second_backward import deferred_second_backward, second_backward
 from excessmtl.gradients.task_gradients import Contribution
 from excessmtl.graph.nodes import leaves_among, nodes_below
 from excessmtl.graph.plan import Plan
@@ -30,8 +30,7 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:
-            one = torch.ones((), device=plan.representations[0].stored.device)
-            torch.autograd.backward(second_backward(one, 1.0, plan.inputs.losses, plan.representations, parts))
+            second_backward(plan.inputs.losses, plan.representations, parts)
         else:
             _add_to_grad(parts, without_gradient)
     except BaseException as error:
@@ -110,7 +109,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     scale = plan.inputs.scale
     unscale = 1.0 if scale is None else 1.0 / scale
     if plan.second_backward:
-        return second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
+        return deferred_second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
     if not parts:  # everything waits for the last micro-batch
         first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]

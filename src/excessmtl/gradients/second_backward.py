@@ -25,26 +25,36 @@ _Parts = Sequence[tuple[Tensor | Representation, Tensor]]
 
 
 def second_backward(
-    value: Tensor,
-    unscale: Tensor | float,
-    losses: Sequence[Tensor | None],
-    representations: Iterable[Representation],
-    parts: _Parts,
-) -> Tensor:
-    """A scalar worth `value`; its backward adds the contributions, times the gradient it is given.
+    losses: Sequence[Tensor | None], representations: Iterable[Representation], parts: list[Any]
+) -> None:
+    """Add all contributions to `.grad` by a backward pass from the losses, whose graph has to be there still."""
+    roots, replacement, hooks = _hooked(losses, representations, parts)
+    parts.clear()
+    replacement.start()
+    try:
+        torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+    finally:
+        for hook in hooks:
+            hook.remove()
 
-    The graph of the losses has to be there still. The hooks live as long as it does.
-    """
-    roots = [loss for loss in losses if loss is not None and loss.grad_fn is not None]
-    replacement = _Replacement(parts)
-    # On the nodes above, not on the ends themselves: hooks that FSDP or a user has put there come later, and see what
-    # has been replaced.
-    for node, ends in nodes_above(roots, representations):
-        if ends:
-            node.register_hook(replacement.hook(ends))
+
+def deferred_second_backward(
+    value: Tensor, unscale: Any, losses: Sequence[Tensor | None], representations: Iterable[Representation], parts: Any
+) -> Tensor:
+    """A scalar worth `value`; its backward adds the contributions. The hooks live as long as the graph."""
+    roots, replacement, _ = _hooked(losses, representations, parts)
     apply: Callable[..., Tensor] = _Deferred.apply
     with torch.enable_grad():
         return apply(value, unscale, replacement, *roots)
+
+
+def _hooked(losses: Any, representations: Any, parts: _Parts) -> tuple[list[Tensor], "_Replacement", list[Any]]:
+    """The losses to start from, and hooks that replace what arrives below."""
+    roots = [loss for loss in losses if loss is not None and loss.grad_fn is not None]
+    replacement = _Replacement(parts)
+    # Not on the ends themselves: hooks that FSDP or a user has put there come later, and see what has been replaced.
+    above = nodes_above(roots, representations)
+    return roots, replacement, [node.register_hook(replacement.hook(ends)) for node, ends in above if ends]
 
 
 class _Replacement:
@@ -58,9 +68,12 @@ class _Replacement:
             self.gradients[end] = gradient if end not in self.gradients else self.gradients[end] + gradient
         self._remaining: dict[_End, Tensor] | None = None
 
-    def start(self, factor: Tensor) -> None:
-        """From now on it replaces what arrives, by the gradients times a factor."""
-        self._remaining = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self.gradients.items()}
+    def start(self, factor: Tensor | None = None) -> None:
+        """From now on it replaces what arrives, by the gradients times a factor; without one, once and no copies."""
+        if factor is None:
+            self._remaining, self.gradients = self.gradients, {}
+        else:
+            self._remaining = {end: (gradient * factor).to(gradient.dtype) for end, gradient in self.gradients.items()}
 
     def stop(self) -> None:
         """From now on what arrives is left as it is."""

@@ -22,9 +22,9 @@ Part = tuple[nn.Module, nn.Module | None] | Tensor
 class Shared:
     """The shared modules or parameters, and the layer GradNorm looks at.
 
-    A deep copy refers to the copied model when model and balancer are copied together, in either order, and to
-    the same model when the balancer is copied alone. Which
-    of the two is only known when the copying is over: `resolve` finds out, before anything else is asked.
+    A deep copy refers to the copied model when model and balancer are copied together, in either order, and to the
+    same model when the balancer is copied alone. Which of the two is only known when the copying is over: `resolve`
+    finds out, before anything else is asked.
     """
 
     modules: list[nn.Module]

@@ -30,10 +30,9 @@ class Observation:
     """Per-task gradients where the rule looks: one [m, n] matrix per tensor (zero rows where not ok)."""
     matrix: Tensor | None = None
     """Shared parameters only: the rows of all parameters side by side, [m, n]; `rows` are its columns."""
-    positions: tuple[int, ...] = ()
-    """Shared parameters only: which shared parameter each row matrix belongs to (frozen ones have none)."""
     offsets: tuple[int, ...] = ()
-    """Shared parameters only: where each row matrix starts when all shared parameters stand side by side."""
+    """Shared parameters only: where each row matrix starts when all shared parameters, frozen ones too, stand side by
+    side."""
     samples: Callable[[int], Sequence[Sample]] = lambda task: ()
     """Representation only: the batches of one task, gradients zero where not ok."""
     samples_of_all: Sequence[Samples] = ()

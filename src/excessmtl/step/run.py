@@ -60,7 +60,8 @@ def run(balancer: "Balancer", inputs: StepInputs, heads: Heads, scalar: bool) ->
         checks.after(plan, rule.whole_model)
     gradients = engine.task_gradients(plan)
     outcome = partial(_outcome, balancer, inputs, heads, scalar, plan)
-    if scalar or gradients.values.device.type not in engine.recorded_on:
+    device = next(loss.device for loss in inputs.losses if loss is not None)  # `values` would launch a kernel
+    if scalar or device.type not in engine.recorded_on:
         return plan, outcome(gradients)
     return plan, engine.replayed(outcome, gradients, plan, partial(_key, balancer, inputs))
 
@@ -218,15 +219,13 @@ def observe(
         metrics = None if metrics is None else mean_where(metrics, ~metrics.isnan(), reduction)[0]
     samples = [batch.samples_of_all() for batch in batches] if local and inputs.per_sample else []
     complete = [batch for batch in samples if batch is not None]
-    everywhere = [i for i, parameter in enumerate(inputs.all_parameters) if parameter.requires_grad]
-    positions = tuple(everywhere) if probe.to_the_end else ()
+    starts = zip(inputs.all_parameters, offsets, strict=False) if probe.to_the_end else ()
     return Observation(
         losses=losses,
         ok=ok,
         rows=tuple(row.float() for row in rows),
         matrix=matrix if probe.to_the_end else None,
-        positions=positions,
-        offsets=tuple(offsets[position] for position in positions),
+        offsets=tuple(start for parameter, start in starts if parameter.requires_grad),
         samples=lambda task: [part for number, batch in enumerate(batches) for part in batch.samples(task, number)],
         samples_of_all=complete if len(complete) == len(batches) else (),
         heads=not latest.headless,

@@ -1,4 +1,4 @@
-"""Modules and what wraps them: DistributedDataParallel, the compiler; nested arguments; CUDA graphs."""
+"""Modules and what wraps them: DistributedDataParallel, the compiler; CUDA graphs."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator

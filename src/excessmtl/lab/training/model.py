@@ -13,13 +13,15 @@ from excessmtl import architectures
 from excessmtl.architectures import MultiTask
 from excessmtl.architectures.base import Make
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.kinds import LABELS
+from excessmtl.lab.data.kinds import LABELS, binary, classification, regression
 from excessmtl.lab.data.tasks import PLAIN
 from excessmtl.lab.runs.config import HARD, SINGLE, Resolved, RunConfig
 from excessmtl.lab.training.batches import ByTask, Inputs
 from excessmtl.methods import registry
 
 Heads = Mapping[str, nn.Module]
+_TAKEN = (regression.loss, binary.loss, classification.loss)
+"""The losses of tasks that a method can take labels of."""
 
 
 class MultiTaskModel(nn.Module):
@@ -150,7 +152,7 @@ def last_layers(config: Resolved, benchmark: Benchmark, network: Network) -> dic
     if not hasattr(registry().get(config.method), "layers"):
         return {}
     heads = dict(network.heads.items()) if isinstance(network, MultiTaskModel) else {}
-    kinds = {task.name: LABELS.get(task.kind.loss) for task in benchmark.tasks}
+    kinds = {task.name: LABELS.get(task.kind.loss) if task.kind.loss in _TAKEN else None for task in benchmark.tasks}
     deep = [task for task, head in heads.items() if not isinstance(head, nn.Linear)]
     others = [task for task, kind in kinds.items() if kind is None]
     obstacles = {
