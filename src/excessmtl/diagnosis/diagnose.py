@@ -122,9 +122,10 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
         pairs=pairs.samples if pairs else 0,
     )
     verdict, reason = verdict_of(seen)
+    # Labels may be random, or the inputs too poor; or too many rates fit.
+    unknown = numbers if skill.is_nothing else level.is_wide and verdict == "suspect"
+    known = verdict not in ("not learned yet", "too little evidence") and not (unknown and pairs is None)
     level = replace(level, low=seen.low)
-    nothing = numbers and pairs is None and skill.is_nothing  # labels may be random, or the inputs too poor
-    known = verdict not in ("not learned yet", "too little evidence") and not nothing
     wrong = level.rate if numbers else level.rate * (1 - 1 / task.predictions.shape[1])
     floor, low, high = (min(fit.floor(rate), loss) for rate in (level.rate, level.low, level.high))
     return TaskReport(

@@ -14,6 +14,7 @@ COUNTS = 0.5
 """As so much of a sample each one counts in an interval: no model is exact, and intervals would be too narrow."""
 TAIL = 0.05
 """Of the weight on either side of an interval."""
+_WIDE = 0.7
 _CAUTION = 0.02
 """What is taken off the lower end before a task is called noisy."""
 
@@ -27,6 +28,11 @@ class Level:
     high: float
     least: float
     """A cautious lower end, which verdicts go by: a false alarm is worse than a wide interval."""
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the interval says nothing."""
+        return self.high - self.low >= _WIDE
 
 
 def weights_of(likelihood: Array) -> Array:

@@ -16,8 +16,6 @@ NOISY = 0.08
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
 """At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
-WIDE = 0.7
-"""An interval so wide says nothing."""
 CLEAN = 0.2
 """A clean task has no more noise than this for certain."""
 
@@ -91,8 +89,13 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
         )
     if level.least >= NOISY and not seen.doubt:
         return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
-    if level.high - level.low >= WIDE:
-        if not seen.others_learned and skill.share < LEARNED:
+    if level.is_wide:
+        if seen.others_learned:
+            return "suspect", (
+                "other tasks have been learned, this one hardly: it is hard, or labels are bad (any noise rate from "
+                f"{span} fits); second labels would tell"
+            )
+        if skill.share < LEARNED:
             return (
                 "not learned yet",
                 f"too little has been learned to tell hard from noisy: any rate from {span} fits",
@@ -116,7 +119,7 @@ def _by_second_labels(seen: Evidence, rates: str) -> tuple[Verdict, str]:
     level, where = seen.level, f"of {seen.pairs} samples labelled twice: the noise rate is {rates}"
     if level.low >= NOISY:
         return "noisy", f"the two labels differ too often or too far, {where}"
-    if level.high - level.low >= WIDE:
+    if level.is_wide:
         return "too little evidence", f"too few samples were labelled twice, {where}"
     if level.low >= SUSPECT or level.rate >= 2 * SUSPECT:
         return "suspect", f"some labels differ, {where}"

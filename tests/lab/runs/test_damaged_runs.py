@@ -131,7 +131,9 @@ DAMAGES = {
 def test_a_checkpoint_that_is_not_what_was_written_is_noticed(finished, run, damage):
     (path,) = (run / "checkpoint").glob("*.pt")
     damage(path)
+    before = [(run / name).read_bytes() for name in ("summary.json", "config.yaml")]
     refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
+    assert [(run / name).read_bytes() for name in ("summary.json", "config.yaml")] == before
 
 
 FILES = ["3", '"."', '"../checkpoint/epoch-00000.pt"', '"epoch-00000.pt", "sha256": 3']

@@ -109,6 +109,9 @@ class RunFolder:
         longer = epochs > old.config["epochs"] and new.config["schedule"] == "constant"
         refuse_another(old.plain, new.plain, self.path, but=("code", *(["epochs"] if longer else [])))
         if longer:
+            from excessmtl.lab.runs import checkpoint
+
+            checkpoint.load(self.checkpoints)  # where it cannot be read, what is finished stays
             (self.path / "summary.json").unlink(missing_ok=True)
         record = replace(old, config={**old.config, "epochs": max(epochs, old.config["epochs"])})
         if not (self.path / "summary.json").exists() and new.code not in old.code:
