@@ -30,7 +30,7 @@ def deliver(parts: list[Contribution], plan: Plan) -> None:
     before = list(map(_gradient, touched))
     try:
         if plan.second_backward:
-            second_backward(plan.inputs.losses, plan.representations, parts)
+            second_backward(parts, plan)
         else:
             _add_to_grad(parts, without_gradient)
     except BaseException as error:
@@ -109,7 +109,7 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     scale = plan.inputs.scale
     unscale = 1.0 if scale is None else 1.0 / scale
     if plan.second_backward:
-        return deferred_second_backward(value, unscale, plan.inputs.losses, plan.representations, parts)
+        return deferred_second_backward(value, unscale, parts, plan)
     if not parts:  # everything waits for the last micro-batch
         first = plan.inputs.parameters[0]
         parts = [(first, torch.zeros_like(first))]

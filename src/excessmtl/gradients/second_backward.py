@@ -8,14 +8,16 @@ second backward pass from the losses, in which what arrives at leaves and repres
 computed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from excessmtl.graph.nodes import nodes_above
+from excessmtl.graph.plan import Plan
 from excessmtl.graph.representation import Representation
 from excessmtl.torch_private import when_backward_ends
 
@@ -24,11 +26,9 @@ _End = tuple[Node, int]
 _Parts = Sequence[tuple[Tensor | Representation, Tensor]]
 
 
-def second_backward(
-    losses: Sequence[Tensor | None], representations: Iterable[Representation], parts: list[Any]
-) -> None:
+def second_backward(parts: list[Any], plan: Plan) -> None:
     """Add all contributions to `.grad` by a backward pass from the losses, whose graph has to be there still."""
-    roots, replacement, hooks = _hooked(losses, representations, parts)
+    roots, replacement, hooks = _hooked(parts, plan)
     parts.clear()
     replacement.start()
     try:
@@ -38,22 +38,23 @@ def second_backward(
             hook.remove()
 
 
-def deferred_second_backward(
-    value: Tensor, unscale: Any, losses: Sequence[Tensor | None], representations: Iterable[Representation], parts: Any
-) -> Tensor:
-    """A scalar worth `value`; its backward adds the contributions. The hooks live as long as the graph."""
-    roots, replacement, _ = _hooked(losses, representations, parts)
+def deferred_second_backward(value: Tensor, unscale: Tensor | float, parts: _Parts, plan: Plan) -> Tensor:
+    """A scalar worth `value`; its backward adds the contributions, times the gradient it is given."""
+    roots, replacement, _ = _hooked(parts, plan)  # the hooks live as long as the graph
     apply: Callable[..., Tensor] = _Deferred.apply
     with torch.enable_grad():
         return apply(value, unscale, replacement, *roots)
 
 
-def _hooked(losses: Any, representations: Any, parts: _Parts) -> tuple[list[Tensor], "_Replacement", list[Any]]:
-    """The losses to start from, and hooks that replace what arrives below."""
-    roots = [loss for loss in losses if loss is not None and loss.grad_fn is not None]
+def _hooked(parts: _Parts, plan: Plan) -> tuple[list[Tensor], "_Replacement", list[RemovableHandle]]:
+    """The losses to start from, and hooks that replace what arrives below.
+
+    On the nodes above, not on the ends themselves: hooks that FSDP or a user has put there come later, and see what has
+    been replaced.
+    """
+    roots = [loss for loss in plan.inputs.losses if loss is not None and loss.grad_fn is not None]
     replacement = _Replacement(parts)
-    # Not on the ends themselves: hooks that FSDP or a user has put there come later, and see what has been replaced.
-    above = nodes_above(roots, representations)
+    above = nodes_above(roots, plan.representations)
     return roots, replacement, [node.register_hook(replacement.hook(ends)) for node, ends in above if ends]
 
 
