@@ -118,8 +118,8 @@ def _of_task(argument: str, values: Mapping[str, Any], task: str, tasks: list[st
 def column(argument: str, values: Any, position: int, tasks: int) -> Tensor:
     """What a matrix [batch, tasks, ...] has for one task."""
     if not isinstance(values, Tensor) or values.ndim < 2 or values.shape[1] != tasks:
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"{argument} must be [batch, {tasks} tasks, ...] or a dict from task to tensor, found {found}")
+        form = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{argument} must be [batch, {tasks} tasks, ...] or a dict from task to tensor, found {form}")
     return values[:, position]
 
 

@@ -94,8 +94,8 @@ def connected(
 
 def of_entries(output: Tensor, target: Tensor) -> torch.Size:
     """The shape of the output, without the last dimension of a head of one output: it would be broadcast."""
-    one = target.is_floating_point() and output.shape == (*target.shape, 1)
-    return target.shape if one else output.shape
+    single_output = target.is_floating_point() and output.shape == (*target.shape, 1)
+    return target.shape if single_output else output.shape
 
 
 class _Known(torch.autograd.Function):

@@ -52,13 +52,13 @@ class AutoScale(Probed):
         lengths = state["lengths"] + torch.where(exploring, seen.gram.diagonal().clamp(min=0).sqrt(), 0)
         counts = state["counts"] + (seen.ok & exploring)
         asked = _equal_lengths(lengths / counts.clamp(min=1), state["weights"])
-        found = state["found"] + torch.where(ends, asked, 0)
-        chosen = torch.where(steps == self.windows * self.window, found / self.windows, asked)
+        sums = state["found"] + torch.where(ends, asked, 0)
+        chosen = torch.where(steps == self.windows * self.window, sums / self.windows, asked)
         new = {
             "weights": torch.where(ends, chosen, state["weights"]),
             "lengths": torch.where(ends, 0, lengths),
             "counts": torch.where(ends, 0, counts),
-            "found": found,
+            "found": sums,
             "steps": steps,
         }
         return Decision(state["weights"], new)

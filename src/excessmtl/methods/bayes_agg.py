@@ -105,8 +105,8 @@ class BayesAgg(Rule):
             return self
         kinds = _kinds(self.kinds, tasks)
         if not isinstance(self.layers, Mapping | nn.ModuleDict) or set(self.layers.keys()) != set(tasks):
-            found = list(self.layers) if isinstance(self.layers, Mapping | nn.ModuleDict) else self.layers
-            raise ValueError(f"layers must be a dict with the last layer of each of {list(tasks)}, found {found!r}")
+            names = list(self.layers) if isinstance(self.layers, Mapping | nn.ModuleDict) else self.layers
+            raise ValueError(f"layers must be a dict with the last layer of each of {list(tasks)}, found {names!r}")
         for task, kind in zip(tasks, kinds, strict=True):
             _check_layer(task, kind, self.layers[task], self.layers[tasks[0]])
         return replace(self, layers={task: self.layers[task] for task in tasks}, kinds=kinds)
@@ -147,16 +147,16 @@ class BayesAgg(Rule):
         batches = {place: self._batch(place, sample, targets, seen) for place, sample in shown.items()}
         # Of all tasks on all processes: what one of them has no loss for, another may have.
         news = [self._evidence(place, batches.get(place), state, seen) for place in range(seen.tasks)]
-        found = {place: self._gradient(place, batch, news[place], state, draws) for place, batch in batches.items()}
+        gradients = {place: self._gradient(place, batch, news[place], state, draws) for place, batch in batches.items()}
         bad = torch.stack([~torch.stack([part.isfinite().all() for part in new]).all() for new in news])
-        for place, gradient in found.items():
+        for place, gradient in gradients.items():
             bad[place] |= ~(gradient.mean.isfinite().all() & gradient.variance.isfinite().all())
         good = seen.reduction(bad.float()) == 0
-        places = list(found)
+        places = list(gradients)
         labelled = torch.stack([batches[place].labelled & good[place] for place in places])
         powers = [_POWER[self._kind(place)] if self.power is None else self.power for place in places]
-        shares = _shares([gradient.variance for gradient in found.values()], powers, labelled) / seen.tasks
-        means = [torch.where(good[place], gradient.mean, 0) for place, gradient in found.items()]
+        shares = _shares([gradient.variance for gradient in gradients.values()], powers, labelled) / seen.tasks
+        means = [torch.where(good[place], gradient.mean, 0) for place, gradient in gradients.items()]
         totals = shares.new_zeros(2, seen.tasks)
         totals[:, places] = torch.stack([shares.mean(2).sum(1), labelled.sum(1).to(shares)])
         sums, counts = seen.reduction(totals)
@@ -224,17 +224,17 @@ class BayesAgg(Rule):
         known = Evidence(*(state[name] + more for name, more in zip(_names(place), new, strict=True)))
         posterior = last_layer.posterior(known, self.prior_variance)
         if kind == "regression":
-            found = last_layer.exact_moments(posterior, x, target, features)
+            moments = last_layer.exact_moments(posterior, x, target, features)
         else:
-            found = last_layer.sampled_moments(kind, posterior, x, target, features, self.samples, draws)
+            moments = last_layer.sampled_moments(kind, posterior, x, target, features, self.samples, draws)
         plain = last_layer.slopes(kind, x @ weight.T, target) @ weight[:, :features]
         plain = torch.where(labelled[:, None], plain, 0)
         # dz is the plain gradient times 1 / samples, and times whatever the user has multiplied the loss by.
         size = plain.square().sum()
         factor = torch.where(size > 0, (dz * plain).sum() / torch.where(size > 0, size, 1), 0)
         warming_up = state["epochs"] < self.warmup_epochs
-        mean = torch.where(warming_up, dz, factor * found.mean)
-        variance = torch.where(warming_up, 1, found.variance)
+        mean = torch.where(warming_up, dz, factor * moments.mean)
+        variance = torch.where(warming_up, 1, moments.variance)
         return Moments(*(torch.where(labelled[:, None], moment, 0) for moment in (mean, variance)))
 
 
@@ -289,9 +289,9 @@ def _filled(task: str, kind: Kind, target: Any, z: Tensor, outputs: int) -> tupl
     allowed = (shape, (len(z),)) if outputs == 1 else (shape,)
     fits = isinstance(target, Tensor) and target.shape in allowed
     if not fits or target.is_floating_point() == (kind == "classification"):
-        found = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+        form = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
         what = "whole numbers" if kind == "classification" else "floats"
-        raise ValueError(f"targets[{task!r}] must be {what} of shape {shape} for kind {kind!r}, found {found}")
+        raise ValueError(f"targets[{task!r}] must be {what} of shape {shape} for kind {kind!r}, found {form}")
     target = target.to(z.device, non_blocking=True).reshape(shape)
     if kind == "classification":
         return target.clamp(min=0).long(), target >= 0

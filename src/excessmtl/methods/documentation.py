@@ -23,17 +23,19 @@ class Option:
 def options_of(rule: type[Rule]) -> list[Option]:
     """The options of a rule, those of its base classes first."""
     written = _written(rule)
-    found = []
+    options = []
     for field in fields(rule):
         kind, meaning = written.get(field.name, (str(field.type), ""))
         # A place is written by its name.
-        found.append(Option(field.name, "str" if isinstance(field.default, Probe) else kind, _default(field), meaning))
-    return [option for option, field in zip(found, fields(rule), strict=True) if field.init]
+        options.append(
+            Option(field.name, "str" if isinstance(field.default, Probe) else kind, _default(field), meaning)
+        )
+    return [option for option, field in zip(options, fields(rule), strict=True) if field.init]
 
 
 def _written(rule: type) -> dict[str, tuple[str, str]]:
     """Field -> its annotation, and the text below it, which Python itself does not keep."""
-    found: dict[str, tuple[str, str]] = {}
+    texts: dict[str, tuple[str, str]] = {}
     for base in reversed(rule.__mro__):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -42,8 +44,8 @@ def _written(rule: type) -> dict[str, tuple[str, str]]:
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for line, below in zip(body, [*body[1:], None], strict=True):
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                found[line.target.id] = ast.unparse(line.annotation), _text(below)
-    return found
+                texts[line.target.id] = ast.unparse(line.annotation), _text(below)
+    return texts
 
 
 def _text(statement: ast.stmt | None) -> str:

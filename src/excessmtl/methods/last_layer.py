@@ -101,16 +101,16 @@ def posterior(seen: Evidence, prior_variance: float) -> Posterior:
     return Posterior(torch.cholesky_solve(precise(seen.information)[..., None], factor).squeeze(-1), factor)
 
 
-def exact_moments(found: Posterior, x: Tensor, target: Tensor, features: int) -> Moments:
+def exact_moments(weights: Posterior, x: Tensor, target: Tensor, features: int) -> Moments:
     """Regression: of g = mean over outputs of 2 u (w.x - y), with u the first `features` entries of w.
 
     u and r = w.x - y are jointly Gaussian, and Var(u r) = E[u]^2 Var(r) + E[r]^2 Var(u) + 2 E[u] E[r] c + Var(u) Var(r)
     + c^2 with c their covariance.
     """
     # `cholesky_inverse` may make the host wait for the device.
-    identity = torch.eye(x.shape[1], dtype=found.factor.dtype, device=x.device)
-    inverse = torch.linalg.solve_triangular(found.factor[0], identity, upper=False)
-    mean, covariance = found.mean.to(x.dtype), (inverse.T @ inverse).to(x.dtype)
+    identity = torch.eye(x.shape[1], dtype=weights.factor.dtype, device=x.device)
+    inverse = torch.linalg.solve_triangular(weights.factor[0], identity, upper=False)
+    mean, covariance = weights.mean.to(x.dtype), (inverse.T @ inverse).to(x.dtype)
     count, u = len(mean), mean[:, :features]
     residuals = x @ mean.T - target
     spread, along = covariance.diagonal()[:features], x @ covariance
@@ -122,22 +122,22 @@ def exact_moments(found: Posterior, x: Tensor, target: Tensor, features: int) ->
 
 
 def sampled_moments(
-    kind: Kind, found: Posterior, x: Tensor, target: Tensor, features: int, samples: int, generator: Generator
+    kind: Kind, weights: Posterior, x: Tensor, target: Tensor, features: int, samples: int, generator: Generator
 ) -> Moments:
     """Classification of either kind: from draws of w."""
-    (rows, n), inputs = found.mean.shape, x.shape[1]
-    noise = torch.randn(rows, n, samples, generator=generator, device=x.device).to(found.mean.dtype)
-    draws = found.mean[..., None] + torch.linalg.solve_triangular(found.factor.mT, noise, upper=True)
+    (rows, n), inputs = weights.mean.shape, x.shape[1]
+    noise = torch.randn(rows, n, samples, generator=generator, device=x.device).to(weights.mean.dtype)
+    draws = weights.mean[..., None] + torch.linalg.solve_triangular(weights.factor.mT, noise, upper=True)
     draws = draws.permute(2, 0, 1).reshape(samples, -1, inputs).to(x.dtype)
     if kind == "binary":  # outputs know nothing of each other: no tensor of draws by samples by features
-        first = second = torch.zeros((), dtype=found.mean.dtype, device=x.device)
+        first = second = torch.zeros((), dtype=weights.mean.dtype, device=x.device)
         for some in draws.split(max(1, _AT_ONCE // max(1, draws.shape[1] * max(features, len(x))))):
             slope, u = precise(slopes(kind, x @ some.mT, target)), precise(some[..., :features])
             first = first + torch.einsum("sbo,sod->bod", slope, u)
             second = second + torch.einsum("sbo,sod->bod", slope.square(), u.square())
         first, second = first / samples, second / samples
         return Moments(first.sum(1).to(x.dtype), (second - first.square()).clamp(min=0).sum(1).to(x.dtype))
-    centre = found.mean.reshape(-1, inputs).to(x.dtype)
+    centre = weights.mean.reshape(-1, inputs).to(x.dtype)
     # Deviations from the gradient at the mean: their squares lose no digits.
     start = slopes(kind, x @ centre.T, target) @ centre[:, :features]
     first, second = torch.zeros_like(start), torch.zeros_like(start)

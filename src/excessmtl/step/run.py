@@ -173,7 +173,7 @@ def _along(direction: Tensor, gradients: TaskGradients, parts: list[Contribution
     if gradients.overflow is not None:
         direction = torch.where(gradients.overflow, torch.nan, direction)
     if not gradients.complete:
-        return [(one, direction.to(part.dtype) if isinstance(one, Representation) else part) for one, part in parts]
+        return [(leaf, direction.to(part.dtype) if isinstance(leaf, Representation) else part) for leaf, part in parts]
     shared = {id(parameter) for parameter in gradients.parameters}
     along = split_by_parameter(direction, gradients.parameters)
     pairs = zip(gradients.parameters, along, strict=True)

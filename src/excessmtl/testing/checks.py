@@ -114,7 +114,7 @@ def _check_repeatable(make: Make) -> None:
             "update gives another result for the same arguments; draw random numbers from seen.generator, and keep "
             "nothing outside the state"
         )
-        parts = [(one.weights, one.state, one.direction, one.gates) for one in (first, again)]
+        parts = [(decision.weights, decision.state, decision.direction, decision.gates) for decision in (first, again)]
         _identical(parts[0], parts[1], sentence)
         return first
 
@@ -276,7 +276,7 @@ def _check_resume(make: Make) -> None:
     resumed.balancer.load_state_dict({key: value.clone() for key, value in training.balancer.state_dict().items()})
     sentence = "a balancer that has loaded the state goes on differently; keep everything in the state of `init`"
     for number in range(4, 7):
-        weights, others = (one.step(number).weights for one in (training, resumed))
+        weights, others = (run.step(number).weights for run in (training, resumed))
         _identical(others, weights, sentence)
         _identical(resumed.gradients(), training.gradients(), sentence)
     _identical(resumed.balancer.state_dict(), training.balancer.state_dict(), sentence)
