@@ -94,7 +94,7 @@ def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypat
     write(tmp_path / "run")
     write_table(collect(tmp_path), tmp_path / "table" / "runs.csv.gz")
     monkeypatch.setattr("excessmtl.lab.compare.collect._LARGEST_TABLE", 100)
-    with pytest.raises(ValueError, match=r"runs\.csv\.gz holds more than 100 bytes, too many for a table of runs"):
+    with pytest.raises(ValueError, match=r"runs\.csv\.gz is not a table of runs \(it holds more than 100 bytes\)"):
         collect(tmp_path / "table")
 
 
@@ -102,7 +102,9 @@ def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypat
 def test_a_table_that_points_outside_its_folder_is_refused(tmp_path, folder):
     write(tmp_path / "run")
     write_table(collect(tmp_path).assign(folder=folder), tmp_path / "table" / "runs.csv")
-    with pytest.raises(ValueError, match=r"runs\.csv: folder must be a path below the table's own folder"):
+    with pytest.raises(
+        ValueError, match=r"runs\.csv is not a table of runs \(folder must be a path below the table's own folder"
+    ):
         collect(tmp_path / "table")
 
 

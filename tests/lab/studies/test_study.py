@@ -107,7 +107,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(change, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("methods: [a\n", "is not YAML"),
+        ("methods: [a\n", "cannot be read as YAML"),
         ("methods: [uniform]\nnoise: [0]\nmethods: [rlw]\n", "methods stands there twice"),
         ("benchmarks: [simulated-arm]\n", "methods is missing"),
         ("", "a study must be a mapping"),
@@ -126,7 +126,9 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path, text, message):
 def test_nested_aliases_are_refused_at_once(tmp_path):
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     (tmp_path / "s.yaml").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"s\.yaml: \*a0 \(line 2\) is an alias; write the value out"):
+    with pytest.raises(
+        ValueError, match=r"s\.yaml cannot be read as YAML \(\*a0 \(line 2\) is an alias; write the value out"
+    ):
         read_study(tmp_path / "s.yaml")
 
 

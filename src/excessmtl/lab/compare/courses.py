@@ -10,9 +10,9 @@ from zipfile import ZipFile
 import numpy as np
 import pandas as pd
 
+from excessmtl.lab.runs.summary import QUANTITIES as QUANTITIES
 from excessmtl.lab.schema import explained
 
-QUANTITIES = ("weights", "losses", "excess_risks")
 _LARGEST = 2**31
 """Bytes of one array; a run of a million steps with 500 tasks has as many."""
 _ADVICE = "delete the run or make it again"

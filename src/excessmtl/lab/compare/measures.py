@@ -14,9 +14,10 @@ import pandas as pd
 
 from excessmtl.lab.compare import table
 from excessmtl.lab.compare.comparison import Spread, mean_change
-from excessmtl.lab.compare.settings import Metric, Setting
+from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table
 from excessmtl.lab.runs.config import SINGLE
+from excessmtl.lab.runs.summary import Scored
 
 DIVERGED, NOTHING = "diverged", "–"
 _NAMED = 4
@@ -116,7 +117,7 @@ def scores_of(setting: Setting) -> list[dict[str, float]]:
     return [{task: number(value) for task, value in own.items()} for own in setting.runs["scores"]]
 
 
-def _score(key: str, short: str, title: str, metric: Metric, values: Values) -> Measure:
+def _score(key: str, short: str, title: str, metric: Scored, values: Values) -> Measure:
     better: Direction = "higher" if metric.higher_is_better else "lower"
     factor, digits = (100.0, 1) if metric.is_share else (1.0, 2 if metric.shown_unit else 4)
     return Measure(key, short, title, values, better, factor, digits, metric.shown_unit)
@@ -251,11 +252,9 @@ def rows_of(setting: Setting) -> list[Row]:
     return rows
 
 
-def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table:
-    """A row per noise level and method. `order`: the labels in the order of the rows; None: the setting's."""
-    measures, rows = measures_of(setting), rows_of(setting)
-    if order is not None:
-        rows = sorted(rows, key=lambda row: (row.noise, _place(row.label, order)))
+def summary_table(setting: Setting) -> Table:
+    """A row per noise level and method."""
+    measures = measures_of(setting)
     shown = [
         table.Row(
             [
@@ -266,15 +265,10 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
             ],
             group=str(row.noise),
         )
-        for row in rows
+        for row in rows_of(setting)
     ]
     columns = ["method", "noise", *(measure.heading for measure in measures), "seeds"]
     return Table(f"{setting.name or setting.benchmark}: {_described(setting)}", columns, shown)
-
-
-def _place(label: str, order: Sequence[str]) -> int:
-    """Of a label that may have been completed by what tells its runs apart."""
-    return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
 
 
 def _described(setting: Setting) -> str:

@@ -18,12 +18,9 @@ from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
 from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, code_of, complete_options
-from excessmtl.lab.runs.summary import Row, Scored, summarise
+from excessmtl.lab.runs.summary import QUANTITIES, Row, Scored, summarise
 from excessmtl.lab.schema import explained, mapping
 from excessmtl.step.result import Step
-
-QUANTITIES = ("weights", "losses", "excess_risks")
-"""Of every step, as the first rows of its numbers have them."""
 
 
 class Recorder:
@@ -109,7 +106,7 @@ class Recorder:
         """Write everything. `scores`: task -> its metric on data that was not trained on."""
         if not self._steps:
             raise ValueError("no step was noted in this epoch; call recorder.step() after every step")
-        metrics = {task: scored.metric for task, scored in self.scored.items()}
+        metrics = {task: scored.name for task, scored in self.scored.items()}
         if scores is None and set(metrics.values()) != {"loss"}:
             raise ValueError(f"epoch needs the scores of all tasks ({metrics}); pass a dict from task to number")
         if scores is not None and set(scores) != set(self.tasks):
@@ -194,6 +191,4 @@ class Recorder:
         steps = {quantity: np.concatenate(parts) for quantity, parts in self.history.items()}
         self.folder.write_steps(steps, self.tasks)
         seconds, weights = self._seconds / len(steps["losses"]), self.history["weights"][-1]
-        self.folder.write_summary(
-            summarise(self.record, self.scored, self.rows, weights, seconds, last=1, completed=completed)
-        )
+        self.folder.write_summary(summarise(self.record, self.scored, self.rows, weights, seconds, completed=completed))

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.table import csv_text
@@ -143,13 +141,12 @@ def sweep(
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Holds the folder of a sweep for the block, or until this process ends; refuses it while another sweep does."""
-    folder.mkdir(parents=True, exist_ok=True)
+    held = RunFolder(folder)
+    held.claim(f"another sweep is at work in {folder}; wait for it, or choose another --out")
     try:
-        lock = FileLock(folder / ".lock").acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"another sweep is at work in {folder}; wait for it, or choose another --out") from None
-    with lock:
         yield
+    finally:
+        held.close()
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:
