@@ -42,7 +42,6 @@ class Measure:
     """From the number of the run to the number shown."""
     digits: int = 3
     unit: str = ""
-    applies: Callable[[Setting], bool] = lambda setting: True
     needs_scores: bool = True
     """Whether a run that has diverged has no such number."""
     note: str = ""
@@ -66,8 +65,8 @@ class Measure:
 
 
 def measures_of(setting: Setting) -> list[Measure]:
-    """The columns of the table of a setting; scores are averaged only where all tasks have the same metric."""
-    return [*score_measures(setting), *(measure for measure in OTHERS if measure.applies(setting))]
+    """The columns of the table of a setting: the scores, and what some run has a number for."""
+    return [*score_measures(setting), *(measure for measure in OTHERS if measure.column(setting).notna().any())]
 
 
 def score_measures(setting: Setting) -> list[Measure]:
@@ -157,28 +156,17 @@ def _ranks(setting: Setting) -> list[float]:
     signs = {task: 1 if higher else -1 for task, higher in _directions(setting).items()}
     scores = pd.DataFrame(scores_of(setting), setting.runs.index)[list(signs)] * pd.Series(signs)
     ranks = pd.Series(math.nan, setting.runs.index)
-    for _, level in _rivals(setting).groupby("noise"):
+    for _, level in setting.runs[setting.runs["method"] != SINGLE].groupby("noise"):
         for _, same_seed in level.groupby("seed"):
-            if same_seed["label"].nunique() == level["label"].nunique():
+            if same_seed["label"].nunique() == level["label"].nunique() > 1:
                 own = scores.loc[same_seed.index].rank(ascending=False, na_option="bottom")
                 ranks[same_seed.index] = own.mean(axis=1)
     return list(ranks)
 
 
-def _rivals(setting: Setting) -> pd.DataFrame:
-    return setting.runs[setting.runs["method"] != SINGLE]
-
-
-def _has_single(setting: Setting) -> bool:
-    return bool((setting.runs["method"] == SINGLE).any())
-
-
-def _has_rivals(setting: Setting) -> bool:
-    return bool(_rivals(setting)["label"].nunique() > 1)
-
-
-def _has_noise(setting: Setting) -> bool:
-    return bool(setting.noisy_tasks)
+def _clean_weights(setting: Setting) -> list[float]:
+    """None where no task got noise: nobody knows which are clean."""
+    return [number(value) if setting.noisy_tasks else math.nan for value in setting.runs["clean_weight"]]
 
 
 DELTA_M = Measure(
@@ -189,7 +177,6 @@ DELTA_M = Measure(
     "lower",
     digits=1,
     unit="%",
-    applies=_has_single,
     note="Δm: mean relative loss of the tasks against single-task networks at the same noise and seed; below 0 is "
     "better than they are.",
 )
@@ -200,17 +187,15 @@ MEAN_RANK = Measure(
     _ranks,
     "lower",
     digits=2,
-    applies=_has_rivals,
     note="Rank: mean over tasks and seeds among the methods, without the single-task networks.",
 )
 CLEAN_WEIGHT = Measure(
     "clean_weight",
     "clean\nweight",
     "share of the weight on clean tasks",
-    _column("clean_weight"),
+    _clean_weights,
     "",
     digits=2,
-    applies=_has_noise,
     needs_scores=False,
     note="Clean weight: the share that tasks without added noise have of the weight in the last epoch.",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps, thinned
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, DELTA_M, Measure, Row, measures_of, task_key
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, MEAN_RANK, SECONDS, Measure, Row, measures_of
 from excessmtl.lab.compare.settings import Setting
 
 MOST_POINTS, FEWEST_POINTS = 240, 24
@@ -30,18 +30,9 @@ def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "levels": setting.noise_levels,
             "curves": curves,
         }
-        for measure in _drawn(setting)
-        if (curves := _curves(measure, setting.labels, rows))
+        for measure in measures_of(setting)
+        if measure not in (MEAN_RANK, SECONDS) and (curves := _curves(measure, setting.labels, rows))
     ]
-
-
-def _drawn(setting: Setting) -> list[Measure]:
-    by_key = {measure.key: measure for measure in measures_of(setting)}
-    if setting.common_metric is None:
-        wanted = [*map(task_key, setting.tasks), DELTA_M.key, CLEAN_WEIGHT.key]
-    else:
-        wanted = ["overall_score", "clean_score", CLEAN_WEIGHT.key]
-    return [by_key[key] for key in wanted if key in by_key]
 
 
 def _curves(measure: Measure, labels: Sequence[str], rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, score_measures, summary_table
+from excessmtl.lab.compare.measures import DELTA_M, MEAN_RANK, SECONDS, summary_table
 from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
-from excessmtl.lab.compare.settings import Setting, settings
+from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.studies.study import CHOSEN, Study
+
+_LEFT_OUT = [measure.heading for measure in (DELTA_M, MEAN_RANK, SECONDS)] + ["seeds"]
+"""Columns that a terminal has no room for."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,4 @@ def write_tables(study: Study, out: Path) -> StudyTables:
     complete = [summary_table(setting) for setting in compared]
     parts = [*(f"{table.title}\n\n{table.as_markdown()}" for table in complete), *(f"{note}\n" for note in notes)]
     write_whole(out / "scores.md", "\n".join(parts).encode())
-    brief = [table.select(_brief(setting)) for table, setting in zip(complete, compared, strict=True)]
-    return StudyTables(brief, notes, files)
-
-
-def _brief(setting: Setting) -> list[str]:
-    """The columns that a terminal has room for."""
-    measures = [*score_measures(setting), *([CLEAN_WEIGHT] if CLEAN_WEIGHT.applies(setting) else [])]
-    return ["method", "noise", *(measure.heading for measure in measures)]
+    return StudyTables([table.without(_LEFT_OUT) for table in complete], notes, files)
