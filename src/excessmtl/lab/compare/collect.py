@@ -24,12 +24,13 @@ _FOLD = re.compile(r"; fold \d+ of \d+")
 _TEXTS = ("folder", *TEXTS)
 
 
-def collect(folder: Path) -> pd.DataFrame:
-    """One row per finished run, sorted: the columns `PLAIN` and `NESTED`, and `folder` (relative to `folder`).
+def collect(folder: Path | str) -> pd.DataFrame:
+    """One row per finished run below a folder, sorted: the columns `PLAIN` and `NESTED`, and its own folder's name.
 
     Folds of a cross-validation are left out: they are trained on less data than the other runs.
     A folder without run folders but with a `runs.csv` that `write_table` wrote gives the rows of that file.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; pass one that holds runs")
     paths = sorted(folder.rglob("summary.json"))

@@ -82,7 +82,7 @@ def render(
     sections = [
         Section("Results", "results", lambda runs: part("results.html.j2", results=results)),
         Section("Pictures", "pictures", _pictures),
-        Section("Run explorer", "explorer", lambda runs: part("explorer.html.j2", explorer=explored, runs=runs)),
+        Section("Run explorer", "explorer", lambda runs: part("explorer.html.j2", explored=explored, runs=runs)),
         Section("Label noise", "noise", _diagnoses),
         *added,
         Section("Regret", "regret", lambda runs: None if regrets is None else _regrets(part, regrets)),
@@ -103,7 +103,7 @@ def render(
         script=Markup("\n".join(_template(name) for name in _SCRIPTS)),
         plotly=_packed(_plotly()),
         figure_data=_packed_json(_figure_data(results, looks)),
-        run_data=_packed_json(explored.runs),
+        run_data=_packed_json(explored),
     )
 
 

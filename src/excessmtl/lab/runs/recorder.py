@@ -4,10 +4,8 @@ import csv
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ import yaml
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
-from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, code_of, complete_options
+from excessmtl.lab.runs.record import RECORDED, RunRecord, code_of, complete_options
 from excessmtl.lab.runs.summary import QUANTITIES, Row, Scored, summarise
 from excessmtl.lab.schema import explained, mapping
 from excessmtl.step.result import Step
@@ -80,7 +78,7 @@ class Recorder:
             "seed": seed,
             "tasks": list(self.tasks),
         }
-        self.record = RunRecord(config, options, DataIdentity(data, RECORDED), code_of(type(balancer.rule)))
+        self.record = RunRecord(config, options, data, RECORDED, code=code_of(type(balancer.rule)))
         self.writes = not (dist.is_available() and dist.is_initialized() and dist.get_rank())
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {quantity: [] for quantity in QUANTITIES}
@@ -161,14 +159,11 @@ class Recorder:
         if not existing.exists():
             write_whole(existing, content)
             return
-        damage = (yaml.YAMLError, RecursionError, OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile)
-        readable = partial(explained, f"the run in {path} is damaged", "choose another folder, or delete it", *damage)
         try:
-            with readable():
+            with explained(f"the run in {path} is damaged", "choose another folder, or delete it", Exception):
                 old = mapping(yaml.safe_load(read_text(existing)), "it")
-            refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
-            with readable():
                 self._restore()
+            refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
         except ValueError:
             self.folder.close()
             raise
