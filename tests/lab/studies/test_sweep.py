@@ -16,8 +16,9 @@ import stub_workers
 from filelock import FileLock
 
 from excessmtl.lab.compare.collect import read_table
+from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.studies.study import expand, folder_of
-from excessmtl.lab.studies.sweep import SweepWatcher, only_one, sweep
+from excessmtl.lab.studies.sweep import SweepWatcher, sweep
 from excessmtl.lab.studies.workers import run
 from excessmtl.lab.training.loop import Run
 
@@ -140,9 +141,11 @@ def test_a_run_waits_for_the_process_that_still_works_in_its_folder(tmp_path, mo
 
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path):
-    with only_one(tmp_path), pytest.raises(ValueError, match="another sweep is at work in"):
+    (folder := RunFolder(tmp_path)).claim("it is free")
+    with pytest.raises(ValueError, match="another sweep is at work in"):
         sweep(study(1), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / ".lock"]
+    folder.close()
 
 
 def test_what_a_run_raises_is_sent_back_in_one_line(tmp_path, monkeypatch):

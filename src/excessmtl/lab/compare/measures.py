@@ -92,18 +92,14 @@ def score_measures(setting: Setting) -> list[Measure]:
 def task_score(setting: Setting, task: str) -> Measure:
     """The score of one task."""
     metric = setting.metrics[task]
-    return _score(task_key(task), f"{task}\n{metric.name}", f"{task}: {metric.name}", metric, _by_task("scores", task))
+    # A task may be called like a column of the table.
+    return _score(f"score/{task}", f"{task}\n{metric.name}", f"{task}: {metric.name}", metric, _by_task("scores", task))
 
 
 def task_loss(task: str) -> Measure:
     """The loss of one task on the test split."""
     title = f"loss of {task}"
     return Measure(f"loss/{task}", title, title, _by_task("metrics", f"{task}/loss"), "lower")
-
-
-def task_key(task: str) -> str:
-    """The key of the score of one task; a task may be called like a column of the table."""
-    return f"score/{task}"
 
 
 def number(value: Any) -> float:
