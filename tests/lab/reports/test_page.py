@@ -1,7 +1,6 @@
 """The page as text, and the command that writes it."""
 
 import re
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -131,10 +130,3 @@ def test_a_folder_as_target_is_refused(runs, tmp_path):
     result = command(runs, "-o", tmp_path)
     assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "is a folder; name a file" in result.stderr
-
-
-def test_without_plotly_the_command_says_what_to_install(runs, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    result = command(runs, "-o", tmp_path / "report.html")
-    assert result.exit_code == 2
-    assert "the report needs the package plotly" in result.stderr

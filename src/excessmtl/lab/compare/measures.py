@@ -150,14 +150,12 @@ def _ranks(setting: Setting) -> list[float]:
     Seeds that some method of this noise level has not run are left out: a rank among fewer is a better one for free.
     """
     signs = {task: 1 if higher else -1 for task, higher in _directions(setting).items()}
-    scores = pd.DataFrame(scores_of(setting), setting.runs.index)[list(signs)] * pd.Series(signs)
-    ranks = pd.Series(math.nan, setting.runs.index)
-    for _, level in setting.runs[setting.runs["method"] != SINGLE].groupby("noise"):
-        for _, same_seed in level.groupby("seed"):
-            if same_seed["label"].nunique() == level["label"].nunique() > 1:
-                own = scores.loc[same_seed.index].rank(ascending=False, na_option="bottom")
-                ranks[same_seed.index] = own.mean(axis=1)
-    return list(ranks)
+    rivals = setting.runs[setting.runs["method"] != SINGLE]
+    scores = pd.DataFrame(scores_of(setting), setting.runs.index).loc[rivals.index, list(signs)] * pd.Series(signs)
+    ranks = scores.groupby([rivals["noise"], rivals["seed"]]).rank(ascending=False, na_option="bottom").mean(axis=1)
+    methods = rivals.groupby("noise")["label"].transform("nunique")
+    present = rivals.groupby(["noise", "seed"])["label"].transform("nunique")
+    return list(ranks.where((present == methods) & (methods > 1)).reindex(setting.runs.index))
 
 
 def _clean_weights(setting: Setting) -> list[float]:

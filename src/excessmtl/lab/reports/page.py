@@ -17,7 +17,6 @@ import pandas as pd
 from markupsafe import Markup
 
 import excessmtl
-from excessmtl.extras import missing
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
@@ -158,11 +157,8 @@ def _template(name: str) -> str:
 
 
 def _plotly() -> str:
-    # Here, not above: nothing but this page needs plotly, and other commands run without it.
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError as error:
-        raise ValueError(missing("the report", error, "lab")) from error
+    from plotly.offline import get_plotlyjs  # here, not above: only this page needs it, and it takes its time
+
     script: str = get_plotlyjs()
     return script
 

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,7 +35,6 @@ _PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise
 _COLUMNS = ("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs", *_PLAIN)
 """Fields of a configuration that are columns of a table of runs; `settings` has the others."""
 _APART = (*OF_THE_MACHINE, "strategy", "noise_seed")
-_PACKAGES = ("excessmtl", "torch", "lightning", "numpy")
 _DECIDES_NOTHING = ("diagnosis", "integrations", "lab", "__main__.py", "files.py")
 """Parts of the package that decide about no weight and no gradient."""
 _DIGITS = 12
@@ -100,8 +99,9 @@ class RunRecord:
 
     def to_yaml(self) -> bytes:
         """The content of config.yaml, with the versions of what is installed."""
-        packages = {name: _version(name) for name in _PACKAGES}
-        plain = {"record": VERSION, **self.plain, "versions": {"python": platform.python_version(), **packages}}
+        versions = {"python": platform.python_version(), "excessmtl": excessmtl.__version__}
+        versions |= {name: version(name) for name in ("torch", "lightning", "numpy")}
+        plain = {"record": VERSION, **self.plain, "versions": versions}
         try:
             return yaml.safe_dump(plain, sort_keys=False).encode()
         except yaml.YAMLError as error:
@@ -239,10 +239,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: repr(part) if isinstance(part, nn.Module) else part for name, part in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return excessmtl.__version__ if package == "excessmtl" else None
