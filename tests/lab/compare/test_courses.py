@@ -54,6 +54,13 @@ def test_a_file_that_no_run_wrote_is_one_sentence(tmp_path, content, reason):
         read_steps(tmp_path / "steps.npz")
 
 
+def test_an_array_that_unpacks_to_gigabytes_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("excessmtl.lab.compare.courses._LARGEST", 100)
+    (tmp_path / "steps.npz").write_bytes(archive())
+    with pytest.raises(ValueError, match="an array has more than 100 bytes"):
+        read_steps(tmp_path / "steps.npz")
+
+
 @pytest.mark.parametrize("text", ["", "epoch,test/a\n0,much\n", 'a,b\n"unclosed', "a,b\n1,2,3\n4\n1,2,3,4\n"])
 def test_metrics_that_no_run_wrote_are_one_sentence(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)

@@ -47,6 +47,7 @@ def read_steps(path: Path) -> Steps:
         with ZipFile(file) as archive:  # a few bytes may claim to be gigabytes
             if any(entry.file_size > _LARGEST for entry in archive.infolist()):
                 raise ValueError(f"an array has more than {_LARGEST:,} bytes")
+        file.seek(0)
         with np.load(file) as arrays:  # refuses pickled objects
             tasks = [str(task) for task in arrays["tasks"]]
             tables = {name: arrays[name] for name in QUANTITIES}
