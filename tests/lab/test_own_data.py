@@ -111,9 +111,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
     ("arguments", "message"),
     [
         (["scales_of_mine:laod"], "benchmark 'scales_of_mine:laod' cannot be imported: 'scales_of_mine' has no 'laod'"),
-        (["no_such_module:load"], "there is no module no_such_module"),
         (["scales_of_mine:percent"], "is neither a Benchmark nor a function"),
-        (["scales_of_mine:load", "--method", "scales_of_mine:Fixd"], "method 'scales_of_mine:Fixd' cannot be imported"),
         (["scales_of_mine:load", "--method", "scales_of_mine:load"], "must be a class derived from Rule"),
         (["scales_of_mine:load", "--method", "scales_of_mine:Fixed", "--option", "last=1"], "do not fit method"),
         (["scales_of_mine:load", "--data", "."], "takes no data; leave it out"),
@@ -122,13 +120,8 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
             "rows of 'scales_of_mine:load' must be of type int",
         ),
         (["scales_of_mine:load", "--targets", "a"], "targets is not an option of 'scales_of_mine:load'"),
-        (
-            ["scales_of_mine:load", "--optimiser", "lion"],
-            "optimiser must be one of 'adam', 'adamw' or 'sgd'",
-        ),
+        (["scales_of_mine:load", "--optimiser", "lion"], "optimiser must be one of 'adam', 'adamw' or 'sgd'"),
         (["scales_of_mine:load", "--optimiser-option", "momentum=0.9"], "do not fit 'adam'"),
-        (["scales_of_mine:load", "--optimiser-option", "lr=0.9"], "optimiser_options must not have 'lr'"),
-        (["scales_of_mine:load", "--schedule", "step"], "schedule must be one of 'constant' or 'cosine', found 'step'"),
         (["scales_of_mine:load", "--noise", "0.1", "--noisy-tasks", ""], "noisy_tasks is empty"),
     ],
 )
@@ -294,8 +287,6 @@ def test_a_run_goes_on_after_epochs_with_fewer_metrics(tmp_path):
         (lambda made: {"tasks": ()}, "has no tasks"),
         (lambda made: {"tasks": (*made.tasks, made.tasks[0])}, "has 2 tasks named 'a'"),
         (lambda made: {"tasks": (lab.Task("type", 1, lab.regression),)}, "rename it"),
-        (lambda made: {"tasks": (lab.Task("training", 1, lab.regression),)}, "rename it"),
-        (lambda made: {"tasks": (lab.Task("a.b", 1, lab.regression),)}, "rename it"),
         (lambda made: {"tasks": (lab.Task("d", 1, lab.regression),), "noisy_tasks": ()}, "has no targets for task 'd'"),
         (lambda made: {"noisy_tasks": ("d",)}, "noisy_tasks of 'pairs' names 'd'"),
         (lambda made: {"tasks": (lab.Task("c", 1, lab.classification),), "noisy_tasks": ()}, "classes from 0 to 1"),

@@ -8,11 +8,10 @@ from typing import Any
 from excessmtl.extras import needed_by
 
 with needed_by("excessmtl.lab", "lab"):
-    import pandas as pd
     from torch import nn
 
     from excessmtl.diagnosis import Report
-    from excessmtl.lab.compare.collect import collect as _collect
+    from excessmtl.lab.compare.collect import collect
     from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, split_of
     from excessmtl.lab.data.find import check_benchmark
     from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
@@ -142,11 +141,6 @@ def sweep(
         plain["tune_seeds"] = tune_seeds if isinstance(tune_seeds, int) else list(tune_seeds)
     _, outcome = run_study(expand(plain, Path(out).name), Path(out), jobs=jobs, backend=backend, watcher=watcher)
     return outcome
-
-
-def collect(folder: Path | str) -> pd.DataFrame:
-    """All finished runs under a folder, one row for each."""
-    return _collect(Path(folder))
 
 
 def report(folder: Path | str, file: Path | str) -> Path:

@@ -158,12 +158,6 @@ def yaml_value(text: str) -> Any:
 
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file as plain values; what cannot be read is one sentence that names the file."""
-    try:
+    mistakes = (yaml.YAMLError, ValueError, RecursionError)
+    with explained(f"{path} cannot be read as YAML", "texts with brackets need quotes", *mistakes):
         return yaml_value(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"{path}{line} is not YAML: {error.problem}; texts with brackets need quotes") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

@@ -31,18 +31,6 @@ def test_a_table_read_back_is_the_table_written(tmp_path):
     pd.testing.assert_series_equal(back["noise"], frame["noise"])
 
 
-def test_a_run_whose_summary_names_no_units_has_those_of_its_metrics(tmp_path):
-    metrics = {"primary_metric": {"a": "psnr"}, "higher_is_better": {"a": True}, "scores": {"a": 31.2}}
-    write(tmp_path / "old")
-    write(tmp_path / "other", label="other", **metrics)
-    write(tmp_path / "own", label="own", units={"a": "dB"}, **metrics)
-    assert collect(tmp_path).set_index("label")["units"].to_dict() == {
-        "single": {"a": "share"},
-        "other": {"a": ""},
-        "own": {"a": "dB"},
-    }
-
-
 def test_a_compressed_table_is_the_same_every_time_and_found_in_its_folder(tmp_path):
     write(tmp_path / "runs")
     frame = collect(tmp_path)
@@ -68,33 +56,26 @@ FORMULAS = [
     "1e5",
     "NA",
     "007",
-    "None",
 ]
 
 
-@pytest.mark.parametrize("text", [*FORMULAS, "NA", "007", "None"])
+@pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_table_is_a_formula_and_every_text_is_read_back(tmp_path, text):
-    write(tmp_path / "run", label=text, source=text, benchmark=text)
+    write(tmp_path / "=1", label=text, source=text, benchmark=text)
     write_table(collect(tmp_path), tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
-    for name in ("label", "source", "benchmark"):
+    for name in ("folder", "label", "source", "benchmark"):
         assert row[name][0] not in "=+-@\t\r" or float(row[name]) == -7
     back = read_table(tmp_path / "runs.csv").iloc[0]
-    assert (back["label"], back["source"], back["benchmark"]) == (text, text, text)
-
-
-def test_a_folder_that_begins_like_a_formula_is_found_again(tmp_path):
-    write(tmp_path / "=1")
-    write_table(collect(tmp_path), tmp_path / "tables" / "runs.csv")
-    assert collect(tmp_path / "tables")["folder"].tolist() == ["=1"]
+    assert (back["folder"], back["label"], back["source"], back["benchmark"]) == ("=1", text, text, text)
 
 
 def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypatch):
     write(tmp_path / "run")
     write_table(collect(tmp_path), tmp_path / "table" / "runs.csv.gz")
     monkeypatch.setattr("excessmtl.lab.compare.collect._LARGEST_TABLE", 100)
-    with pytest.raises(ValueError, match=r"runs\.csv\.gz holds more than 100 bytes, too many for a table of runs"):
+    with pytest.raises(ValueError, match=r"runs\.csv\.gz is not a table of runs \(it holds more than 100 bytes\)"):
         collect(tmp_path / "table")
 
 
@@ -102,7 +83,9 @@ def test_a_compressed_table_that_claims_gigabytes_is_refused(tmp_path, monkeypat
 def test_a_table_that_points_outside_its_folder_is_refused(tmp_path, folder):
     write(tmp_path / "run")
     write_table(collect(tmp_path).assign(folder=folder), tmp_path / "table" / "runs.csv")
-    with pytest.raises(ValueError, match=r"runs\.csv: folder must be a path below the table's own folder"):
+    with pytest.raises(
+        ValueError, match=r"runs\.csv is not a table of runs \(folder must be a path below the table's own folder"
+    ):
         collect(tmp_path / "table")
 
 
@@ -112,27 +95,15 @@ def test_a_table_that_points_outside_its_folder_is_refused(tmp_path, folder):
         ({"noise": "much"}, "noise must be a number, found 'much'"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"epochs": None}, "epochs is missing in the summary"),
-        ({"benchmark": ["a"]}, "benchmark must be a word"),
         ({"scores": [1]}, r"scores must be a mapping \(name: value\), found \[1\]"),
         ({"scores": {"a": "high"}}, "a of scores must be a number"),
-        ({"scores": {"a": 10**400}}, "a of scores must be a number"),
         ({"scores": {"b": 1.0}}, r"primary_metric must name the tasks of scores, \['b'\], found \['a'\]"),
         ({"noisy_tasks": "b"}, "noisy_tasks must be a list, found"),
-        ({"options": 3}, r"options must be a mapping \(name: value\), found 3"),
-        ({"weights": [0.5]}, "weights must be a mapping"),
-        ({"clean_weight": {}}, "clean_weight must be a number, found {}"),
     ],
 )
 def test_odd_values_in_a_summary_are_named(tmp_path, changes, message):
     write(tmp_path / "run", **changes)
     with pytest.raises(ValueError, match=rf"run/summary\.json: {message}"):
-        collect(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["[]", "3", '"text"', "null", "[" * 100_000, "\x00"])
-def test_a_summary_that_is_no_mapping_is_named(tmp_path, text):
-    (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(ValueError, match=r"summary\.json"):
         collect(tmp_path)
 
 

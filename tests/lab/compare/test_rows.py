@@ -74,5 +74,5 @@ def test_where_the_default_has_two_rows_it_is_said_and_either_can_be_named():
     frame = table(*runs, *(own("uniform", seed) for seed in range(3)))
     found = regrets_of(frame)
     assert found.table.empty
-    assert "excess (learning_rate=0.1), excess (learning_rate=0.2); name one" in found.left_out[0]
+    assert "excess (learning_rate=0.1), excess (learning_rate=0.2); name one by --method" in found.left_out[0]
     assert set(regrets_of(frame, "excess (learning_rate=0.2)").table["seeds"]) == {3}

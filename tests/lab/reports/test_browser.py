@@ -54,8 +54,8 @@ def shown(browser, report):
 
 def test_every_figure_is_drawn(shown):
     drawn = shown.evaluate(DRAWN)
-    # Digits: three figures; rooms: three tasks, Delta_m, clean weight; the explorer: three quantities and the accuracy.
-    assert len(drawn) == 3 + 5 + 4
+    # Three scores or tasks, Delta_m, clean weight; the explorer: three quantities and the accuracy.
+    assert len(drawn) == 5 + 5 + 4
     assert all(traces > 0 for traces in drawn)
     assert shown.page.locator("#setting-0 .plot").first.locator(".scatterlayer .trace").count() >= 3
 

@@ -2,11 +2,10 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.studies.progress import SweepProgress, in_words
+from excessmtl.lab.studies.progress import SweepProgress
 from excessmtl.lab.studies.sweep import Failure
 
 
@@ -23,15 +22,10 @@ def test_a_line_for_everything_that_happens():
         progress.on_finished(runs[0], {"scores": {"a": 0.5}}, 20)
     assert file.getvalue().splitlines() == [
         "3 runs to do, 4 are finished already; 2 at a time",
-        "1/3  school, [red] one, noise 0, seed 0: a 0.5000, b diverged, c 1.0000, d 1.0000, ...  (about 20 s left)",
+        "1/3  school, [red] one, noise 0, seed 0: a 0.5000, b diverged, c 1.0000, d 1.0000, ...",
         "school, [red] one, noise 0, seed 1: its worker died (killed); it will go on from its checkpoint",
-        "2/3  school, [red] one, noise 0, seed 1: FAILED: no [room]  (about 20 s left)",
+        "2/3  school, [red] one, noise 0, seed 1: FAILED: no [room]",
         "3/3  school, [red] one, noise 0, seed 2: a 0.5000",
         "1 runs to do; 1 at a time",
         "1/1  school, [red] one, noise 0, seed 0: a 0.5000",
     ]
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (600, "10 min"), (12_000, "3 h 20 min")])
-def test_a_duration_in_words(seconds, words):
-    assert in_words(seconds) == words

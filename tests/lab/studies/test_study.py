@@ -12,17 +12,13 @@ ROOT = Path(__file__).parents[3]
 SMALL = {"benchmarks": ["simulated-arm"], "methods": ["uniform"]}
 
 
-def test_every_combination_once():
+def test_every_combination_once_and_by_default_one_run_without_noise():
     plain = {"benchmarks": ["simulated-arm", "multimnist"], "methods": ["excess", "uniform"], "noise": [0, 0.4]}
     runs = expand({**plain, "seeds": 3}, "s").runs
     combinations = {(run.benchmark, run.name, run.noise, run.seed) for run in runs}
     assert len(runs) == len(combinations) == 2 * 2 * 2 * 3
     assert ("multimnist", "uniform", 0.4, 2) in combinations
-
-
-def test_defaults_are_one_run_without_noise():
-    (run,) = expand(SMALL, "s").runs
-    assert run == RunConfig("simulated-arm", "uniform")
+    assert expand(SMALL, "s").runs == (RunConfig("simulated-arm", "uniform"),)
 
 
 def test_what_a_benchmark_says_goes_before_the_settings():
@@ -55,40 +51,28 @@ def test_a_file_names_itself_unless_it_says_otherwise_and_numbers_may_have_an_ex
     [
         ({"epochs": 3}, "epochs is not a key of a study"),
         ({"benchmarks": []}, "benchmarks must be a list with at least one entry, found []"),
-        ({"methods": "uniform"}, "methods must be a list"),
         ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
         ({"benchmarks": [3]}, "an entry of benchmarks must be a mapping (key: value), found 3"),
-        ({"benchmarks": [{"epochs": 3}]}, "benchmark is missing in an entry of benchmarks"),
         ({"benchmarks": [{"benchmark": "sarcos", "noise": [1, 1]}]}, "noise has 1 twice"),
         ({"benchmarks": [{"benchmark": "sarcos", "label": "x"}]}, "label is not a key of an entry of benchmarks"),
         ({"benchmarks": [{"benchmark": "sarcos", "noise_kind": "pair"}] * 2}, "benchmarks has 'sarcos pair' twice"),
         ({"tune": {}}, "tune must name values to try"),
-        ({"tune": {"epochs": [3]}}, "epochs is not a key of tune"),
         ({"tune": {"learning_rate": [0.1, 0]}}, "learning_rate must be greater than 0, found 0"),
-        ({"tune": {"learning_rate": [0.1, 0.1]}}, "learning_rate has 0.1 twice"),
         ({"tune_seeds": 2}, "tune_seeds is given, but nothing to tune"),
         ({"methods": ["adam"]}, "unknown method 'adam'"),
         ({"methods": ["uniform", {"method": "rlw", "label": "uniform"}]}, "methods has 'uniform' twice"),
         ({"methods": [{"method": "excess", "options": ["paper"]}]}, "options must be a mapping"),
         ({"methods": [{"method": "excess", "options": {"every": {"grid": []}}}]}, "grid must be a list with at least"),
         ({"noise": [2]}, "noise must be at most 1, found 2"),
-        ({"noise": ["high"]}, "noise must be a number, found 'high'"),
-        ({"noise": [0.4, 0.4]}, "noise has 0.4 twice"),
         ({"seeds": 0}, "seeds must be at least 1, found 0"),
         ({"seeds": [1, 1]}, "seeds has 1 twice"),
-        ({"seeds": [-1]}, "seeds must be at least 0, found -1"),
         ({"seeds": True}, "seeds must be a list"),
         ({"settings": {"data": "x"}}, "data is not a key of settings"),
         ({"settings": {"epochs": "3"}}, "epochs must be a whole number, found '3'"),
-        ({"settings": {"devices": 2}}, "devices is not a key of settings"),
-        ({"settings": {"optimiser": "lion"}}, "optimiser must be one of"),
         ({"benchmarks": ["no_such_module:load"]}, "there is no module no_such_module"),
-        ({"methods": ["no_such_module:Rule"]}, "there is no module no_such_module"),
         ({"settings": {"exclude_true": 1}}, "exclude_true must be true or false, found 1"),
         ({"settings": {"noisy_tasks": "joint_1"}}, "noisy_tasks must be a list of names, found 'joint_1'"),
-        ({"name": 3}, "name must be a word or a text in quotes, found 3"),
         ({"name": "../../x"}, "name must be a plain name without / or"),
-        ({"name": ".."}, "name must be a plain name without / or"),
         ({"seeds": 1_000_000_000}, "seeds must be at most 100000, found 1000000000"),
         ({"seeds": 60_000, "noise": [0, 0.5]}, "the study has 120000 runs, more than 100000"),
         (
@@ -107,9 +91,8 @@ def test_a_mistake_is_one_sentence_that_names_the_key(change, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("methods: [a\n", "is not YAML"),
+        ("methods: [a\n", "cannot be read as YAML"),
         ("methods: [uniform]\nnoise: [0]\nmethods: [rlw]\n", "methods stands there twice"),
-        ("benchmarks: [simulated-arm]\n", "methods is missing"),
         ("", "a study must be a mapping"),
     ],
 )
@@ -126,7 +109,9 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path, text, message):
 def test_nested_aliases_are_refused_at_once(tmp_path):
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     (tmp_path / "s.yaml").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"s\.yaml: \*a0 \(line 2\) is an alias; write the value out"):
+    with pytest.raises(
+        ValueError, match=r"s\.yaml cannot be read as YAML \(\*a0 \(line 2\) is an alias; write the value out"
+    ):
         read_study(tmp_path / "s.yaml")
 
 
@@ -146,26 +131,26 @@ def test_a_plain_run_lies_where_one_looks_for_it_on_any_device():
         {"options": {"every": "2"}},
         {"label": "excess", "options": {"every": 2}},
         {"label": "excess every 2"},
-        {"epochs": 3},
         {"benchmark_options": {"size": "paper"}},
-        {"data": "somewhere"},
         {"noisy_tasks": ("joint_1",)},
         {"noise_seed": 1},
-        {"precision": "bf16-mixed"},
         {"exclude_true": True},
+        {"benchmark": "b/houses.csv"},
     ],
 )
 def test_no_two_configurations_share_a_folder(change):
     others = [BASE, replace(BASE, options={"every": 3}), replace(BASE, label="other"), replace(BASE, epochs=4)]
+    others += [replace(BASE, benchmark="a/houses.csv")]
     for other in (*others, replace(BASE, **change, limit_batches=5)):
         assert folder_of(replace(BASE, **change)) != folder_of(other)
 
 
 @pytest.mark.parametrize("label", ["a" * 300, "../../up", "a/b\\c:*?", "...", "ü ± ✗", "CON "])
-def test_any_label_makes_a_legal_name(tmp_path, label):
-    folder = folder_of(replace(BASE, label=label))
+@pytest.mark.parametrize("benchmark", ["a/houses.csv", "../../houses.csv", "my_package.data:load"])
+def test_any_label_and_benchmark_make_a_legal_name(tmp_path, label, benchmark):
+    folder = folder_of(replace(BASE, label=label, benchmark=benchmark))
     assert len(folder.parts) == 4
-    assert all(len(part) < 100 for part in folder.parts)
+    assert all(len(part) < 100 and part == part.strip(".") and ":" not in part for part in folder.parts)
     (tmp_path / folder).mkdir(parents=True)
     assert (tmp_path / folder).resolve().is_relative_to(tmp_path.resolve())
 
@@ -176,23 +161,6 @@ def test_the_studies_of_the_repository_are_well_formed(path):
     assert study.name == path.stem
     assert len({folder_of(run) for run in study.runs}) == len(study.runs)
     assert path.stem.endswith("-oracle") or "excess" in {run.method for run in study.runs}
-
-
-def test_the_no_regret_study_asks_what_it_should():
-    runs = read_study(Path("no-regret")).runs
-    methods = {"excess", "uniform", "gradnorm", "mgda", "groupdro", "imtl", "excess (paper)"}
-    assert {run.name for run in runs} == methods
-    assert {run.noise for run in runs} == {0, 0.2, 0.4, 0.6, 0.8, 1}
-    assert len(runs) == 7 * 7 * 6 * 5
-
-
-def test_files_and_import_paths_make_plain_folder_names():
-    names = ["a/houses.csv", "b/houses.csv", "../../houses.csv", "my_package.data:load", "my_package.data:other"]
-    folders = [folder_of(RunConfig(name, "my_package.rules:Mine")) for name in names]
-    assert len(set(folders)) == len(names)
-    for folder in folders:
-        assert len(folder.parts) == 4
-        assert all(part == part.strip(".") and ":" not in part for part in folder.parts)
 
 
 def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():

@@ -107,6 +107,8 @@ def _check_file(suspects: Path | None) -> None:
     if suspects.is_dir():
         raise ValueError(f"--suspects {suspects} is a folder; name a file, such as {suspects / 'suspects.csv'}")
     check_replaceable(suspects)
+    if suspects.suffix not in (".csv", ".parquet"):
+        raise ValueError(f"--suspects {suspects} must end in .csv or .parquet; name such a file")
     if suspects.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ValueError(f"--suspects {suspects} needs pyarrow; run pip install pyarrow, or name a .csv file")
 

@@ -7,11 +7,13 @@ import typer
 
 from excessmtl.lab.cli.terminal import console
 
+_METHOD = "Whose regret to show, by its label. Default: the one row of excess with its default options."
+
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with runs, or with a runs.csv of a sweep.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    method: Annotated[str | None, typer.Option(help="Whose regret to show, by its label. Default: excess.")] = None,
+    method: Annotated[str | None, typer.Option(help=_METHOD)] = None,
     sections: Annotated[
         list[str], typer.Option(help="Add the sections of a package, such as `paper` or one of your own; repeat.")
     ] = [],  # noqa: B006
@@ -20,15 +22,13 @@ def report(
 
     Where the runs compare a method with others, its regret is printed as well.
     """
-    from excessmtl.lab.compare.regret import verdict, worst_regrets
+    from excessmtl.lab.compare.regret import verdict
     from excessmtl.lab.reports.page import write_report
 
     regrets = write_report(folder, out, method, sections)
     if regrets is not None:
         for sentence in regrets.left_out:
             console.print(f"no regret for {sentence}", soft_wrap=True)
-        for table in worst_regrets(regrets.table, regrets.method):
-            console.print(table.as_rich())
         if len(regrets.table):
             console.print(verdict(regrets.table, regrets.method), soft_wrap=True)
     console.print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

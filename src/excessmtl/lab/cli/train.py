@@ -22,7 +22,8 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            help="Resume the run in --out, or else the last one with the default name; more --epochs train it further."
+            help="Resume the run in --out, or else the last one with the default name, to its number of epochs, or to "
+            "more --epochs."
         ),
     ] = False,
 ) -> None:

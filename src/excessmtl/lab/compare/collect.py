@@ -14,6 +14,7 @@ import pandas as pd
 from excessmtl.files import read_bytes, write_whole
 from excessmtl.lab.compare.table import csv_text, restored
 from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_json
+from excessmtl.lab.schema import explained
 
 _LARGEST_TABLE = 2**28
 """Bytes, unpacked; a table of 100,000 runs has about as many."""
@@ -23,12 +24,13 @@ _FOLD = re.compile(r"; fold \d+ of \d+")
 _TEXTS = ("folder", *TEXTS)
 
 
-def collect(folder: Path) -> pd.DataFrame:
-    """One row per finished run, sorted: the columns `PLAIN` and `NESTED`, and `folder` (relative to `folder`).
+def collect(folder: Path | str) -> pd.DataFrame:
+    """One row per finished run below a folder, sorted: the columns `PLAIN` and `NESTED`, and its own folder's name.
 
     Folds of a cross-validation are left out: they are trained on less data than the other runs.
     A folder without run folders but with a `runs.csv` that `write_table` wrote gives the rows of that file.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; pass one that holds runs")
     paths = sorted(folder.rglob("summary.json"))
@@ -65,23 +67,18 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 def read_table(path: Path) -> pd.DataFrame:
     """The inverse of `write_table`."""
     numbers = {name: ["", "nan"] for name in PLAIN if name not in _TEXTS}
-    try:
+    damage = (ValueError, KeyError, TypeError, EOFError, zlib.error)
+    with explained(f"{path} is not a table of runs", "write it again with a sweep", *damage):
         file = io.BytesIO(_table_bytes(path))
         plain = pd.read_csv(file, dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=numbers)
         plain = plain.assign(**{name: plain[name].map(restored) for name in _TEXTS if name in plain})
         rows = [
             {
                 "folder": _inside(row["folder"]),
-                **columns_of({key: json.loads(own) if key in NESTED else own for key, own in row.items()}, str(path)),
+                **columns_of({key: json.loads(own) if key in NESTED else own for key, own in row.items()}, "a row"),
             }
             for row in plain.astype(object).where(plain.notna(), None).to_dict("records")
         ]
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, KeyError, TypeError, EOFError, zlib.error) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a table of runs ({reason}); write it again with a sweep") from error
-    except ValueError as error:
-        message = str(error)
-        raise ValueError(message if message.startswith(str(path)) else f"{path}: {message}") from error
     return pd.DataFrame(rows, columns=["folder", *PLAIN, *NESTED])
 
 
@@ -92,7 +89,7 @@ def _table_bytes(path: Path) -> bytes:
         with gzip.open(io.BytesIO(content)) as file:
             content = file.read(_LARGEST_TABLE + 1)
     if len(content) > _LARGEST_TABLE:
-        raise ValueError(f"{path} holds more than {_LARGEST_TABLE:,} bytes, too many for a table of runs")
+        raise ValueError(f"it holds more than {_LARGEST_TABLE:,} bytes")
     return content
 
 

@@ -3,21 +3,19 @@
 Folders of runs are passed around; a damaged or made-up file is one sentence, and nothing outside the folder is read.
 """
 
-import math
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
 
-QUANTITIES = ("weights", "losses", "excess_risks")
+from excessmtl.lab.runs.summary import QUANTITIES as QUANTITIES
+from excessmtl.lab.schema import explained
+
 _LARGEST = 2**31
 """Bytes of one array; a run of a million steps with 500 tasks has as many."""
-_DAMAGED = (ValueError, KeyError, EOFError, SyntaxError, MemoryError, OverflowError, RuntimeError, TokenError)
-"""What numpy and zipfile raise where an archive is damaged or made up, besides their own errors."""
+_ADVICE = "delete the run or make it again"
 
 
 @dataclass(frozen=True)
@@ -45,48 +43,26 @@ def is_plain_file(path: Path, root: Path) -> bool:
 
 def read_steps(path: Path) -> Steps:
     """steps.npz."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            tasks = [str(task) for task in _array(archive, "tasks", dimensions=1, kinds="U")]
-            tables = {name: _array(archive, name, dimensions=2, kinds="f") for name in QUANTITIES}
-        shapes = {table.shape for table in tables.values()}
-        if len(shapes) != 1 or shapes.pop()[1] != len(tasks):
-            raise ValueError(f"its arrays must be [steps, {len(tasks)} tasks]")
-    except (*_DAMAGED, zipfile.BadZipFile, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:  # the file itself, not what its entries say
-            raise
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path} is not the steps.npz of a run ({reason}); delete the run or make it again") from error
-    return Steps(**{name: pd.DataFrame(table, columns=tasks) for name, table in tables.items()})
+    with path.open("rb") as file, explained(f"{path} is not the steps.npz of a run", _ADVICE, Exception):
+        with ZipFile(file) as archive:  # a few bytes may claim to be gigabytes
+            if any(entry.file_size > _LARGEST for entry in archive.infolist()):
+                raise ValueError(f"an array has more than {_LARGEST:,} bytes")
+        file.seek(0)
+        with np.load(file) as arrays:  # refuses pickled objects
+            tasks = [str(task) for task in arrays["tasks"]]
+            tables = {name: arrays[name] for name in QUANTITIES}
+        expected = (len(tables["losses"]), len(tasks))
+        if any(table.shape != expected or table.dtype.kind != "f" for table in tables.values()):
+            raise ValueError(f"its arrays must be numbers of shape [steps, {len(tasks)} tasks]")
+        return Steps(**{name: pd.DataFrame(table, columns=tasks) for name, table in tables.items()})
 
 
 def read_epochs(path: Path) -> pd.DataFrame:
     """metrics.csv: one row per epoch, all numbers."""
-    try:
-        return pd.read_csv(path).apply(pd.to_numeric)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path} is not the metrics.csv of a run ({reason}); delete the run or make it again"
-        ) from error
+    with path.open("rb") as file, explained(f"{path} is not the metrics.csv of a run", _ADVICE, Exception):
+        return pd.read_csv(file).apply(pd.to_numeric)
 
 
 def thinned(course: pd.DataFrame, rows: int) -> pd.DataFrame:
     """At most `rows` rows, each the mean over its stretch of the course; stretches have nearly the same length."""
     return course.groupby(np.arange(len(course)) * min(rows, len(course)) // len(course)).mean()
-
-
-def _array(archive: zipfile.ZipFile, name: str, dimensions: int, kinds: str) -> np.ndarray:
-    """One array of the archive; what its header claims is checked before any memory is taken."""
-    entry = archive.getinfo(f"{name}.npy")
-    with archive.open(entry) as file:
-        version = np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, kind = header(file)
-    size = math.prod(shape) * kind.itemsize
-    if kind.kind not in kinds or len(shape) != dimensions:
-        raise ValueError(f"{name} is {kind} of shape {shape}, not {dimensions}-dimensional numbers or names")
-    if size > min(_LARGEST, entry.file_size):
-        raise ValueError(f"{name} claims {size} bytes and has {entry.file_size}")
-    with archive.open(entry) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)

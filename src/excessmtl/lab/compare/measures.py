@@ -14,9 +14,10 @@ import pandas as pd
 
 from excessmtl.lab.compare import table
 from excessmtl.lab.compare.comparison import Spread, mean_change
-from excessmtl.lab.compare.settings import Metric, Setting
+from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table
 from excessmtl.lab.runs.config import SINGLE
+from excessmtl.lab.runs.summary import Scored
 
 DIVERGED, NOTHING = "diverged", "–"
 _NAMED = 4
@@ -41,7 +42,6 @@ class Measure:
     """From the number of the run to the number shown."""
     digits: int = 3
     unit: str = ""
-    applies: Callable[[Setting], bool] = lambda setting: True
     needs_scores: bool = True
     """Whether a run that has diverged has no such number."""
     note: str = ""
@@ -65,8 +65,8 @@ class Measure:
 
 
 def measures_of(setting: Setting) -> list[Measure]:
-    """The columns of the table of a setting; scores are averaged only where all tasks have the same metric."""
-    return [*score_measures(setting), *(measure for measure in OTHERS if measure.applies(setting))]
+    """The columns of the table of a setting: the scores, and what some run has a number for."""
+    return [*score_measures(setting), *(measure for measure in OTHERS if measure.column(setting).notna().any())]
 
 
 def score_measures(setting: Setting) -> list[Measure]:
@@ -92,18 +92,14 @@ def score_measures(setting: Setting) -> list[Measure]:
 def task_score(setting: Setting, task: str) -> Measure:
     """The score of one task."""
     metric = setting.metrics[task]
-    return _score(task_key(task), f"{task}\n{metric.name}", f"{task}: {metric.name}", metric, _by_task("scores", task))
+    # A task may be called like a column of the table.
+    return _score(f"score/{task}", f"{task}\n{metric.name}", f"{task}: {metric.name}", metric, _by_task("scores", task))
 
 
 def task_loss(task: str) -> Measure:
     """The loss of one task on the test split."""
     title = f"loss of {task}"
     return Measure(f"loss/{task}", title, title, _by_task("metrics", f"{task}/loss"), "lower")
-
-
-def task_key(task: str) -> str:
-    """The key of the score of one task; a task may be called like a column of the table."""
-    return f"score/{task}"
 
 
 def number(value: Any) -> float:
@@ -116,7 +112,7 @@ def scores_of(setting: Setting) -> list[dict[str, float]]:
     return [{task: number(value) for task, value in own.items()} for own in setting.runs["scores"]]
 
 
-def _score(key: str, short: str, title: str, metric: Metric, values: Values) -> Measure:
+def _score(key: str, short: str, title: str, metric: Scored, values: Values) -> Measure:
     better: Direction = "higher" if metric.higher_is_better else "lower"
     factor, digits = (100.0, 1) if metric.is_share else (1.0, 2 if metric.shown_unit else 4)
     return Measure(key, short, title, values, better, factor, digits, metric.shown_unit)
@@ -154,30 +150,17 @@ def _ranks(setting: Setting) -> list[float]:
     Seeds that some method of this noise level has not run are left out: a rank among fewer is a better one for free.
     """
     signs = {task: 1 if higher else -1 for task, higher in _directions(setting).items()}
-    scores = pd.DataFrame(scores_of(setting), setting.runs.index)[list(signs)] * pd.Series(signs)
-    ranks = pd.Series(math.nan, setting.runs.index)
-    for _, level in _rivals(setting).groupby("noise"):
-        for _, same_seed in level.groupby("seed"):
-            if same_seed["label"].nunique() == level["label"].nunique():
-                own = scores.loc[same_seed.index].rank(ascending=False, na_option="bottom")
-                ranks[same_seed.index] = own.mean(axis=1)
-    return list(ranks)
+    rivals = setting.runs[setting.runs["method"] != SINGLE]
+    scores = pd.DataFrame(scores_of(setting), setting.runs.index).loc[rivals.index, list(signs)] * pd.Series(signs)
+    ranks = scores.groupby([rivals["noise"], rivals["seed"]]).rank(ascending=False, na_option="bottom").mean(axis=1)
+    methods = rivals.groupby("noise")["label"].transform("nunique")
+    present = rivals.groupby(["noise", "seed"])["label"].transform("nunique")
+    return list(ranks.where((present == methods) & (methods > 1)).reindex(setting.runs.index))
 
 
-def _rivals(setting: Setting) -> pd.DataFrame:
-    return setting.runs[setting.runs["method"] != SINGLE]
-
-
-def _has_single(setting: Setting) -> bool:
-    return bool((setting.runs["method"] == SINGLE).any())
-
-
-def _has_rivals(setting: Setting) -> bool:
-    return bool(_rivals(setting)["label"].nunique() > 1)
-
-
-def _has_noise(setting: Setting) -> bool:
-    return bool(setting.noisy_tasks)
+def _clean_weights(setting: Setting) -> list[float]:
+    """None where no task got noise: nobody knows which are clean."""
+    return [number(value) if setting.noisy_tasks else math.nan for value in setting.runs["clean_weight"]]
 
 
 DELTA_M = Measure(
@@ -188,7 +171,6 @@ DELTA_M = Measure(
     "lower",
     digits=1,
     unit="%",
-    applies=_has_single,
     note="Δm: mean relative loss of the tasks against single-task networks at the same noise and seed; below 0 is "
     "better than they are.",
 )
@@ -199,17 +181,15 @@ MEAN_RANK = Measure(
     _ranks,
     "lower",
     digits=2,
-    applies=_has_rivals,
     note="Rank: mean over tasks and seeds among the methods, without the single-task networks.",
 )
 CLEAN_WEIGHT = Measure(
     "clean_weight",
     "clean\nweight",
     "share of the weight on clean tasks",
-    _column("clean_weight"),
+    _clean_weights,
     "",
     digits=2,
-    applies=_has_noise,
     needs_scores=False,
     note="Clean weight: the share that tasks without added noise have of the weight in the last epoch.",
 )
@@ -251,11 +231,9 @@ def rows_of(setting: Setting) -> list[Row]:
     return rows
 
 
-def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table:
-    """A row per noise level and method. `order`: the labels in the order of the rows; None: the setting's."""
-    measures, rows = measures_of(setting), rows_of(setting)
-    if order is not None:
-        rows = sorted(rows, key=lambda row: (row.noise, _place(row.label, order)))
+def summary_table(setting: Setting) -> Table:
+    """A row per noise level and method."""
+    measures = measures_of(setting)
     shown = [
         table.Row(
             [
@@ -266,15 +244,10 @@ def summary_table(setting: Setting, order: Sequence[str] | None = None) -> Table
             ],
             group=str(row.noise),
         )
-        for row in rows
+        for row in rows_of(setting)
     ]
     columns = ["method", "noise", *(measure.heading for measure in measures), "seeds"]
     return Table(f"{setting.name or setting.benchmark}: {_described(setting)}", columns, shown)
-
-
-def _place(label: str, order: Sequence[str]) -> int:
-    """Of a label that may have been completed by what tells its runs apart."""
-    return next((i for i, name in enumerate(order) if label == name or label.startswith(f"{name} (")), len(order))
 
 
 def _described(setting: Setting) -> str:

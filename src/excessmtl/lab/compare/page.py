@@ -19,7 +19,7 @@ from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.table import Table
 
 Part = str | Table
-_MARKER = re.compile(r"<!-- (/?)(\S+) -->")
+_MARKED = re.compile(r"<!-- (\S+) -->.*?<!-- /\1 -->", flags=re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,15 @@ class Page:
     def text(self) -> str:
         """The document with every part filled anew."""
         page = read_text(self.path)
-        markers = [slash + name for slash, name in _MARKER.findall(page)]
-        wanted = [marker for name in self.parts for marker in (name, f"/{name}")]
-        if sorted(markers) != sorted(wanted):
-            raise ValueError(f"{self.path} must hold the markers {wanted}, each once, found {markers}")
-        for name, part in self.parts.items():
-            start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-            before, rest = page.split(start)
-            if end not in rest:
-                raise ValueError(f"{self.path}: {end} stands before {start}; exchange them")
-            filled = part()
-            new = filled.as_markdown() if isinstance(filled, Table) else filled
-            page = f"{before}{start}\n\n{new.strip()}\n\n{end}{rest.split(end)[1]}"
-        return page
+        names = _MARKED.findall(page)
+        if sorted(names) != sorted(self.parts) or page.count("<!-- ") != 2 * len(names):
+            raise ValueError(f"{self.path} must hold <!-- part --> <!-- /part --> once for {list(self.parts)} alone")
+        return _MARKED.sub(self._filled, page)
+
+    def _filled(self, marked: re.Match[str]) -> str:
+        name, content = marked[1], self.parts[marked[1]]()
+        text = content.as_markdown() if isinstance(content, Table) else content
+        return f"<!-- {name} -->\n\n{text.strip()}\n\n<!-- /{name} -->"
 
     def write(self) -> bool:
         """Fill the file; whether it has changed."""

@@ -1,8 +1,8 @@
 """One palette for all pictures: colours that colour-blind readers can tell apart, each method with its own look."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -78,25 +78,21 @@ def known_look(method: str, options: Mapping[str, Any]) -> Look | None:
 
 
 def looks_of(frame: pd.DataFrame) -> dict[str, Look]:
-    """A look for every label of collected runs; two are alike only where there are some two hundred labels."""
+    """A look for every label of collected runs; two are alike only where there are more than two hundred labels."""
     looks: dict[str, Look] = {}
     first = frame.drop_duplicates("label").set_index("label")
-    spare = _spare()
+    spare = map(_spare, count())
     for label in method_order(frame):
         known = known_look(first.method[label], first.options[label])
         looks[label] = known if known is not None and known not in looks.values() else next(spare)
     return looks
 
 
-def _spare() -> Iterator[Look]:
-    """Looks that no known method has, without end: first the free colours, then all of them in other dashes."""
-    free = sorted(set(range(len(COLOURS))) - {look.colour for _, _, look in _KNOWN})
-    symbols = cycle(_SYMBOLS)
-    yield from (Look(colour, next(symbols)) for colour in free)
-    for dash in cycle(_DASHES):
-        yield from (Look(colour, next(symbols), dash) for colour in range(len(COLOURS)))
-        if dash == _DASHES[-1]:
-            next(symbols)  # the next round has every colour with another symbol
+def _spare(number: int) -> Look:
+    """A look that no known method has: every colour in one dash, then in the next, then again with other symbols."""
+    turn, place = divmod(number, len(COLOURS))
+    symbol = _SYMBOLS[(number + turn // len(_DASHES)) % len(_SYMBOLS)]
+    return Look(len(COLOURS) - 1 - place, symbol, _DASHES[turn % len(_DASHES)])
 
 
 def style_sheet() -> str:

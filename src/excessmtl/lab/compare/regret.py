@@ -46,8 +46,6 @@ class Group:
 
 
 GROUPS = (Group("clean", 0.3, 3.0), Group("overall", 1.0, 5.0))
-MARKS = {WORSE: "✗", BETTER: "✓", EQUIVALENT: "=", UNDECIDED: "?"}
-"""Of the verdicts, in a small table."""
 _BADGES = {WORSE: "bad", BETTER: "good", EQUIVALENT: "good", UNDECIDED: ""}
 _TASKS = {"clean": "tasks without added noise", "overall": "all tasks"}
 _BySeed = dict[int, dict[str, float]]
@@ -105,7 +103,7 @@ def _default_method(runs: pd.DataFrame) -> str | None:
     rows = runs[["label", "method", "options"]].itertuples(index=False)
     found = list(dict.fromkeys(row[0] for row in rows if row[1] == "excess" and not chosen_options(row[2])))
     if len(found) > 1:
-        raise ValueError(f"excess with its default options has several rows, {', '.join(found)}; name one of them")
+        raise ValueError(f"excess with its default options has several rows, {', '.join(found)}; name one by --method")
     return found[0] if found else None
 
 
@@ -158,9 +156,10 @@ def _difference(setting: Setting, mine: dict[str, float], other: dict[str, float
     return difference(first, second, metric.higher_is_better, None if metric.is_share else second)
 
 
-def write_regrets(regrets: pd.DataFrame, path: Path) -> None:
-    """The whole table as CSV."""
+def write_regrets(regrets: pd.DataFrame, path: Path) -> Path:
+    """The whole table as CSV; the file."""
     write_whole(path, csv_text(regrets).encode())
+    return path
 
 
 def verdict(regrets: pd.DataFrame, method: str) -> str:
@@ -177,37 +176,11 @@ def counted(verdicts: Iterable[str]) -> str:
     return ", ".join(f"{word} in {found.count(word)}" for word in reversed(WORST_FIRST))
 
 
-def worst_regrets(regrets: pd.DataFrame, method: str) -> list[Table]:
-    """Setting by noise for each group of tasks: the worst verdict with the largest mean regret, and the rival."""
-    groups = [regrets[regrets["measure"] == group.name] for group in GROUPS]
-    return [_matrix(own, method) for own in groups if len(own)]
-
-
 def every_regret(regrets: pd.DataFrame) -> Table:
     """A row per comparison, the worst first."""
     ends = ("regret", "lower end", "upper end")
     heads = ["rival", "benchmark", "noise", "tasks", *ends, "tolerance", "verdict", "seeds"]
     return Table("Regret", heads, [_shown(row) for _, row in _worst_first(regrets).iterrows()])
-
-
-def _matrix(regrets: pd.DataFrame, method: str) -> Table:
-    levels = sorted(regrets["noise"].unique())
-    rows = []
-    for name, group in regrets.groupby("setting", sort=True):
-        first = group.iloc[0]
-        head = f"{name}, {first['unit']} (up to {first['tolerance']:g})"
-        rows.append([head, *(_worst(group[group["noise"] == level]) for level in levels)])
-    tasks = _TASKS[regrets["measure"].iloc[0]]
-    marks = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
-    title = f"Worst regret of {method}, {tasks}: verdict, mean and rival; {marks}"
-    return Table.of_texts(title, ["benchmark", *(f"noise {level:g}" for level in levels)], rows)
-
-
-def _worst(regrets: pd.DataFrame) -> str:
-    if regrets.empty:
-        return ""
-    worst = _worst_first(regrets).iloc[0]
-    return f"{MARKS[worst['verdict']]} {_number(worst['regret'], '').text} {worst['rival']}"
 
 
 def _worst_first(regrets: pd.DataFrame) -> pd.DataFrame:

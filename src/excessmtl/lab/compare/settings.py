@@ -11,36 +11,11 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.lab.data.noise import UNIFORM
-from excessmtl.lab.data.tasks import SHARE
 from excessmtl.lab.runs.config import SINGLE
 from excessmtl.lab.runs.record import NOT_RECORDED, differing, kind_of, refuse_equal_seeds
+from excessmtl.lab.runs.summary import Scored
 
 _DEFAULTS = {"estimator": "robust", "normalize": "none", "warmup_steps": 0}
-
-
-@dataclass(frozen=True, order=True)
-class Metric:
-    """How a task is scored: the name of the metric, its direction and its unit."""
-
-    name: str
-    higher_is_better: bool
-    unit: str
-
-    @property
-    def is_share(self) -> bool:
-        """Whether it lies between 0 and 1; it is then shown in percent, and differences are in points."""
-        return self.unit == SHARE
-
-    @property
-    def shown_unit(self) -> str:
-        """Of the numbers in a table; empty where it is not worth a word."""
-        return "%" if self.is_share else "" if self.unit == "ratio" else self.unit
-
-    @property
-    def heading(self) -> str:
-        """With its unit and direction."""
-        unit = f", {self.shown_unit}" if self.shown_unit else ""
-        return f"{self.name}{unit} {'↑' if self.higher_is_better else '↓'}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +26,7 @@ class Setting:
     source: str
     epochs: int
     noisy_tasks: tuple[str, ...]
-    metrics: dict[str, Metric]
+    metrics: dict[str, Scored]
     """By task, in task order."""
     runs: pd.DataFrame
     noise_kind: str = UNIFORM
@@ -70,7 +45,7 @@ class Setting:
         return [task for task in self.metrics if task not in self.noisy_tasks]
 
     @property
-    def common_metric(self) -> Metric | None:
+    def common_metric(self) -> Scored | None:
         """The metric of all tasks, or None where they are scored in different units: a mean has no meaning there."""
         kinds = set(self.metrics.values())
         return kinds.pop() if len(kinds) == 1 else None
@@ -130,12 +105,6 @@ def _told_apart(runs: pd.DataFrame, column: str) -> pd.DataFrame:
     return named_apart
 
 
-def all_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Collected runs of any settings, told apart within each."""
-    found = [setting.runs for setting in settings(frame)]
-    return pd.concat(found, ignore_index=True) if found else frame
-
-
 def chosen_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a run without those that only name the default of `excess`."""
     return {name: value for name, value in options.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
@@ -147,10 +116,10 @@ def method_order(runs: pd.DataFrame) -> list[str]:
     return sorted(methods, key=lambda label: (methods[label] == SINGLE, methods[label] != "excess", label))
 
 
-def _metrics_of(run: Mapping[str, Any]) -> dict[str, Metric]:
+def _metrics_of(run: Mapping[str, Any]) -> dict[str, Scored]:
     """Task -> how it is scored."""
     return {
-        task: Metric(name, bool(run["higher_is_better"][task]), run["units"][task])
+        task: Scored(name, bool(run["higher_is_better"][task]), run["units"][task])
         for task, name in run["primary_metric"].items()
     }
 

@@ -88,12 +88,11 @@ class Table:
         """The cells as plain texts."""
         return [[cell.plain for cell in row.cells] for row in self.rows]
 
-    def select(self, columns: Sequence[str]) -> "Table":
-        """Some of the columns."""
-        places = [list(self.columns).index(column) for column in columns]
-        return replace(
-            self, columns=columns, rows=[replace(row, cells=[row.cells[i] for i in places]) for row in self.rows]
-        )
+    def without(self, columns: Collection[str]) -> "Table":
+        """The other columns."""
+        kept = [place for place, column in enumerate(self.columns) if column not in columns]
+        rows = [replace(row, cells=[row.cells[place] for place in kept]) for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
 
     def is_number(self, column: str) -> bool:
         """Whether the cells of a column are numbers."""

@@ -1,14 +1,13 @@
 """What the page's scripts draw, as plain numbers: measures against noise by method, and the training of every run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps, thinned
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, DELTA_M, Measure, Row, measures_of, task_key
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, MEAN_RANK, SECONDS, Measure, Row, measures_of
 from excessmtl.lab.compare.settings import Setting
 
 MOST_POINTS, FEWEST_POINTS = 240, 24
@@ -30,18 +29,9 @@ def figures_of(setting: Setting, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "levels": setting.noise_levels,
             "curves": curves,
         }
-        for measure in _drawn(setting)
-        if (curves := _curves(measure, setting.labels, rows))
+        for measure in measures_of(setting)
+        if measure not in (MEAN_RANK, SECONDS) and (curves := _curves(measure, setting.labels, rows))
     ]
-
-
-def _drawn(setting: Setting) -> list[Measure]:
-    by_key = {measure.key: measure for measure in measures_of(setting)}
-    if setting.common_metric is None:
-        wanted = [*map(task_key, setting.tasks), DELTA_M.key, CLEAN_WEIGHT.key]
-    else:
-        wanted = ["overall_score", "clean_score", CLEAN_WEIGHT.key]
-    return [by_key[key] for key in wanted if key in by_key]
 
 
 def _curves(measure: Measure, labels: Sequence[str], rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -62,17 +52,8 @@ def _curves(measure: Measure, labels: Sequence[str], rows: Sequence[Row]) -> lis
     return curves
 
 
-@dataclass(frozen=True)
-class Explorable:
-    """What the explorer knows: its runs for the page's script, and how many there are and how fine."""
-
-    runs: list[dict[str, Any]]
-    points: int
-    """The most points that a curve of this page has."""
-
-
-def explorable(folder: Path, settings: Sequence[Setting]) -> Explorable:
-    """Runs with a readable steps.npz; `setting` in each is an index into `settings`."""
+def explorable(folder: Path, settings: Sequence[Setting]) -> list[dict[str, Any]]:
+    """Runs with a readable steps.npz, for the page's script; `setting` in each is an index into `settings`."""
     places = [
         (index, run, path)
         for index, setting in enumerate(settings)
@@ -80,15 +61,14 @@ def explorable(folder: Path, settings: Sequence[Setting]) -> Explorable:
         if (path := file_in(folder, run["folder"], "steps.npz")) is not None
     ]
     share = PAGE_BUDGET // max(len(places), 1)
-    runs, points = [], 0
+    runs = []
     for index, run, path in places:
         setting = settings[index]
         allowed = int(np.clip(share // (len(QUANTITIES) * len(setting.tasks)), FEWEST_POINTS, MOST_POINTS))
-        points = max(points, allowed)
         epochs, scores = _test_scores(file_in(folder, run["folder"], "metrics.csv"), setting, allowed)
         identity = {"setting": index, **{key: run[key] for key in ("label", "noise", "seed", "folder")}}
         runs.append({**identity, **_training(path, setting.tasks, allowed), "epochs": epochs, "scores": scores})
-    return Explorable(runs, points)
+    return runs
 
 
 def _training(path: Path, tasks: list[str], points: int) -> dict[str, Any]:

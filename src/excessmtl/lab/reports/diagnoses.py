@@ -13,7 +13,7 @@ from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.reports.pictures import samples_of, thumbnail
-from excessmtl.lab.schema import Number, Word, checked, shortened
+from excessmtl.lab.schema import Number, Word, checked, explained, shortened
 
 if TYPE_CHECKING:
     from excessmtl.lab.training.cost_to_others import Conflict
@@ -109,9 +109,6 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _read(path: Path) -> Diagnosis:
-    try:
+    advice = f"write it again with excessmtl diagnose {path.parent} --save"
+    with explained(f"{path} cannot be read", advice, ValueError, RecursionError):
         return checked(Diagnosis, json.loads(read_text(path)), "it")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}); write it again with excessmtl diagnose {path.parent} --save"
-        ) from error

@@ -6,7 +6,7 @@ import json
 import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
@@ -17,14 +17,12 @@ import pandas as pd
 from markupsafe import Markup
 
 import excessmtl
-from excessmtl.extras import missing
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
 from excessmtl.lab.compare.regret import Regrets, every_regret, regrets_of, verdict
-from excessmtl.lab.compare.settings import Setting, all_runs, settings
-from excessmtl.lab.compare.table import Table
+from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.reports.curves import explorable, figures_of
 from excessmtl.lab.reports.diagnoses import diagnoses_in
 from excessmtl.lab.reports.pictures import pictures_in
@@ -32,24 +30,6 @@ from excessmtl.lab.reports.sections import Collected, Section, fill, recorded, s
 
 _PACKAGE = "excessmtl.lab.reports"
 _SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "main.js")
-_MANY_ROWS = 30
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the page says about one setting."""
-
-    setting: Setting
-    table: Table
-    figures: list[dict[str, Any]]
-    notes: list[str]
-    """What columns of the table mean."""
-
-    @property
-    def first_levels(self) -> list[float]:
-        """The noise levels that the table shows at the start: of many rows, the two ends."""
-        levels = self.setting.noise_levels
-        return levels if len(self.table.rows) <= _MANY_ROWS else [levels[0], levels[-1]]
 
 
 def write_report(folder: Path, out: Path, method: str | None = None, sections: Sequence[str] = ()) -> Regrets | None:
@@ -85,15 +65,23 @@ def render(
         command: what makes the page again.
         added: sections besides those that every report has.
     """
-    runs = Collected(folder, all_runs(frame), settings(frame))
+    runs = Collected(folder, settings(frame))
     looks = looks_of(runs.frame)
-    own = [_shown(setting) for setting in runs.settings]
+    results = [
+        {
+            "setting": setting,
+            "table": summary_table(setting),
+            "figures": figures_of(setting, rows_of(setting)),
+            "notes": [measure.note for measure in measures_of(setting) if measure.note],
+        }
+        for setting in runs.settings
+    ]
     explored = explorable(folder, runs.settings)
     part = partial(fill, _PACKAGE, looks=looks)
     sections = [
-        Section("Results", "results", lambda runs: part("results.html.j2", settings=own)),
+        Section("Results", "results", lambda runs: part("results.html.j2", results=results)),
         Section("Pictures", "pictures", _pictures),
-        Section("Run explorer", "explorer", lambda runs: part("explorer.html.j2", explorer=explored, runs=runs)),
+        Section("Run explorer", "explorer", lambda runs: part("explorer.html.j2", explored=explored, runs=runs)),
         Section("Label noise", "noise", _diagnoses),
         *added,
         Section("Regret", "regret", lambda runs: None if regrets is None else _regrets(part, regrets)),
@@ -106,7 +94,6 @@ def render(
         frame=runs.frame,
         unfinished=_unfinished(folder),
         settings=runs.settings,
-        seeds=listed(sorted(runs.frame["seed"].unique())),
         noise_levels=[f"{level:g}" for level in sorted(runs.frame["noise"].unique())],
         sections=[(section, html) for section, html in contents if html is not None],
         page_versions=_page_versions(),
@@ -114,8 +101,8 @@ def render(
         style=Markup(style_sheet() + _template("style.css")),
         script=Markup("\n".join(_template(name) for name in _SCRIPTS)),
         plotly=_packed(_plotly()),
-        figure_data=_packed_json(_figure_data(own, looks)),
-        run_data=_packed_json(explored.runs),
+        figure_data=_packed_json(_figure_data(results, looks)),
+        run_data=_packed_json(explored),
     )
 
 
@@ -135,37 +122,26 @@ def _regrets(part: Callable[..., Markup], regrets: Regrets) -> Markup:
     return part("regrets.html.j2", regrets=regrets, table=every_regret(regrets.table), sentence=sentence)
 
 
-def listed(seeds: Sequence[int]) -> str:
-    """Without a gap as a range, "0 to 4", else one by one, "0, 2, 5"."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
-
-
 def _unfinished(folder: Path) -> int:
     """How many runs have begun and not ended: the page must not look complete where they are missing."""
     return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
 
 
-def _shown(setting: Setting) -> Shown:
-    notes = [measure.note for measure in measures_of(setting) if measure.note]
-    return Shown(setting, summary_table(setting), figures_of(setting, rows_of(setting)), notes)
-
-
-def _figure_data(shown: Sequence[Shown], looks: Mapping[str, Look]) -> dict[str, Any]:
+def _figure_data(results: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]) -> dict[str, Any]:
     return {
         "labels": list(looks),
         "looks": [asdict(look) for look in looks.values()],
         "settings": [
             {
-                "benchmark": own.setting.name,
-                "source": own.setting.source,
-                "tasks": own.setting.tasks,
-                "noisyTasks": own.setting.noisy_tasks,
-                "metrics": [metric.heading for metric in own.setting.metrics.values()],
-                "figures": own.figures,
+                "benchmark": setting.name,
+                "source": setting.source,
+                "tasks": setting.tasks,
+                "noisyTasks": setting.noisy_tasks,
+                "metrics": [metric.heading for metric in setting.metrics.values()],
+                "figures": own["figures"],
             }
-            for own in shown
+            for own in results
+            for setting in [own["setting"]]
         ],
     }
 
@@ -181,11 +157,8 @@ def _template(name: str) -> str:
 
 
 def _plotly() -> str:
-    # Here, not above: nothing but this page needs plotly, and other commands run without it.
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError as error:
-        raise ValueError(missing("the report", error, "lab")) from error
+    from plotly.offline import get_plotlyjs  # here, not above: only this page needs it, and it takes its time
+
     script: str = get_plotlyjs()
     return script
 

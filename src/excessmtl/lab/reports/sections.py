@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from excessmtl.files import read_text, write_whole
 from excessmtl.lab.compare.courses import is_plain_file
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.reports.pictures import address
-from excessmtl.lab.schema import Word, checked
+from excessmtl.lab.schema import Word, checked, explained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,11 +34,15 @@ _LABORATORY = "excessmtl.lab"
 
 @dataclass(frozen=True)
 class Collected:
-    """What a report is about: the folder, a row per run, and the same runs by what may be compared."""
+    """What a report is about: the folder, and its runs by what may be compared."""
 
     folder: Path
-    frame: pd.DataFrame
     settings: Sequence[Setting]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row per run."""
+        return pd.concat([setting.runs for setting in self.settings], ignore_index=True)
 
 
 @dataclass(frozen=True)
@@ -89,13 +94,11 @@ def recorded(folder: Path) -> list[str]:
     path = folder / FILE
     if not is_plain_file(path, folder):
         return []
-    try:
+    with explained(f"{path} cannot be read", "delete it, and use --sections", ValueError, RecursionError):
         names: list[str] = checked(list[Word], json.loads(read_text(path)), "it")
         unknown = [name for name in names if not (name.isidentifier() and _has_sections(f"{_LABORATORY}.{name}"))]
         if unknown:
             raise ValueError(f"no package of the laboratory is called {unknown[0]!r}")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); delete it, and use --sections") from error
     return names
 
 

@@ -75,7 +75,7 @@ class RunConfig:
     noisy_validation: Annotated[bool, Help("Validation labels are as noisy as the training labels.", DATA)] = False
     """A choice by noisy validation labels is one that could be made."""
     redraw_each_epoch: Annotated[bool, Help("Draw new noise in every epoch.", DATA)] = False
-    epochs: Annotated[Count | None, Help("Default: the benchmark's; with --resume, the run's.", TRAINING)] = None
+    epochs: Annotated[Count | None, Help("Default: the benchmark's.", TRAINING)] = None
     batch_size: Annotated[Count | None, Help("Total over all devices. Default: the benchmark's.", TRAINING)] = None
     optimiser: Annotated[Optimiser | None, Help("adam, adamw or sgd. Default: the benchmark's.", TRAINING)] = None
     optimiser_options: Annotated[

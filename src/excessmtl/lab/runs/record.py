@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,32 +35,10 @@ _PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise
 _COLUMNS = ("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs", *_PLAIN)
 """Fields of a configuration that are columns of a table of runs; `settings` has the others."""
 _APART = (*OF_THE_MACHINE, "strategy", "noise_seed")
-_PACKAGES = ("excessmtl", "torch", "lightning", "numpy")
 _DECIDES_NOTHING = ("diagnosis", "integrations", "lab", "__main__.py", "files.py")
 """Parts of the package that decide about no weight and no gradient."""
 _DIGITS = 12
 """Of fingerprints and checksums."""
-
-
-@dataclass(frozen=True)
-class DataIdentity:
-    """Which data a run has seen."""
-
-    data_name: str
-    source: str
-    data_checksum: str | None = None
-    """Of the file or folder that it was read from; None: the benchmark makes or finds its data itself."""
-    data_split: Mapping[str, int] | None = None
-    """How many samples each part has."""
-
-    @classmethod
-    def of(cls, benchmark: Benchmark, config: Resolved, by_name: bool) -> Self:
-        """Of a benchmark that was loaded by the name in the configuration, or is an object."""
-        path = Path(config.benchmark if config.data is None else config.data)
-        is_given = by_name and (config.data is not None or (path.suffix != "" and path.is_file()))
-        splits = {"train": benchmark.train, "validation": benchmark.validation, "test": benchmark.test}
-        sizes = {name: _size(split) for name, split in splits.items()}
-        return cls(benchmark.name, benchmark.source, checksum(path) if is_given and path.exists() else None, sizes)
 
 
 @dataclass(frozen=True)
@@ -71,17 +49,32 @@ class RunRecord:
     """`Resolved.to_dict()`; of a `Recorder`, what it knows of that."""
     method_options: Mapping[str, Any] | None
     """Every option of the method, defaults filled in; None: not recorded."""
-    data: DataIdentity
+    data_name: str
+    source: str
+    data_checksum: str | None = None
+    """Of the file or folder that it was read from; None: the benchmark makes or finds its data itself."""
+    data_split: Mapping[str, int] | None = None
+    """How many samples each part has."""
     code: str = NOT_RECORDED
     """The fingerprint of the code that decided weights and gradients; several where a run went on with other code."""
 
     @classmethod
     def of(cls, config: Resolved, benchmark: Benchmark, balancer: Balancer | None, by_name: bool = True) -> Self:
-        """Of a run that is about to be trained; `balancer` is None where every task is trained alone."""
+        """Of a run that is about to be trained.
+
+        `balancer`: None where every task is trained alone. `by_name`: whether the benchmark was loaded by the name in
+        the configuration, or is an object.
+        """
+        path = Path(config.benchmark if config.data is None else config.data)
+        is_given = by_name and (config.data is not None or (path.suffix != "" and path.is_file()))
+        splits = {"train": benchmark.train, "validation": benchmark.validation, "test": benchmark.test}
         return cls(
             config.to_dict(),
             {} if balancer is None else complete_options(balancer),
-            DataIdentity.of(benchmark, config, by_name),
+            benchmark.name,
+            benchmark.source,
+            checksum(path) if is_given and path.exists() else None,
+            {name: _size(split) for name, split in splits.items()},
             code_of(None if balancer is None else type(balancer.rule)),
         )
 
@@ -94,10 +87,10 @@ class RunRecord:
             if plain.get("source") == RECORDED:
                 raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
             config = Resolved.from_dict(plain).to_dict()
-            data = {part.name: plain[part.name] for part in fields(DataIdentity) if part.name in plain}
-            options = mapping(plain["method_options"], "method_options") if "method_options" in plain else None
-        identity = DataIdentity(**{"data_name": config["benchmark"], "source": NOT_RECORDED, **data})
-        return cls(config, options, identity, str(plain.get("code", NOT_RECORDED)))
+            unknown = {"method_options": None, "data_name": config["benchmark"], "source": NOT_RECORDED}
+            known = {part.name: plain[part.name] for part in fields(cls) if part.name in plain}
+            mapping(known.get("method_options", {}), "method_options")
+        return cls(**{**unknown, **known, "config": config})
 
     @property
     def resolved(self) -> Resolved:
@@ -106,8 +99,9 @@ class RunRecord:
 
     def to_yaml(self) -> bytes:
         """The content of config.yaml, with the versions of what is installed."""
-        packages = {name: _version(name) for name in _PACKAGES}
-        plain = {"record": VERSION, **self.plain, "versions": {"python": platform.python_version(), **packages}}
+        versions = {"python": platform.python_version(), "excessmtl": excessmtl.__version__}
+        versions |= {name: version(name) for name in ("torch", "lightning", "numpy")}
+        plain = {"record": VERSION, **self.plain, "versions": versions}
         try:
             return yaml.safe_dump(plain, sort_keys=False).encode()
         except yaml.YAMLError as error:
@@ -119,7 +113,7 @@ class RunRecord:
     @property
     def plain(self) -> dict[str, Any]:
         """All of it in one mapping; what an older version has not recorded is missing."""
-        parts = {"method_options": self.method_options, **vars(self.data), "code": self.code}
+        parts = {name: value for name, value in vars(self).items() if name != "config"}
         return {**self.config, **{name: value for name, value in parts.items() if value not in (None, NOT_RECORDED)}}
 
     @property
@@ -127,7 +121,7 @@ class RunRecord:
         """What summary.json and tables of runs say of it."""
         config = self.config
         named = {name: config[name] for name in (*_COLUMNS, "noisy_validation") if name in config}
-        about = {"record": VERSION, "benchmark": self.data.data_name, "source": self.data.source, "code": self.code}
+        about = {"record": VERSION, "benchmark": self.data_name, "source": self.source, "code": self.code}
         return {**named, **about, "method_options": dict(self.method_options or {}), "settings": self._settings}
 
     @property
@@ -137,8 +131,8 @@ class RunRecord:
         settings = {name: value for name, value in self.config.items() if name not in (*_COLUMNS, *_APART)}
         if self.config["noise_seed"] != self.config["seed"]:
             settings["noise_seed"] = self.config["noise_seed"]
-        if self.data.data_checksum is not None:
-            settings["data_checksum"] = self.data.data_checksum
+        if self.data_checksum is not None:
+            settings["data_checksum"] = self.data_checksum
         return settings
 
 
@@ -245,10 +239,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: repr(part) if isinstance(part, nn.Module) else part for name, part in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return excessmtl.__version__ if package == "excessmtl" else None

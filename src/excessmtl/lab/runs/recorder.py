@@ -4,10 +4,8 @@ import csv
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -17,13 +15,10 @@ import yaml
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
-from excessmtl.lab.runs.record import RECORDED, DataIdentity, RunRecord, code_of, complete_options
-from excessmtl.lab.runs.summary import Row, Scored, summarise
+from excessmtl.lab.runs.record import RECORDED, RunRecord, code_of, complete_options
+from excessmtl.lab.runs.summary import QUANTITIES, Row, Scored, summarise
 from excessmtl.lab.schema import explained, mapping
 from excessmtl.step.result import Step
-
-QUANTITIES = ("weights", "losses", "excess_risks")
-"""Of every step, as the first rows of its numbers have them."""
 
 
 class Recorder:
@@ -83,7 +78,7 @@ class Recorder:
             "seed": seed,
             "tasks": list(self.tasks),
         }
-        self.record = RunRecord(config, options, DataIdentity(data, RECORDED), code_of(type(balancer.rule)))
+        self.record = RunRecord(config, options, data, RECORDED, code=code_of(type(balancer.rule)))
         self.writes = not (dist.is_available() and dist.is_initialized() and dist.get_rank())
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {quantity: [] for quantity in QUANTITIES}
@@ -109,7 +104,7 @@ class Recorder:
         """Write everything. `scores`: task -> its metric on data that was not trained on."""
         if not self._steps:
             raise ValueError("no step was noted in this epoch; call recorder.step() after every step")
-        metrics = {task: scored.metric for task, scored in self.scored.items()}
+        metrics = {task: scored.name for task, scored in self.scored.items()}
         if scores is None and set(metrics.values()) != {"loss"}:
             raise ValueError(f"epoch needs the scores of all tasks ({metrics}); pass a dict from task to number")
         if scores is not None and set(scores) != set(self.tasks):
@@ -164,14 +159,11 @@ class Recorder:
         if not existing.exists():
             write_whole(existing, content)
             return
-        damage = (yaml.YAMLError, RecursionError, OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile)
-        readable = partial(explained, f"the run in {path} is damaged", "choose another folder, or delete it", *damage)
         try:
-            with readable():
+            with explained(f"the run in {path} is damaged", "choose another folder, or delete it", Exception):
                 old = mapping(yaml.safe_load(read_text(existing)), "it")
-            refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
-            with readable():
                 self._restore()
+            refuse_another(old, yaml.safe_load(content), path, but=("settings", "code", "method_options"))
         except ValueError:
             self.folder.close()
             raise
@@ -194,6 +186,4 @@ class Recorder:
         steps = {quantity: np.concatenate(parts) for quantity, parts in self.history.items()}
         self.folder.write_steps(steps, self.tasks)
         seconds, weights = self._seconds / len(steps["losses"]), self.history["weights"][-1]
-        self.folder.write_summary(
-            summarise(self.record, self.scored, self.rows, weights, seconds, last=1, completed=completed)
-        )
+        self.folder.write_summary(summarise(self.record, self.scored, self.rows, weights, seconds, completed=completed))

@@ -17,6 +17,8 @@ from excessmtl.lab.schema import Number, Options, Word, checked, explained, mapp
 
 Row = dict[str, float]
 """Of metrics.csv: the numbers of an epoch."""
+QUANTITIES = ("weights", "losses", "excess_risks")
+"""Of every step and task, as steps.npz has them."""
 LAST_K = 5
 """How many last epochs `mean_scores` averages over."""
 _UNITS = {
@@ -101,11 +103,27 @@ def read_json(path: Any) -> Any:
 
 
 class Scored(NamedTuple):
-    """How a task is scored."""
+    """How a task is scored: the name of the metric, its direction and its unit."""
 
-    metric: str
+    name: str
     higher_is_better: bool
     unit: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies between 0 and 1; it is then shown in percent, and differences are in points."""
+        return self.unit == SHARE
+
+    @property
+    def shown_unit(self) -> str:
+        """Of the numbers in a table; empty where it is not worth a word."""
+        return "%" if self.is_share else "" if self.unit == "ratio" else self.unit
+
+    @property
+    def heading(self) -> str:
+        """With its unit and direction."""
+        unit = f", {self.shown_unit}" if self.shown_unit else ""
+        return f"{self.name}{unit} {'↑' if self.higher_is_better else '↓'}"
 
 
 def summarise(
@@ -116,7 +134,6 @@ def summarise(
     seconds_per_step: float,
     *,
     validation_errors: Sequence[float] = (),
-    last: int = LAST_K,
     completed: bool = True,
 ) -> dict[str, Any]:
     """Scores of the last epoch, and those of the epoch that the validation split chooses; never of the best one.
@@ -130,19 +147,18 @@ def summarise(
         weights: [steps, m] of the last epoch; None where every task is trained alone.
         seconds_per_step: mean over the run.
         validation_errors: of each epoch, NaN where there is none. Without them no epoch is chosen.
-        last: how many last epochs `mean_scores` averages over.
         completed: whether the run is over.
     """
     about = record.columns
     noisy = list(about["noisy_tasks"])
     chosen = chosen_epoch(validation_errors)
     chosen_scores = None if chosen is None else _scores(rows[chosen], tasks)
-    recent = [_scores(row, tasks) for row in rows[-last:]]
+    recent = [_scores(row, tasks) for row in rows[-LAST_K:]]
     share = None if weights is None else _mean_weights(weights, list(tasks))
     summary = {
         **about,
         "epochs": len(rows),
-        "primary_metric": {task: scored.metric for task, scored in tasks.items()},
+        "primary_metric": {task: scored.name for task, scored in tasks.items()},
         "higher_is_better": {task: scored.higher_is_better for task, scored in tasks.items()},
         "units": {task: scored.unit for task, scored in tasks.items()},
         "scores": recent[-1],
@@ -172,7 +188,7 @@ def chosen_epoch(validation_errors: Sequence[float]) -> int | None:
 
 
 def _scores(row: Row, tasks: Mapping[str, Scored], part: str = "test") -> dict[str, Any]:
-    return {task: row.get(f"{part}/{task}/{scored.metric}", math.nan) for task, scored in tasks.items()}
+    return {task: row.get(f"{part}/{task}/{scored.name}", math.nan) for task, scored in tasks.items()}
 
 
 def _means(
@@ -180,7 +196,7 @@ def _means(
 ) -> dict[str, float | None]:
     """Over the clean tasks, the noisy ones and all; None where there are none or they are scored differently."""
     groups = {"clean": [task for task in tasks if task not in noisy], "noisy": noisy, "overall": list(tasks)}
-    if scores is None or len({(scored.metric, scored.unit) for scored in tasks.values()}) > 1:
+    if scores is None or len({(scored.name, scored.unit) for scored in tasks.values()}) > 1:
         return {f"{prefix}{name}_score": None for name in groups}
     return {
         f"{prefix}{name}_score": float(np.mean([scores[task] for task in own])) if own else None

@@ -5,14 +5,12 @@ checkpoint, the third time alone, in case it was too much for the machine togeth
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
@@ -124,7 +122,8 @@ def sweep(
     for folder, count in Counter(map(folder_of, runs)).items():
         if count > 1:
             raise ValueError(f"{count} runs of the sweep are the same (folder {out / folder}); keep one")
-    with using_backend(backend) as (compute, slots), only_one(out):
+    with using_backend(backend) as (compute, slots), closing(RunFolder(out)) as held:
+        held.claim(f"another sweep is at work in {out}; wait for it, or choose another --out")
         before, left = [], {}
         for config in sorted(runs, key=lambda config: config.seed):
             if is_finished(config, out):
@@ -138,18 +137,6 @@ def sweep(
             write_table(collect(out), out / "runs.csv")
         _write_failures(out / "failed.txt", failed)
         return Outcome(tuple(finished), tuple(before), tuple(failed))
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Holds the folder of a sweep for the block, or until this process ends; refuses it while another sweep does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / ".lock").acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"another sweep is at work in {folder}; wait for it, or choose another --out") from None
-    with lock:
-        yield
 
 
 def is_finished(config: RunConfig, out: Path) -> bool:

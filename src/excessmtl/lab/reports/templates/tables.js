@@ -38,7 +38,6 @@ function chooseNoise(article) {
       const shown = toggle(chip);
       for (const row of article.querySelectorAll(`tr[data-noise="${chip.dataset.noise}"]`)) row.hidden = !shown;
     });
-    if ("off" in chip.dataset) chip.click();
   }
 }
 
