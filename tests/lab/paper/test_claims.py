@@ -5,7 +5,9 @@ import itertools
 import pandas as pd
 import pytest
 
-from excessmtl.lab.paper.claims.verdicts import JUDGES, verdicts
+from excessmtl.lab.compare.comparison import UNDECIDED
+from excessmtl.lab.paper.claims.findings import Finding, most
+from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.methods import (
     GRADNORM,
     GROUPDRO,
@@ -25,6 +27,8 @@ NEVER_TRIED = (
     "weight decay prevents it",
     "the mean over a warm-up is not",
     "prohibitive for many tasks",
+    "depend less on the noise level than MGDA's",
+    "withstands noise on some data and not on other",
 )
 NEED_FOLDERS = (
     "At first the noisy task has the lower excess risk",
@@ -53,9 +57,8 @@ def wrong():
 
 
 def test_the_claims_are_numbered_and_complete(right):
-    assert [one.number for one in right] == list(range(1, len(JUDGES) + 1))
+    assert [one.number for one in right] == list(range(1, 57))
     assert {one.where[:3] for one in right} == {"3.3", "4.3", "4.4", "C.1", "C.2"}
-    assert len(right) >= 50
     assert all(one.claim.endswith(".") and one.rule.endswith(".") and one.evidence for one in right)
 
 
@@ -189,15 +192,17 @@ def test_the_cost_of_many_tasks(factor, verdict):
     assert matching(verdicts(as_frame(rows)), "prohibitive for many tasks").verdict == verdict
 
 
-@pytest.mark.parametrize(("wide", "verdict"), [(0.3, "holds"), (0.05, "does not hold")])
-def test_the_use_of_a_warm_up(wide, verdict):
-    rows = []
-    for warmup, spread in ((0, wide), (100, 0.05)):
-        for seed in range(3):
-            row = made_up_run("multimnist", PAPER, 0.0, seed, clean=0.9, noisy=0.9, weight=0.5 + spread * (seed - 1))
-            options = {"estimator": "paper", "normalize": "initial", "warmup_steps": warmup}
-            rows.append(row | {"options": options, "label": f"warm-up {warmup}"})
-    assert matching(verdicts(as_frame(rows)), "the mean over a warm-up is not").verdict == verdict
+@pytest.mark.parametrize(
+    ("answers", "holds"),
+    [
+        ([True, True, False], True),
+        ([True, False], False),
+        ([True, UNDECIDED, False], UNDECIDED),
+        ([True, UNDECIDED, None, False], None),
+    ],
+)
+def test_most_methods_are_more_than_half(answers, holds):
+    assert most([Finding(answer, "") for answer in answers]).holds == holds
 
 
 # ---------------------------------------------------------------------- what happens during training
