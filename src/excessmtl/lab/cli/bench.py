@@ -43,7 +43,7 @@ def bench(
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:
         raise ValueError(f"networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}")
-    variants = chosen(names_in(methods), device)
+    variants = chosen(names_in(methods))
     torch.set_num_threads(threads)
     if growth:
         if json is None:
