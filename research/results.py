@@ -25,7 +25,7 @@ from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table, csv_text
 from excessmtl.lab.paper.claims.verdicts import judge_all
 from excessmtl.lab.paper.figures import training
-from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
+from excessmtl.lab.paper.methods import COMPARED, METHODS
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import DATA, Runs
 
@@ -44,7 +44,7 @@ _NAMES = {
 _HIGH = 0.8
 """The noise level that all data was run at."""
 _PER_EPOCH = 20
-_SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: (*training.ESTIMATORS, SINGLE_TASK)}
+_SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: training.ESTIMATORS}
 """Noise level -> the methods whose course on MultiMNIST is drawn or judged."""
 
 

@@ -110,7 +110,7 @@ def grid(
 
 def needed_runs(figures: "Sequence[Figure]", scale: Scale, data: Data) -> list[RunConfig]:
     """What the figures need together, each run once."""
-    return list({repr(run): run for entry in figures for run in entry.runs(scale, data)}.values())
+    return list({repr(run): run for entry in figures if entry.runs for run in entry.runs(scale, data)}.values())
 
 
 def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:
@@ -122,7 +122,7 @@ def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:
     seconds = table.start + table.steps * table.seconds_per_step
     known = dict(zip(zip(table["scale"], table["name"], table["method"], strict=True), seconds, strict=True))
     parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, None)]
-    parts += [(scale, entry.name, "") for entry in figures if entry.compute is not None]
+    parts += [(scale, entry.name, "") for entry in figures if not entry.about]
     if not set(parts) <= set(known):
         return "not measured"
     return in_words(sum(known[part] for part in parts) / _CORES)

@@ -1,8 +1,7 @@
 """What `excessmtl reproduce` can draw: a registry of figures, how they look and how they are put on disk.
 
-A figure is a function that gives tables and pictures: one that computes what it shows (`figure`), or one that is drawn
-from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
-function into `paper/figures/`: the command finds it by name.
+A figure is a function that gives tables and pictures: from training runs, whose list goes with it, or from what it
+computes itself. To add one, put a file with a decorated function into `paper/figures/`: the command finds it by name.
 """
 
 import importlib
@@ -56,30 +55,25 @@ class Drawing:
 
 
 Needs = Callable[[Scale, Data], list[RunConfig]]
-Compute = Callable[[Scale], Drawing]
-DrawSubject = Callable[[Subject], Drawing | None]
-"""From runs on the same data; None where these runs do not show it."""
-
-
-def _no_runs(scale: Scale, data: Data) -> list[RunConfig]:
-    return []
+Draw = Callable[[Any], Drawing | None]
+"""From the runs on one data set (a `Subject`), None where these do not show it; or from the scale."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name: computed, or drawn from training runs about some data of the paper."""
+    """A figure by name."""
 
     name: str
     summary: str
-    compute: Compute | None = None
+    draw: Draw
     about: str = ""
-    runs: Needs = _no_runs
+    """The data of the paper whose runs it is drawn from; empty: it is computed without any."""
+    runs: Needs | None = None
     """The runs that it needs."""
-    draw: DrawSubject = lambda subject: None
 
     def drawings(self, runs: Runs) -> Iterator[tuple[str, Drawing]]:
         """Name and drawing for each data set that the runs have: the paper's, stand-ins, or both."""
-        for subject in runs.subjects(self.about):
+        for subject in runs.subjects(self.about) if self.about else ():
             drawing = self.draw(subject)
             if drawing is not None:
                 yield f"{self.name}{subject.suffix}", drawing
@@ -88,21 +82,11 @@ class Figure:
 _FIGURES: dict[str, Figure] = {}
 
 
-def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
-    """Register a function as the figure `name`."""
+def figure(name: str, summary: str, about: str = "", runs: Needs | None = None) -> Callable[[Draw], Draw]:
+    """Register a function as the figure `name`; one that is computed is about no data and needs no runs."""
 
-    def register(compute: Compute) -> Compute:
-        _FIGURES[name] = Figure(name, summary, compute)
-        return compute
-
-    return register
-
-
-def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
-    """Register a function from runs to drawings as the figure `name` about a benchmark; `runs`: which ones it needs."""
-
-    def register(draw: DrawSubject) -> DrawSubject:
-        _FIGURES[name] = Figure(name, summary, None, about, runs, draw)
+    def register(draw: Draw) -> Draw:
+        _FIGURES[name] = Figure(name, summary, draw, about, runs)
         return draw
 
     return register

@@ -40,18 +40,19 @@ def reproduce(
             )
         record(out, "paper")
     for entry in figures:
-        if entry.compute is not None:
-            yield entry, entry.compute(scale).save(out, entry.name)
+        if not entry.about:
+            drawing = entry.draw(scale)
+            yield entry, drawing.save(out, entry.name) if drawing else []
         else:
             # The runs that this figure asked for, not all that lie in the pool: another scale may have left some.
-            wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
+            wanted = {folder_of(run).as_posix() for run in needed_runs([entry], scale, data)}
             frame = collect(pool)
             yield entry, _saved(entry, Runs.of(frame[frame.folder.isin(wanted)], pool), out)
 
 
 def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
     """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
-    from_runs = [entry for entry in figures if entry.compute is None]
+    from_runs = [entry for entry in figures if entry.about]
     names = ", ".join(entry.name for entry in from_runs or figures)
     if not from_runs:
         raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")

@@ -14,7 +14,7 @@ from excessmtl.lab.paper.registry import (
     Drawing,
     by_method,
     canvas,
-    drawn_from_runs,
+    figure,
     legend_below,
     log_scale,
     look,
@@ -68,7 +68,7 @@ def dense_runs(scale: Scale, data: Data) -> list[RunConfig]:
     return [*grid("nyuv2", scale, data, DENSE), *single]
 
 
-@drawn_from_runs("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", dense_runs)
+@figure("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", dense_runs)
 def draw_dense(subject: Subject) -> Drawing | None:
     """A panel per task; in the table all metrics, also those not drawn, and the weight of the clean tasks."""
     if subject.of(DENSE).empty:
@@ -110,4 +110,4 @@ for _name, _summary, _about, _methods in (
     ("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED),
 ):
     _needs = partial(grid, _about, methods=_methods)
-    drawn_from_runs(_name, _summary, _about, _needs)(partial(draw_trends, methods=_methods))
+    figure(_name, _summary, _about, _needs)(partial(draw_trends, methods=_methods))
