@@ -55,21 +55,6 @@ def settings_of(runs: Runs) -> list[Setting]:
     return [replace(own.setting, runs=own.runs.assign(label=own.runs.shown)) for own in found.values()]
 
 
-def data_table(settings: Sequence[Setting]) -> Table:
-    """What was run."""
-    rows = [
-        {
-            "data": setting.source,
-            "runs": len(setting.runs),
-            "seeds": setting.runs["seed"].nunique(),
-            "epochs": setting.epochs,
-            "noise in": f"{len(setting.noisy_tasks)} of {len(setting.tasks)} tasks",
-        }
-        for setting in settings
-    ]
-    return Table.of_records(rows, {"data": "", "runs": "d", "seeds": "d", "epochs": "d", "noise in": ""})
-
-
 def scores_table(settings: Sequence[Setting], group: str) -> Table:
     """A row per method, a column per data set: the mean without noise, and at noise 0.8.
 
@@ -123,17 +108,6 @@ def claims_part(claims: pd.DataFrame) -> str:
     return f"{' '.join(sentences)} These do not hold:\n\n{table.as_markdown()}"
 
 
-def figure_1(endings: pd.DataFrame) -> Table:
-    """Where the methods end, from the numbers of `excessmtl reproduce conceptual`."""
-    columns = {
-        "loss_1": "loss 1 (noisy) ↓",
-        "loss_2": "loss 2 (clean) ↓",
-        "weight_of_noisy_task": "weight of task 1",
-    }
-    formats = dict(zip(columns.values(), (".3f", ".3f", ".2f"), strict=True))
-    return Table.of_records(endings.rename(columns=columns).to_dict("records"), {"solution": "", **formats})
-
-
 @cache
 def _settings() -> list[Setting]:
     return settings_of(Runs.read([STUDY]))
@@ -146,11 +120,8 @@ PAGE = Page(
         "clean": lambda: scores_table(_settings(), "clean"),
         "overall": lambda: scores_table(_settings(), "overall"),
         "regrets": lambda: verdict(pd.read_csv(STUDY / "regret.csv"), "the default"),
-        "data": lambda: data_table(_settings()),
     },
 )
-
-THEORY = Page(DOCS / "theory.md", {"figure-1": lambda: figure_1(pd.read_csv(DOCS / "data/theory/conceptual.csv"))})
 
 
 def publish(runs: Runs, out: Path) -> None:
