@@ -23,7 +23,7 @@ from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table, csv_text
-from excessmtl.lab.paper.claims.verdicts import judge_all
+from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.methods import COMPARED, METHODS
 from excessmtl.lab.paper.registry import registry
@@ -157,7 +157,7 @@ def write_numbers(runs: Runs, study: Path, figures: Path) -> None:
 
 def write_claims(runs: Runs, path: Path) -> None:
     """Every claim with its verdict, its rule and the numbers."""
-    write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in judge_all(runs)])).encode())
+    write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in verdicts(runs)])).encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -58,7 +58,7 @@ def test_every_claim_is_in_the_file_and_those_that_fail_on_the_page(tmp_path):
     write_table(world(WRONG), tmp_path / "runs.csv.gz")
     results.write_claims(Runs.read([tmp_path]), tmp_path / "claims.csv")
     written = pd.read_csv(tmp_path / "claims.csv")
-    judged = verdicts(read_table(tmp_path / "runs.csv.gz"))
+    judged = verdicts(Runs.read([tmp_path]))
     pd.testing.assert_frame_equal(written, pd.DataFrame([asdict(one) for one in judged]))
     written.loc[:1, "verdict"] = "holds"
     page = results.claims_part(written)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 import yaml
 
 from excessmtl.lab.compare.comparison import UNDECIDED, Answer
@@ -64,19 +63,8 @@ class Verdict:
     """What "holds" means here."""
 
 
-def verdicts(frame: pd.DataFrame, root: Path | None = None) -> list[Verdict]:
-    """A verdict on each claim, in the order of the paper.
-
-    Args:
-        frame: runs as `compare.collect.collect` gives them, of any benchmarks.
-        root: the folder they were collected from. Claims about what happens during training need the run folders and
-            are "not tried" without.
-    """
-    return judge_all(Runs.of(frame, root))
-
-
-def judge_all(runs: Runs) -> list[Verdict]:
-    """The same for runs that know where their folders are."""
+def verdicts(runs: Runs) -> list[Verdict]:
+    """A verdict on each claim, in the order of the paper; those about the course of training need the run folders."""
     claims = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8"))
     judged = []
     for number, claim in enumerate(claims.values(), start=1):
