@@ -1,7 +1,6 @@
 """Which runs the figures need: pure lists."""
 
 from collections import Counter
-from functools import partial
 
 import pytest
 import torch
@@ -92,7 +91,7 @@ def test_quick_runs_are_bounded_whatever_lies_in_the_cache():
     ("seconds", "words"), [(4, "4 s"), (89, "89 s"), (90, "1.5 min"), (600, "10 min"), (5400, "1.5 h"), (86400, "24 h")]
 )
 def test_a_figure_takes_as_long_as_its_runs_on_two_cores(monkeypatch, tmp_path, seconds, words):
-    figure = Figure("one", "", print, "sarcos", partial(grid, "sarcos", methods=(PAPER, ROBUST), noise=(0.0,)))
+    figure = Figure("one", "", print, "sarcos", (PAPER, ROBUST), (0.0,))
     # Two methods, two seeds, two cores: each run has half of the time.
     rows = [f'quick,simulated-arm,"{name}",{seconds / 2}' for name in (PAPER, ROBUST)]
     path = tmp_path / "times.csv"

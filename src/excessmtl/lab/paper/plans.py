@@ -110,7 +110,7 @@ def grid(
 
 def needed_runs(figures: "Sequence[Figure]", scale: Scale, data: Data) -> list[RunConfig]:
     """What the figures need together, each run once."""
-    return list({repr(run): run for entry in figures if entry.runs for run in entry.runs(scale, data)}.values())
+    return list({repr(run): run for entry in figures for run in entry.runs(scale, data)}.values())
 
 
 def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:

@@ -1,7 +1,7 @@
 """What `excessmtl reproduce` can draw: a registry of figures, how they look and how they are put on disk.
 
-A figure is a function that gives tables and pictures: from training runs, whose list goes with it, or from what it
-computes itself. To add one, put a file with a decorated function into `paper/figures/`: the command finds it by name.
+A figure is a function that gives tables and pictures: from training runs, or from what it computes itself. To add one,
+put a file with a decorated function into `paper/figures/`: the command finds it by name.
 """
 
 import importlib
@@ -22,8 +22,8 @@ from excessmtl.files import write_whole
 from excessmtl.lab.compare.palette import known_look
 from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.paper import figures
-from excessmtl.lab.paper.methods import METHODS, ROBUST
-from excessmtl.lab.paper.plans import SCALES, Data, Scale
+from excessmtl.lab.paper.methods import METHODS, ROBUST, SINGLE_TASK
+from excessmtl.lab.paper.plans import SCALES, Data, Scale, grid
 from excessmtl.lab.paper.subjects import DATA, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
 
@@ -54,27 +54,41 @@ class Drawing:
         return list(files)
 
 
-Needs = Callable[[Scale, Data], list[RunConfig]]
-Draw = Callable[[Any], Drawing | None]
-"""From the runs on one data set (a `Subject`), None where these do not show it; or from the scale."""
+Draw = Callable[..., Drawing | None]
+"""From the runs on one data set, a `Subject` and its table, None where these do not show it; or from the scale."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name."""
+    """A figure by name, and which runs it is drawn from."""
 
     name: str
     summary: str
     draw: Draw
     about: str = ""
-    """The data of the paper whose runs it is drawn from; empty: it is computed without any."""
-    runs: Needs | None = None
-    """The runs that it needs."""
+    """The data of the paper that the runs are on; empty: the figure is computed without any."""
+    methods: Sequence[str] = ()
+    noise: Sequence[float] | None = None
+    """The levels; None: all of the plan's."""
+    files: Sequence[str] = ()
+    """The columns of files that a run must have kept."""
+    reference: bool = False
+    """Whether single-task networks without noise are shown too; they are trained at the paper's scale."""
+
+    def runs(self, scale: Scale, data: Data) -> list[RunConfig]:
+        """The runs that it needs."""
+        if not self.about:
+            return []
+        alone = grid(self.about, scale, data, (SINGLE_TASK,), (0.0,)) if self.reference and scale == "paper" else []
+        return [*grid(self.about, scale, data, self.methods, self.noise), *alone]
 
     def drawings(self, runs: Runs) -> Iterator[tuple[str, Drawing]]:
         """Name and drawing for each data set that the runs have: the paper's, stand-ins, or both."""
         for subject in runs.subjects(self.about) if self.about else ():
-            drawing = self.draw(subject)
+            shown = subject.of([*self.methods, SINGLE_TASK] if self.reference else self.methods)
+            shown = shown[shown.noise.isin(shown.noise if self.noise is None else self.noise)]
+            shown = shown.dropna(subset=list(self.files))
+            drawing = None if shown.empty else self.draw(subject, shown)
             if drawing is not None:
                 yield f"{self.name}{subject.suffix}", drawing
 
@@ -82,11 +96,11 @@ class Figure:
 _FIGURES: dict[str, Figure] = {}
 
 
-def figure(name: str, summary: str, about: str = "", runs: Needs | None = None) -> Callable[[Draw], Draw]:
-    """Register a function as the figure `name`; one that is computed is about no data and needs no runs."""
+def figure(name: str, summary: str, *about: Any, **runs: Any) -> Callable[[Draw], Draw]:
+    """Register a function as the figure `name`; the other arguments are those of `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, summary, draw, about, runs)
+        _FIGURES[name] = Figure(name, summary, draw, *about, **runs)
         return draw
 
     return register

@@ -45,7 +45,7 @@ def reproduce(
             yield entry, drawing.save(out, entry.name) if drawing else []
         else:
             # The runs that this figure asked for, not all that lie in the pool: another scale may have left some.
-            wanted = {folder_of(run).as_posix() for run in needed_runs([entry], scale, data)}
+            wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
             frame = collect(pool)
             yield entry, _saved(entry, Runs.of(frame[frame.folder.isin(wanted)], pool), out)
 

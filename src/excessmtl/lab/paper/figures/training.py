@@ -9,7 +9,6 @@ Figure 3, the weight of the clean task and both accuracies at noise 0.8. Figure 
 methods, on clean labels as everywhere in the paper; dashed lines are single-task networks.
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from matplotlib.figure import Figure
 from excessmtl.lab.compare.courses import read_epochs, read_steps, thinned
 from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, SINGLE_TASK
-from excessmtl.lab.paper.plans import grid
 from excessmtl.lab.paper.registry import (
     SMALL,
     Drawing,
@@ -38,7 +36,6 @@ from excessmtl.lab.paper.subjects import Subject, over_seeds
 RISK_NOISE, COURSE_NOISE, LOSS_NOISE = 0.6, 0.8, (0.0, 0.8)
 """The noise levels of Figures 2, 3 and 4."""
 ESTIMATORS = (PAPER, ROBUST)
-_WITH_SINGLE = (*COMPARED, SINGLE_TASK)
 _BINS, _POINTS = 40, 100
 """Points of a curve in Figures 2 and 3: each is the mean over its stretch of steps."""
 _COLOURS = {False: COLOURS[0][0], True: COLOURS[1][0]}
@@ -85,13 +82,12 @@ def _factor(table: pd.DataFrame) -> float:
     "excess-risk",
     "Figure 2: estimated against true excess risk over training, noise 0.6",
     "multimnist",
-    partial(grid, "multimnist", methods=ESTIMATORS, noise=(RISK_NOISE,)),
+    ESTIMATORS,
+    noise=[RISK_NOISE],
+    files=["steps_path"],
 )
-def draw_excess_risks(subject: Subject) -> Drawing | None:
+def draw_excess_risks(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """The picture, a table of the courses, and one of how well they agree."""
-    runs = subject.of(ESTIMATORS, RISK_NOISE).dropna(subset="steps_path")
-    if runs.empty:
-        return None
     courses = []
     for _, run in runs.iterrows():
         own = course(run).assign(method=run.shown, seed=run.seed)
@@ -148,13 +144,12 @@ def accuracy_course(run: pd.Series) -> pd.DataFrame:
     "dynamics",
     "Figure 3: weights and accuracy over training, noise 0.8",
     "multimnist",
-    partial(grid, "multimnist", methods=COMPARED, noise=(COURSE_NOISE,)),
+    COMPARED,
+    noise=[COURSE_NOISE],
+    files=["steps_path", "metrics_path"],
 )
-def draw_dynamics(subject: Subject) -> Drawing | None:
+def draw_dynamics(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """A curve per method, the mean over its seeds."""
-    runs = subject.of(COMPARED, COURSE_NOISE).dropna(subset=["steps_path", "metrics_path"])
-    if runs.empty:
-        return None
     weights, accuracies = [], []
     for _, run in runs.iterrows():
         known = {"data": subject.title, "method": run.shown, "seed": run.seed, "noise": COURSE_NOISE}
@@ -184,14 +179,11 @@ def _course_picture(subject: Subject, weights: pd.DataFrame, accuracies: pd.Data
     "loss-profile",
     "Figure 4: losses of all methods and of single-task networks",
     "multimnist",
-    partial(grid, "multimnist", methods=_WITH_SINGLE, noise=LOSS_NOISE),
+    [*COMPARED, SINGLE_TASK],
+    noise=LOSS_NOISE,
 )
-def draw_losses(subject: Subject) -> Drawing | None:
+def draw_losses(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """A panel per noise level, a point per method."""
-    runs = subject.of(_WITH_SINGLE)
-    runs = runs[runs.noise.isin(LOSS_NOISE)]
-    if runs.empty:
-        return None
     groups = {_CLEAN: subject.setting.clean_tasks, _NOISY: subject.setting.noisy_tasks}
     losses = {
         name: runs.metrics.map(lambda own, tasks=tasks: pd.Series([own[f"{task}/loss"] for task in tasks]).mean())
