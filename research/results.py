@@ -1,6 +1,6 @@
-"""What docs/results.md shows: `python -m research.results [RUNS_DIR...]`.
+"""What docs/results.md shows: `python -m research.results [RUNS_DIR]`.
 
-With folders of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
+With a folder of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
 `metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. From these files alone
 it writes the figures, their numbers, the regret of the default (`regret.csv`), the verdicts on the paper's claims
 (`claims.csv`) and the page.
@@ -110,7 +110,7 @@ def claims_part(claims: pd.DataFrame) -> str:
 
 @cache
 def _settings() -> list[Setting]:
-    return settings_of(Runs.read([STUDY]))
+    return settings_of(Runs.read(STUDY))
 
 
 PAGE = Page(
@@ -163,12 +163,12 @@ def write_claims(runs: Runs, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Keep the runs, where they are given; then write all that the page shows, and the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; default: those that are published")
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder of runs; default: those that are published")
     chosen = parser.parse_args(arguments)
     try:
-        if chosen.folders:
-            publish(Runs.read(chosen.folders), STUDY)
-        write_numbers(Runs.read([STUDY]), STUDY, DOCS / "figures")
+        if chosen.folder is not None:
+            publish(Runs.read(chosen.folder), STUDY)
+        write_numbers(Runs.read(STUDY), STUDY, DOCS / "figures")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     PAGE.write()

@@ -13,7 +13,7 @@ from excessmtl.lab.paper.figures import conceptual
 from excessmtl.lab.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
 from excessmtl.lab.paper.registry import heading
 from excessmtl.lab.paper.reproduction import draw_from
-from excessmtl.lab.paper.subjects import Runs, subjects
+from excessmtl.lab.paper.subjects import Runs
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 
@@ -89,10 +89,8 @@ def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
 
 def test_runs_of_different_length_are_not_mixed():
     rows = multimnist(RIGHT)
-    frame = Runs.of(as_frame(rows + [row | {"epochs": 2} for row in rows])).frame
-    assert [subject.setting.epochs for subject in subjects(frame, "multimnist")] == [15, 2], (
-        "the length of the paper first"
-    )
+    subjects = Runs.of(as_frame(rows + [row | {"epochs": 2} for row in rows])).subjects("multimnist")
+    assert [subject.setting.epochs for subject in subjects] == [15, 2], "the length of the paper first"
 
 
 @pytest.mark.parametrize(

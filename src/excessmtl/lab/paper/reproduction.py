@@ -56,7 +56,7 @@ def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
     names = ", ".join(entry.name for entry in from_runs or figures)
     if not from_runs:
         raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
-    found = Runs.read([runs])
+    found = Runs.read(runs)
     if not any(found.subjects(entry.about) for entry in from_runs):
         raise ValueError(
             f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"
