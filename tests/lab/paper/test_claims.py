@@ -160,6 +160,11 @@ def test_stand_ins_are_evidence_and_no_verdict():
     assert "(stand-in for SARCOS), the rule is met: ExcessMTL (paper): as claimed" in flat.evidence
 
 
+def test_shorter_runs_on_the_same_data_are_each_told():
+    rows = [row | {"epochs": epochs} for epochs in (3, 4) for row in multimnist(RIGHT)]
+    assert matching(judged(as_frame(rows)), UNIFORM_FLAT).evidence.count("the rule is met") == 2
+
+
 def test_pictures_of_another_tree_are_not_office_home():
     frame = as_frame(office_home(True))
     # What a source says about itself proves nothing.

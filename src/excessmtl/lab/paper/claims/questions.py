@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from excessmtl.lab.paper.claims.findings import Finding, all_hold, opposite, question
+from excessmtl.lab.paper.claims.findings import Finding, Lacking, all_hold, opposite, question
 from excessmtl.lab.paper.claims.method_runs import WEIGHT, MethodRuns, levels
 from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, SINGLE_TASK, UNIFORM
 
@@ -146,5 +146,7 @@ def as_good_as_alone(method: MethodRuns) -> Finding:
 @question
 def takes_longer(method: MethodRuns, than: str, times: float) -> Finding:
     """A step takes more than so many times as long as with another method."""
-    factor = method.mean("seconds_per_step") / method.of(than).mean("seconds_per_step")
-    return Finding(factor > times, f"{factor:.1f} times as long")
+    own, other = (runs.mean("seconds_per_step") for runs in (method, method.of(than)))
+    if not other > 0:
+        raise Lacking(f"the time of a step of {than}")
+    return Finding(own > times * other, f"{own / other:.1f} times as long")

@@ -39,7 +39,9 @@ _OF_A_RULE = {
 _ONE_ENOUGH: tuple[Answer | None, ...] = (True, None, UNDECIDED, False)
 """One that is missing might have passed."""
 _ONE_FORM: tuple[Answer | None, ...] = (True, UNDECIDED, False, None)
+"""A form that was not run counts where there is no other."""
 _MISSING_FIRST: tuple[Answer | None, ...] = (None, False, UNDECIDED, True)
+"""A claim about several data sets is tried where all of them are."""
 EXCESS = "ExcessMTL"
 _MANY = 100
 """Tasks."""
@@ -91,9 +93,9 @@ def _on_data(parts: Sequence[Part], name: str, runs: Runs) -> Finding:
     finding = Finding(None, f"{DATA[name].title} at the paper's scale is not in the runs")
     if subjects and subjects[0].is_at_the_papers_scale:
         finding, subjects = _judged(parts, subjects[0]), subjects[1:]
-    aside = {subject.title: _judged(parts, subject) for subject in subjects}
-    texts = [f"On {title}, {_OF_A_RULE[other.holds]}: {other.evidence}" for title, other in aside.items()]
-    return Finding(finding.holds, ". ".join([finding.evidence, *texts]))
+    others = [(subject.title, _judged(parts, subject)) for subject in subjects]
+    aside = [f"On {title}, {_OF_A_RULE[other.holds]}: {other.evidence}" for title, other in others]
+    return Finding(finding.holds, ". ".join([finding.evidence, *aside]))
 
 
 def _judged(parts: Sequence[Part], subject: Subject) -> Finding:
@@ -118,8 +120,8 @@ def _part(
 def _of_method(subject: Subject, shown: str, ask: Sequence[Any], noise: float | str) -> Finding:
     """All questions about one method."""
     try:
-        level = [noise] if isinstance(noise, float) else levels(subject, shown)
-        runs = [MethodRuns(subject, shown, own) for own in (level if noise == "every" else level[-1:])]
+        known = levels(subject, shown) if isinstance(noise, str) else [noise]
+        runs = [MethodRuns(subject, shown, level) for level in (known if noise == "every" else known[-1:])]
         finding = first([_answer(own, question) for own in runs for question in ask])
     except Lacking as lacking:
         return Finding(None, f"{shown}: not in the runs ({lacking})")
