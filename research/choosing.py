@@ -30,7 +30,6 @@ ROOT = Path(__file__).parent.parent
 SCORES = ROOT / "docs" / "data" / "choosing.csv"
 GROUPS = ROOT / "docs" / "data" / "groups.csv"
 COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
-NETWORK = "resnet18-4"
 _KEYS = ["benchmark", "method"]
 
 
@@ -60,7 +59,7 @@ def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
 
 def methods_table(scores: pd.DataFrame) -> Table:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))["networks"][NETWORK]["ratio"]
+    costs = json.loads(COSTS.read_text(encoding="utf-8"))["ratio"]
     records = [
         row
         | {
