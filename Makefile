@@ -50,7 +50,9 @@ docs: $(VENV)/.docs  ## the documentation site in site/; every warning is an err
 	$(BIN)/mkdocs build --strict  # not --quiet: it hides warnings from --strict, which then passes
 
 demo: $(READY)  ## two digits per picture, most labels of one of them wrong: what that costs, and who finds it
-	$(BIN)/python -m excessmtl.lab.demo
+	$(BIN)/excessmtl sweep demo --out runs/demo
+	$(BIN)/excessmtl diagnose --save $$(ls -dt runs/demo/*/excess-robust-losses-*/noise-0.6/seed-0 | head -1)
+	$(BIN)/excessmtl report runs/demo -o runs/demo/report.html
 
 dist:  ## wheel and sdist in dist/, checked; then the wheel in an empty environment runs two examples and a study
 	rm -rf dist $(VENV)-dist

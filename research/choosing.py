@@ -12,15 +12,16 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 import argparse
 import json
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 import pandas as pd
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.comparison import Spread, difference
+from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.page import Page
-from excessmtl.lab.compare.settings import settings
+from excessmtl.lab.compare.regret import ITSELF, regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
@@ -29,60 +30,42 @@ ROOT = Path(__file__).parent.parent
 SCORES = ROOT / "docs" / "data" / "choosing.csv"
 GROUPS = ROOT / "docs" / "data" / "groups.csv"
 COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
-NETWORK = "resnet18-4"
-_UNKNOWN = "not measured"
+_KEYS = ["benchmark", "method"]
 
 
 def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per benchmark and method: what the clean tasks score without noise and with it, and the difference.
+    """A row per benchmark and method: what noise in the other tasks takes from the clean ones, `lost`.
 
-    `lost` is the mean over the seeds of what noise in the other tasks takes from the clean ones: points of accuracy,
-    or percent of the error without noise. `spread` is its standard deviation. `weight`: the share of the weight on
-    clean tasks, with noise. `rank`: of the clean score with noise, 1 is the best. A method of which a run is missing or
-    has diverged has no mean.
+    That is the method's regret against itself without noise: points of accuracy, or percent of the error without noise,
+    the mean over the seeds; infinite where a run with noise has diverged.
     """
     tables = []
-    for setting in settings(runs):
-        if setting.name != setting.benchmark:
-            raise ValueError(f"{setting.name} is one of several settings of a benchmark; look at one of them at a time")
-        levels = setting.noise_levels
-        if len(levels) != 2 or levels[0] != 0:
-            raise ValueError(f"{setting.name} has runs at noise {levels}; the table compares 0 with one other level")
-        own = setting.runs.set_index(["label", "seed", "noise"])
-        pairs = own["clean_score"].astype(float).unstack("noise").set_axis(["without", "with_noise"], axis=1)
-        higher = next(iter(setting.metrics.values())).higher_is_better
-        lost = [difference(first, last, higher, None if higher else first) for first, last in pairs.to_numpy()]
-        pairs["lost"] = pd.Series(lost, pairs.index).where(pairs.notna().all(axis=1))
-        by_method = pairs.groupby("label")
-        table = by_method.agg(lambda values: values.mean(skipna=False)).assign(
-            spread=by_method["lost"].std(ddof=1),
-            weight=own["clean_weight"].xs(levels[1], level="noise").groupby("label").mean(),
-            seeds=by_method["lost"].count().astype(float),
-        )
-        head = {"benchmark": setting.benchmark, "noise": levels[1], "unit": "points" if higher else "percent"}
-        named = table.round(4).rename_axis("method").reset_index()
-        tables.append(pd.DataFrame(head, index=named.index).join(named))
-    scores = pd.concat(tables, ignore_index=True)
-    signed = scores["with_noise"].where(scores["unit"] == "percent", -scores["with_noise"])
-    return scores.assign(rank=signed.groupby(scores["benchmark"]).rank(na_option="bottom"))
+    for label in runs["label"].unique():
+        regrets = regrets_of(runs, label)
+        if regrets is not None:
+            own = regrets.table[regrets.table["rival"] == ITSELF]
+            tables.append(own.assign(method=label, lost=own["regret"].round(4)))
+    if not any(map(len, tables)):
+        raise ValueError("no method has runs without noise and with it, which the table compares")
+    return pd.concat(tables)[["benchmark", "noise", "unit", "method", "lost", "seeds"]].sort_values(_KEYS)
 
 
 def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
     """What noise costs the clean tasks, benchmark by benchmark."""
-    own = scores[(scores["method"] == method) & scores["lost"].notna()]
     units = {"points": "points", "percent": "%"}
-    return ", ".join(f"{row.lost:.1f} {units[row.unit]}" for row in own.itertuples()) or _UNKNOWN
+    own = scores[scores["method"] == method].itertuples()
+    return ", ".join(f"{row.lost:.1f} {units[row.unit]}" if isfinite(row.lost) else "diverged" for row in own)
 
 
 def methods_table(scores: pd.DataFrame) -> Table:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))["networks"][NETWORK]["ratio"]
+    costs = json.loads(COSTS.read_text(encoding="utf-8"))["ratio"]
     records = [
         row
         | {
             "method": f"[`{row['method']}`]({CATALOGUE[row['method']].link})",
             "cost": costs.get(row["method"]),
-            "lost to noise": lost_to_noise(scores, row["method"]),
+            "lost to noise": lost_to_noise(scores, row["method"]) or "not measured",
         }
         for row in rows()
     ]

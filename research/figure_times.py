@@ -1,8 +1,8 @@
 """How long the runs of the paper's figures take: `python -m research.figure_times` completes lab/paper/times.csv.
 
 Rows that are in the file stay: to measure one anew, delete it first. A row is measured by runs of one and of two short
-epochs, on one thread. What counts is the processor's time, not that of the clock, so that other programs on the machine
-disturb it little. A step has its share of the evaluation. Of a benchmark whose data is not found the stand-in is
+epochs, on one thread: the second epoch tells what all others take. What counts is the processor's time, not that of the
+clock, so that other programs on the machine disturb it little. Of a benchmark whose data is not found the stand-in is
 measured.
 """
 
@@ -10,7 +10,6 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -28,8 +27,16 @@ _MOST_STEPS = 40
 _KEY = ["scale", "name", "method"]
 
 
-def run_row(config: RunConfig) -> dict[str, Any]:
-    """The steps of the whole run, and the seconds that its start and each step take."""
+def seconds_of(figure: Figure) -> float:
+    """Of a figure that is computed without runs, at the quick scale."""
+    before = time.process_time()
+    with parallel_config(backend="sequential"):  # the time of other processes would not be counted
+        figure.draw("quick")
+    return time.process_time() - before
+
+
+def seconds_of_run(config: RunConfig) -> float:
+    """The whole run, as it is planned."""
     benchmark, device = load_benchmark(config), torch.device("cpu")
     resolved = resolve(config, benchmark, device)
     batches = make_batches(benchmark.train, resolved.batch_size, device).steps
@@ -42,17 +49,7 @@ def run_row(config: RunConfig) -> dict[str, Any]:
             train(replace(config, epochs=epochs, limit_batches=measured, device="cpu"), Path(folder) / "run")
         seconds.append(time.process_time() - before)
     _, one, two = seconds  # the first run waits for what is imported once
-    start = max(2 * one - two, 0.0)
-    return {"steps": resolved.epochs * steps, "seconds_per_step": (one - start) / measured, "start": start}
-
-
-def figure_row(figure: Figure) -> dict[str, Any]:
-    """The same for a figure that is computed without runs, at the quick scale."""
-    assert figure.compute is not None, f"{figure.name} is drawn from runs"
-    before = time.process_time()
-    with parallel_config(backend="sequential"):  # the time of other processes would not be counted
-        figure.compute("quick")
-    return {"steps": 1, "seconds_per_step": time.process_time() - before, "start": 0.0}
+    return one + (two - one) * (resolved.epochs * steps / measured - 1)
 
 
 def main() -> None:
@@ -64,17 +61,18 @@ def main() -> None:
         for scale in plans.SCALES
         for run in plans.needed_runs(figures, scale, None)
     }
-    work |= {("quick", figure.name, ""): figure for figure in figures if figure.compute is not None}
+    work |= {("quick", figure.name, ""): figure for figure in figures if not figure.about}
     table = pd.read_csv(plans.TIMES, comment="#", keep_default_na=False)
     known = set(table[_KEY].itertuples(index=False, name=None))
     for key, subject in work.items():
         if key in known:
             continue
-        row = run_row(subject) if isinstance(subject, RunConfig) else figure_row(subject)
-        table = pd.concat([table, pd.DataFrame([dict(zip(_KEY, key, strict=True)) | row])], ignore_index=True)
+        seconds = seconds_of_run(subject) if isinstance(subject, RunConfig) else seconds_of(subject)
+        row = {**dict(zip(_KEY, key, strict=True)), "seconds": seconds}
+        table = pd.concat([table, pd.DataFrame([row])], ignore_index=True)
         text = table.to_csv(index=False, float_format="%.3g", lineterminator="\n")
         write_whole(plans.TIMES, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{text}".encode())
-        print(key, row, flush=True)
+        print(key, seconds, flush=True)
 
 
 if __name__ == "__main__":

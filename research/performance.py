@@ -7,20 +7,19 @@ two after, in alternation on one host: the latter are those of the present engin
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from excessmtl.lab.compare.page import Page
-from excessmtl.lab.compare.table import Table, written
+from excessmtl.lab.compare.table import Table
 from excessmtl.lab.speed.ablation import ALL, STEPS
 from excessmtl.lab.speed.networks import NETWORKS
 
 DOCS = Path(__file__).parent.parent / "docs"
 _RENAMED = {"reference": "one backward pass per task"}
 """Ways whose name in the files is another."""
-Result = Mapping[str, Any]
 
 
 def read(name: str) -> dict[str, Any]:
@@ -37,56 +36,26 @@ def origin(name: str) -> str:
     return f"`{command}` on {where}, torch {machine['torch']} ([{name}.json](data/speed/{name}.json))."
 
 
-def value(result: Result, method: str, quantity: str) -> float | None:
-    """Of a method on a network, the median where there are quartiles."""
-    shown = next((row[quantity] for row in result["rows"] if row["method"] == method), None)
-    return shown[1] if isinstance(shown, list) else shown
-
-
-def of_networks(
-    results: Sequence[Result], columns: Sequence[str], cell: Callable[[Result, str], str], described: bool = False
-) -> str:
-    """A row per network."""
-    rows = []
-    for result in results:
-        about = NETWORKS[result["network"]]
-        name = f"`{about.name}`: {about.summary}, {about.tasks} tasks, batch {about.batch}"
-        shown = name if described else f"`{about.name}`"
-        rows.append([shown, *(cell(result, column) for column in columns)])
+def measured(quantity: str, form: str, columns: Sequence[str], *names: str) -> str:
+    """A row per network of these files, a column per method: the medians of all runs, once where they agree."""
+    runs = [run for name in names for run in read(name).get("after") or [read(name)["results"]]]
+    networks: dict[str, dict[str, list[str]]] = {}
+    for result in (result for run in runs for result in run):
+        cells = networks.setdefault(result["network"], {column: [] for column in columns})
+        for row in result["rows"]:
+            if row["method"] in columns:
+                number = row[quantity][1] if isinstance(row[quantity], list) else row[quantity]
+                cells[row["method"]].append(form.format(number))
+    rows = [
+        [f"`{network}`: {NETWORKS[network].summary}", *(", ".join(dict.fromkeys(own)) or "–" for own in cells.values())]
+        for network, cells in networks.items()
+    ]
     return Table.of_texts("", ["network", *columns], rows, words=()).as_markdown()
 
 
-def now(device: str) -> str:
-    """The ratios of two runs of the present engine."""
-    name = f"rewrite_{device}"
-    first, second = read(name)["after"]
-    other = {result["network"]: result for result in second}
-
-    def cell(result: Result, method: str) -> str:
-        runs = (result, other[result["network"]])
-        return ", ".join(f"x{value(run, method, 'ratio'):.2f}" for run in runs)
-
-    table = of_networks(first, ("uniform", "excess", "paper"), cell, described=True)
-    return f"{table}\n{origin(name)} Two runs of each."
-
-
-def peers(*names: str) -> str:
-    """Ratios to plain PyTorch beside other implementations; a network that is in two files is taken from the first."""
-    results = {result["network"]: result for name in reversed(names) for result in reversed(read(name)["results"])}
-
-    def cell(result: Result, method: str) -> str:
-        return written(value(result, method, "ratio"), lambda ratio: f"x{ratio:.2f}")
-
-    table = of_networks(list(results.values())[::-1], ("excess", "paper", "torchjd", "official"), cell)
-    return "\n".join([table, *(origin(name) for name in names)])
-
-
-def memory() -> str:
-    """Peaks of the present engine."""
-    results = read("rewrite_cuda")["after"][0]
-    return of_networks(
-        results, ("plain", "excess", "paper"), lambda own, method: f"{value(own, method, 'peak_mb'):,.0f}"
-    )
+def ratios(columns: Sequence[str], *names: str) -> str:
+    """To plain PyTorch, and where the files come from."""
+    return "\n".join([measured("ratio", "x{:.2f}", columns, *names), *(origin(name) for name in names)])
 
 
 def ways() -> str:
@@ -106,14 +75,15 @@ def ways() -> str:
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
 
+_OURS, _PEERS = ("uniform", "excess", "paper"), ("excess", "paper", "torchjd", "official")
 PAGE = Page(
     DOCS / "performance.md",
     {
-        "now_cpu": partial(now, "cpu"),
-        "now_cuda": partial(now, "cuda"),
-        "peers_cpu": partial(peers, "bench_cpu"),
-        "peers_cuda": partial(peers, "bench_cuda", "bench_cuda_resnet64", "bench_cuda_bert"),
-        "memory": memory,
+        "now_cpu": partial(ratios, _OURS, "rewrite_cpu"),
+        "now_cuda": partial(ratios, _OURS, "rewrite_cuda"),
+        "peers_cpu": partial(ratios, _PEERS, "bench_cpu"),
+        "peers_cuda": partial(ratios, _PEERS, "bench_cuda", "bench_cuda_resnet64", "bench_cuda_bert"),
+        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", "excess", "paper"), "rewrite_cuda"),
         "ways": ways,
     },
 )

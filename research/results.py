@@ -1,6 +1,6 @@
-"""What docs/results.md shows: `python -m research.results [RUNS_DIR...]`.
+"""What docs/results.md shows: `python -m research.results [RUNS_DIR]`.
 
-With folders of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
+With a folder of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
 `metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. From these files alone
 it writes the figures, their numbers, the regret of the default (`regret.csv`), the verdicts on the paper's claims
 (`claims.csv`) and the page.
@@ -23,9 +23,9 @@ from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table, csv_text
-from excessmtl.lab.paper.claims.verdicts import judge_all
+from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
-from excessmtl.lab.paper.methods import COMPARED, METHODS, SINGLE_TASK
+from excessmtl.lab.paper.methods import COMPARED, METHODS
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import DATA, Runs
 
@@ -44,7 +44,7 @@ _NAMES = {
 _HIGH = 0.8
 """The noise level that all data was run at."""
 _PER_EPOCH = 20
-_SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: (*training.ESTIMATORS, SINGLE_TASK)}
+_SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: training.ESTIMATORS}
 """Noise level -> the methods whose course on MultiMNIST is drawn or judged."""
 
 
@@ -53,21 +53,6 @@ def settings_of(runs: Runs) -> list[Setting]:
     wanted = dict.fromkeys([*DATA, *sorted(set(runs.frame.benchmark))])
     found = {subject.setting.name: subject for name in wanted for subject in runs.subjects(name)}
     return [replace(own.setting, runs=own.runs.assign(label=own.runs.shown)) for own in found.values()]
-
-
-def data_table(settings: Sequence[Setting]) -> Table:
-    """What was run."""
-    rows = [
-        {
-            "data": setting.source,
-            "runs": len(setting.runs),
-            "seeds": setting.runs["seed"].nunique(),
-            "epochs": setting.epochs,
-            "noise in": f"{len(setting.noisy_tasks)} of {len(setting.tasks)} tasks",
-        }
-        for setting in settings
-    ]
-    return Table.of_records(rows, {"data": "", "runs": "d", "seeds": "d", "epochs": "d", "noise in": ""})
 
 
 def scores_table(settings: Sequence[Setting], group: str) -> Table:
@@ -123,20 +108,9 @@ def claims_part(claims: pd.DataFrame) -> str:
     return f"{' '.join(sentences)} These do not hold:\n\n{table.as_markdown()}"
 
 
-def figure_1(endings: pd.DataFrame) -> Table:
-    """Where the methods end, from the numbers of `excessmtl reproduce conceptual`."""
-    columns = {
-        "loss_1": "loss 1 (noisy) ↓",
-        "loss_2": "loss 2 (clean) ↓",
-        "weight_of_noisy_task": "weight of task 1",
-    }
-    formats = dict(zip(columns.values(), (".3f", ".3f", ".2f"), strict=True))
-    return Table.of_records(endings.rename(columns=columns).to_dict("records"), {"solution": "", **formats})
-
-
 @cache
 def _settings() -> list[Setting]:
-    return settings_of(Runs.read([STUDY]))
+    return settings_of(Runs.read(STUDY))
 
 
 PAGE = Page(
@@ -146,11 +120,8 @@ PAGE = Page(
         "clean": lambda: scores_table(_settings(), "clean"),
         "overall": lambda: scores_table(_settings(), "overall"),
         "regrets": lambda: verdict(pd.read_csv(STUDY / "regret.csv"), "the default"),
-        "data": lambda: data_table(_settings()),
     },
 )
-
-THEORY = Page(DOCS / "theory.md", {"figure-1": lambda: figure_1(pd.read_csv(DOCS / "data/theory/conceptual.csv"))})
 
 
 def publish(runs: Runs, out: Path) -> None:
@@ -186,18 +157,18 @@ def write_numbers(runs: Runs, study: Path, figures: Path) -> None:
 
 def write_claims(runs: Runs, path: Path) -> None:
     """Every claim with its verdict, its rule and the numbers."""
-    write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in judge_all(runs)])).encode())
+    write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in verdicts(runs)])).encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Keep the runs, where they are given; then write all that the page shows, and the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; default: those that are published")
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder of runs; default: those that are published")
     chosen = parser.parse_args(arguments)
     try:
-        if chosen.folders:
-            publish(Runs.read(chosen.folders), STUDY)
-        write_numbers(Runs.read([STUDY]), STUDY, DOCS / "figures")
+        if chosen.folder is not None:
+            publish(Runs.read(chosen.folder), STUDY)
+        write_numbers(Runs.read(STUDY), STUDY, DOCS / "figures")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     PAGE.write()

@@ -23,20 +23,25 @@ def runs(clean=CLEAN, metrics=ACCURACY):
     )
 
 
-def test_what_noise_costs_and_the_rank_under_it():
-    scores = choosing.scores_of(runs()).set_index("method")
-    columns = ["without", "with_noise", "lost", "spread", "rank", "seeds"]
-    assert scores.loc["excess", columns].tolist() == [0.901, 0.891, 1.0, 0.0, 1.0, 3.0]
-    assert scores.loc["uniform", columns].tolist() == [0.921, 0.851, 7.0, 0.0, 2.0, 3.0]
-    shown = {row[0].split("`")[1]: row for row in choosing.methods_table(scores.reset_index()).texts}
+def lost(frame):
+    return choosing.scores_of(frame).set_index("method")["lost"].to_dict()
+
+
+def test_what_noise_costs_the_clean_tasks():
+    assert lost(runs()) == {"excess": 1.0, "uniform": 7.0}
+    shown = {row[0].split("`")[1]: row for row in choosing.methods_table(choosing.scores_of(runs())).texts}
     assert "7.0 points" in shown["uniform"]
     assert "not measured" in shown["mgda"]
 
 
 def test_errors_are_lost_in_percent():
-    scores = choosing.scores_of(runs({key: 1 - score for key, score in CLEAN.items()}, ERROR)).set_index("method")
-    assert scores.loc["uniform", "lost"] == pytest.approx(86.4, abs=0.1)  # 0.151 after 0.081
-    assert scores["rank"].to_dict() == {"excess": 1.0, "uniform": 2.0}
+    errors = runs({key: 1 - score for key, score in CLEAN.items()}, ERROR)
+    assert lost(errors)["uniform"] == pytest.approx(86.4, abs=0.1)  # 0.151 after 0.081
+
+
+def test_a_run_that_has_diverged_does_not_make_a_method_look_good():
+    broken = {("excess", 0.0): 0.9, ("excess", 0.8): float("nan"), ("uniform", 0.0): 0.9, ("uniform", 0.8): 0.8}
+    assert choosing.lost_to_noise(choosing.scores_of(runs(broken)), "excess") == "diverged"
 
 
 def test_the_command_writes_the_scores_of_the_runs(tmp_path, monkeypatch):
@@ -45,16 +50,7 @@ def test_the_command_writes_the_scores_of_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=tmp_path / "page.md", parts={}))
     write_table(runs(), tmp_path / "runs.csv")
     choosing.main([str(tmp_path)])
-    assert pd.read_csv(choosing.SCORES).set_index("method")["rank"].to_dict() == {"excess": 1.0, "uniform": 2.0}
-
-
-def test_a_run_that_has_diverged_does_not_make_a_method_look_good():
-    frame = runs()
-    frame.loc[frame.query("method == 'excess' and noise == 0.8 and seed == 2").index, "clean_score"] = None
-    scores = choosing.scores_of(frame).set_index("method")
-    assert scores.loc["excess", ["with_noise", "lost"]].isna().all()
-    assert scores.loc["excess", "rank"] == 2
-    assert choosing.lost_to_noise(scores.reset_index(), "excess") == "not measured"
+    assert pd.read_csv(choosing.SCORES)["lost"].tolist() == [1.0, 7.0]
 
 
 def test_groups_are_compared_by_seed(tmp_path, monkeypatch):
@@ -70,8 +66,8 @@ def test_groups_are_compared_by_seed(tmp_path, monkeypatch):
     assert choosing.groups_table().texts == [["none", "6.00", "6.25", "+0.25 ± 0.35"]]
 
 
-def test_levels_that_cannot_be_compared_are_one_sentence(tmp_path, capsys):
+def test_runs_that_cannot_be_compared_are_one_sentence(tmp_path, capsys):
     write_table(runs().query("noise > 0"), tmp_path / "runs.csv")
     with pytest.raises(SystemExit, match="2"):
         choosing.main([str(tmp_path)])
-    assert "the table compares 0 with one other level" in capsys.readouterr().err
+    assert "no method has runs without noise and with it" in capsys.readouterr().err

@@ -13,9 +13,9 @@ from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.methods import COMPARED
 from excessmtl.lab.paper.subjects import Runs
 from excessmtl.lab.studies.study import read_study
-from made_up_runs import as_frame, write_course
+from made_up_runs import write_course
 from research import results
-from worlds import RIGHT, WRONG, multimnist, sarcos, world
+from worlds import RIGHT, WRONG, multimnist, world
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +45,13 @@ def test_data_that_is_not_the_papers_is_shown_too_and_the_papers_first():
     other = frame[frame.benchmark == "sarcos"].assign(benchmark="aardvark", source="139 schools")
     found = results.settings_of(Runs.of(pd.concat([frame, other], ignore_index=True)))
     assert [own.benchmark for own in found][-1] == "aardvark"
-    assert results.data_table(found).texts[-1][0] == "139 schools"
-
-
-def test_runs_of_several_folders_are_published_once(tmp_path):
-    write_table(as_frame(multimnist(WRONG)), tmp_path / "a" / "runs.csv")
-    write_table(as_frame(multimnist(WRONG) + sarcos(WRONG, "simulated-arm")), tmp_path / "b" / "runs.csv")
-    results.publish(Runs.read([tmp_path / "a", tmp_path / "b"]), tmp_path / "out")
-    assert len(read_table(tmp_path / "out/runs.csv.gz")) == len(multimnist(WRONG)) + len(sarcos(WRONG))
 
 
 def test_every_claim_is_in_the_file_and_those_that_fail_on_the_page(tmp_path):
     write_table(world(WRONG), tmp_path / "runs.csv.gz")
-    results.write_claims(Runs.read([tmp_path]), tmp_path / "claims.csv")
+    results.write_claims(Runs.read(tmp_path), tmp_path / "claims.csv")
     written = pd.read_csv(tmp_path / "claims.csv")
-    judged = verdicts(read_table(tmp_path / "runs.csv.gz"))
+    judged = verdicts(Runs.read(tmp_path))
     pd.testing.assert_frame_equal(written, pd.DataFrame([asdict(one) for one in judged]))
     written.loc[:1, "verdict"] = "holds"
     page = results.claims_part(written)
@@ -77,7 +69,7 @@ def test_mistakes_exit_with_2(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_published_numbers_are_what_the_published_runs_give_byte_for_byte(tmp_path):
-    results.write_numbers(Runs.read([results.STUDY]), tmp_path / "study", tmp_path / "figures")
+    results.write_numbers(Runs.read(results.STUDY), tmp_path / "study", tmp_path / "figures")
     written = {path.name: path.read_bytes() for path in (tmp_path / "study").glob("*.csv")}
     assert written == {path.name: path.read_bytes() for path in results.STUDY.glob("*.csv")}
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -90,8 +82,8 @@ def test_published_courses_are_means_over_stretches_of_steps(tmp_path):
         curve = dict.fromkeys(("weights", "losses", "risks"), lambda t, noisy: 1 + noisy - t)
         write_course(tmp_path / "runs" / row["folder"], list(row["scores"]), row["noisy_tasks"], **curve, epochs=1)
         (tmp_path / "runs" / row["folder"] / "summary.json").write_text(json.dumps(row | {"epochs": 1}))
-    results.publish(Runs.read([tmp_path / "runs"]), tmp_path / "study")
-    back = Runs.read([tmp_path / "study"])
+    results.publish(Runs.read(tmp_path / "runs"), tmp_path / "study")
+    back = Runs.read(tmp_path / "study")
     assert len(back.frame) == len(made)
     shown = [run for _, run in back.frame.dropna(subset="steps_path").iterrows()]
     assert {run.shown for run in shown} == set(COMPARED)

@@ -17,7 +17,7 @@ def bench(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: Annotated[Path | None, typer.Option(help="File for the numbers, the machine and the versions.")] = None,
     growth: Annotated[
-        bool, typer.Option("--growth", help="Instead: growth with tasks, parameters and batch; plotted beside --json.")
+        bool, typer.Option("--growth", help="Instead: growth with the number of tasks; plotted beside --json.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A rough look of a few seconds, not a measurement.")] = False,
     seconds: Annotated[float, typer.Option(help="Time to measure each network.")] = 20.0,
@@ -43,7 +43,7 @@ def bench(
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:
         raise ValueError(f"networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}")
-    variants = chosen(names_in(methods), device)
+    variants = chosen(names_in(methods))
     torch.set_num_threads(threads)
     if growth:
         if json is None:

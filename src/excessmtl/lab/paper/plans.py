@@ -118,11 +118,10 @@ def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:
 
     With stand-ins for data that is not bundled: `research/figure_times.py` says how it was measured.
     """
-    table = pd.read_csv(TIMES, comment="#", keep_default_na=False)
-    seconds = table.start + table.steps * table.seconds_per_step
-    known = dict(zip(zip(table["scale"], table["name"], table["method"], strict=True), seconds, strict=True))
+    table = pd.read_csv(TIMES, comment="#", keep_default_na=False, index_col=["scale", "name", "method"])
+    known = table["seconds"].to_dict()
     parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, None)]
-    parts += [(scale, entry.name, "") for entry in figures if entry.compute is not None]
+    parts += [(scale, entry.name, "") for entry in figures if not entry.about]
     if not set(parts) <= set(known):
         return "not measured"
     return in_words(sum(known[part] for part in parts) / _CORES)

@@ -1,8 +1,7 @@
 """What `excessmtl reproduce` can draw: a registry of figures, how they look and how they are put on disk.
 
-A figure is a function that gives tables and pictures: one that computes what it shows (`figure`), or one that is drawn
-from training runs, with a list of the runs it needs (`drawn_from_runs`). To add one, put a file with a decorated
-function into `paper/figures/`: the command finds it by name.
+A figure is a function that gives tables and pictures: from training runs, or from what it computes itself. To add one,
+put a file with a decorated function into `paper/figures/`: the command finds it by name.
 """
 
 import importlib
@@ -23,8 +22,8 @@ from excessmtl.files import write_whole
 from excessmtl.lab.compare.palette import known_look
 from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.paper import figures
-from excessmtl.lab.paper.methods import METHODS, ROBUST
-from excessmtl.lab.paper.plans import SCALES, Data, Scale
+from excessmtl.lab.paper.methods import METHODS, ROBUST, SINGLE_TASK
+from excessmtl.lab.paper.plans import SCALES, Data, Scale, grid
 from excessmtl.lab.paper.subjects import DATA, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
 
@@ -55,32 +54,41 @@ class Drawing:
         return list(files)
 
 
-Needs = Callable[[Scale, Data], list[RunConfig]]
-Compute = Callable[[Scale], Drawing]
-DrawSubject = Callable[[Subject], Drawing | None]
-"""From runs on the same data; None where these runs do not show it."""
-
-
-def _no_runs(scale: Scale, data: Data) -> list[RunConfig]:
-    return []
+Draw = Callable[..., Drawing | None]
+"""From the runs on one data set, a `Subject` and its table, None where these do not show it; or from the scale."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name: computed, or drawn from training runs about some data of the paper."""
+    """A figure by name, and which runs it is drawn from."""
 
     name: str
     summary: str
-    compute: Compute | None = None
+    draw: Draw
     about: str = ""
-    runs: Needs = _no_runs
-    """The runs that it needs."""
-    draw: DrawSubject = lambda subject: None
+    """The data of the paper that the runs are on; empty: the figure is computed without any."""
+    methods: Sequence[str] = ()
+    noise: Sequence[float] | None = None
+    """The levels; None: all of the plan's."""
+    files: Sequence[str] = ()
+    """The columns of files that a run must have kept."""
+    reference: bool = False
+    """Whether single-task networks without noise are shown too; they are trained at the paper's scale."""
+
+    def runs(self, scale: Scale, data: Data) -> list[RunConfig]:
+        """The runs that it needs."""
+        if not self.about:
+            return []
+        alone = grid(self.about, scale, data, (SINGLE_TASK,), (0.0,)) if self.reference and scale == "paper" else []
+        return [*grid(self.about, scale, data, self.methods, self.noise), *alone]
 
     def drawings(self, runs: Runs) -> Iterator[tuple[str, Drawing]]:
         """Name and drawing for each data set that the runs have: the paper's, stand-ins, or both."""
-        for subject in runs.subjects(self.about):
-            drawing = self.draw(subject)
+        for subject in runs.subjects(self.about) if self.about else ():
+            shown = subject.of([*self.methods, SINGLE_TASK] if self.reference else self.methods)
+            shown = shown[shown.noise.isin(shown.noise if self.noise is None else self.noise)]
+            shown = shown.dropna(subset=list(self.files))
+            drawing = None if shown.empty else self.draw(subject, shown)
             if drawing is not None:
                 yield f"{self.name}{subject.suffix}", drawing
 
@@ -88,21 +96,11 @@ class Figure:
 _FIGURES: dict[str, Figure] = {}
 
 
-def figure(name: str, summary: str) -> Callable[[Compute], Compute]:
-    """Register a function as the figure `name`."""
+def figure(name: str, summary: str, *about: Any, **runs: Any) -> Callable[[Draw], Draw]:
+    """Register a function as the figure `name`; the other arguments are those of `Figure`."""
 
-    def register(compute: Compute) -> Compute:
-        _FIGURES[name] = Figure(name, summary, compute)
-        return compute
-
-    return register
-
-
-def drawn_from_runs(name: str, summary: str, about: str, runs: Needs) -> Callable[[DrawSubject], DrawSubject]:
-    """Register a function from runs to drawings as the figure `name` about a benchmark; `runs`: which ones it needs."""
-
-    def register(draw: DrawSubject) -> DrawSubject:
-        _FIGURES[name] = Figure(name, summary, None, about, runs, draw)
+    def register(draw: Draw) -> Draw:
+        _FIGURES[name] = Figure(name, summary, draw, *about, **runs)
         return draw
 
     return register

@@ -40,8 +40,9 @@ def reproduce(
             )
         record(out, "paper")
     for entry in figures:
-        if entry.compute is not None:
-            yield entry, entry.compute(scale).save(out, entry.name)
+        if not entry.about:
+            drawing = entry.draw(scale)
+            yield entry, drawing.save(out, entry.name) if drawing else []
         else:
             # The runs that this figure asked for, not all that lie in the pool: another scale may have left some.
             wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
@@ -51,11 +52,11 @@ def reproduce(
 
 def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
     """Draw from runs that exist (folders of runs, or a `runs.csv`), training nothing; figures without runs are left."""
-    from_runs = [entry for entry in figures if entry.compute is None]
+    from_runs = [entry for entry in figures if entry.about]
     names = ", ".join(entry.name for entry in from_runs or figures)
     if not from_runs:
         raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
-    found = Runs.read([runs])
+    found = Runs.read(runs)
     if not any(found.subjects(entry.about) for entry in from_runs):
         raise ValueError(
             f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from excessmtl.lab.paper.claims.verdicts import judge_all
+from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import DATA, Runs
 from excessmtl.lab.reports.pictures import pictures_in
@@ -27,7 +27,7 @@ def _claims(runs: Collected) -> Markup | None:
     named = Runs.of(runs.frame, runs.folder)
     if not any(subject.is_at_the_papers_scale for wanted in DATA for subject in named.subjects(wanted)):
         return None
-    judged = judge_all(named)
+    judged = verdicts(named)
     tried = any(claim.verdict != "not tried" for claim in judged)
     return fill("excessmtl.lab.paper", "claims.html.j2", verdicts=judged) if tried else None
 

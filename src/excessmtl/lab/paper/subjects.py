@@ -98,15 +98,6 @@ class Subject:
         return self.runs[chosen if noise is None else chosen & (self.runs.noise == noise)]
 
 
-def subjects(frame: pd.DataFrame, wanted: str) -> list[Subject]:
-    """What the runs say about one data set of the paper: on the data itself first, then the more runs the earlier."""
-    names = [wanted, DATA[wanted].stand_in] if wanted in DATA else [wanted]
-    found = [Subject(wanted, own) for own in settings(frame[frame.benchmark.isin(names)])]
-    found.sort(key=lambda subject: (not subject.is_at_the_papers_scale, not subject.is_the_papers, -len(subject.runs)))
-    kinds = [subject.kind for subject in found]
-    return [replace(subject, number=1 + kinds[:i].count(subject.kind)) for i, subject in enumerate(found)]
-
-
 @dataclass(frozen=True)
 class Runs:
     """A table of runs: what `collect` gives, the paper's name of each method (`shown`), and where its files lie.
@@ -127,19 +118,21 @@ class Runs:
         return cls(named)
 
     @classmethod
-    def read(cls, folders: Sequence[Path]) -> "Runs":
-        """All finished runs under several folders; a run whose copy lies under the same path in two counts once."""
+    def read(cls, folder: Path) -> "Runs":
+        """All finished runs under a folder."""
         from excessmtl.lab.compare.collect import collect  # `reproduce --list` needs no run
 
-        # By rows: pandas guesses types anew when it joins tables in which a column is empty.
-        rows = [row for folder in folders for row in cls.of(collect(folder), folder).frame.to_dict("records")]
-        copies = {repr({**row, **dict.fromkeys(_FILES)}): row for row in reversed(rows)}
-        return cls(pd.DataFrame(list(reversed(copies.values()))))
+        return cls.of(collect(folder), folder)
 
     def subjects(self, wanted: str) -> list[Subject]:
-        """What the runs say about one data set of the paper."""
+        """What they say about one data set of the paper: on the data itself first, then the more runs the earlier."""
         if wanted not in self._subjects:  # every claim asks
-            self._subjects[wanted] = subjects(self.frame, wanted)
+            names = [wanted, DATA[wanted].stand_in] if wanted in DATA else [wanted]
+            found = [Subject(wanted, own) for own in settings(self.frame[self.frame.benchmark.isin(names)])]
+            found.sort(key=lambda own: (not own.is_at_the_papers_scale, not own.is_the_papers, -len(own.runs)))
+            kinds = [own.kind for own in found]
+            numbers = [1 + kinds[:place].count(kind) for place, kind in enumerate(kinds)]
+            self._subjects[wanted] = [replace(own, number=n) for own, n in zip(found, numbers, strict=True)]
         return self._subjects[wanted]
 
 

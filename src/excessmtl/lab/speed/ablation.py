@@ -40,7 +40,7 @@ def ablation(device: torch.device, seconds: float, say: Callable[..., None]) -> 
     rows = []
     for network in _NETWORKS[device.type]:
         for method, steps in STEPS.items():
-            variants = [Variant(way, f"{method}, {way}", step) for way, step in steps.items()]
+            variants = [Variant(way, step) for way, step in steps.items()]
             for row in measure(NETWORKS[network], variants, device, seconds).rows:
                 about = {"network": network, "method": method, "way": row.method}
                 rows.append({**about, "ratio": row.ratio, "peak_mb": row.peak_mb})

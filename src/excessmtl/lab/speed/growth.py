@@ -1,4 +1,4 @@
-"""How time and memory grow with the number of tasks, of shared parameters and of samples, on a perceptron."""
+"""How time and memory grow with the number of tasks, on a perceptron."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,55 +13,41 @@ from excessmtl.lab.speed.networks import perceptron_of_size
 from excessmtl.lab.speed.variants import BASELINE, VARIANTS
 
 _METHODS = (BASELINE, "uniform", "excess", "paper", "official")
-_AXES = {
-    "tasks": (2, 4, 8, 16, 32, 64, 128),
-    "shared parameters": (10**5, 10**6, 10**7, 10**8),
-    "batch": (16, 64, 256, 1024, 4096),
-}
+_TASKS = (2, 4, 8, 16, 32, 64, 128)
+_BATCH = 256
 
 
 def measured(device: torch.device, quick: bool, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """For each quantity that grows: its values, and what was measured there."""
+    """What was measured with each number of tasks."""
     size = 10**4 if quick else 10**6 if device.type == "cuda" else 10**5
-    usual = {"tasks": 10, "shared parameters": size, "batch": 256}
-    curves = []
-    for axis, every in _AXES.items():
-        fewer = device.type == "cpu" and axis != "tasks"  # a backward pass through 1e8 parameters takes seconds there
-        values, results = every[: 2 if quick else -1 if fewer else None], []
-        for value in values:
-            sizes = {**usual, axis: value}
-            network = perceptron_of_size(sizes["shared parameters"], sizes["tasks"], sizes["batch"])
-            variants = [VARIANTS[name] for name in _METHODS]
-            results.append(asdict(measure(network, variants, device, 0.1 if quick else 2.0)))
-            ratios = ", ".join(f"{row['method']} x{row['ratio'][1]:.2f}" for row in results[-1]["rows"])
-            say(f"{axis} {value}: {ratios}")
-        fixed = {name: size for name, size in usual.items() if name != axis}
-        curves.append({"axis": axis, "values": values, "fixed": fixed, "results": results})
-    return curves
+    variants, results = [VARIANTS[name] for name in _METHODS], []
+    for tasks in _TASKS[: 2 if quick else None]:
+        network = perceptron_of_size(size, tasks, _BATCH)
+        results.append(asdict(measure(network, variants, device, 0.1 if quick else 2.0)))
+        ratios = ", ".join(f"{row['method']} x{row['ratio'][1]:.2f}" for row in results[-1]["rows"])
+        say(f"{tasks} tasks: {ratios}")
+    return results
 
 
-def plot(curves: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Milliseconds per step, and on CUDA megabytes, against each quantity."""
+def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Milliseconds per step, and on CUDA megabytes, against the number of tasks."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    memory = curves[0]["results"][0]["rows"][0]["peak_mb"] is not None
-    figure = Figure(figsize=(4 * len(curves), 7 if memory else 3.6), layout="constrained")
-    grid = figure.subplots(2 if memory else 1, len(curves), squeeze=False)
-    for column, curve in enumerate(curves):
-        fixed = ", ".join(f"{name} {value:,}" for name, value in curve["fixed"].items())
-        for row, label in enumerate(("ms per step", "peak MB")[: len(grid)]):
-            axes_ = grid[row][column]
-            for index in range(len(_METHODS)):
-                rows = [result["rows"][index] for result in curve["results"]]
-                medians = [own["peak_mb"] if row else own["ms"][1] for own in rows]
-                axes_.loglog(curve["values"], medians, "o-")
-            axes_.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes_.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-            axes_.yaxis.set_minor_formatter(NullFormatter())
-            axes_.set_xlabel(f"{curve['axis']} ({fixed})")
-            axes_.set_ylabel(label)
-            axes_.grid(alpha=0.3, which="both")
-    grid[0][0].legend(_METHODS)
+    first = results[0]
+    labels = ["ms per step"] if first["rows"][0]["peak_mb"] is None else ["ms per step", "peak MB"]
+    figure = Figure(figsize=(4.5 * len(labels), 3.6), layout="constrained")
+    for axes, label in zip(figure.subplots(1, len(labels), squeeze=False)[0], labels, strict=True):
+        for index, method in enumerate(_METHODS):
+            rows = [result["rows"][index] for result in results]
+            medians = [row["ms"][1] if label == "ms per step" else row["peak_mb"] for row in rows]
+            axes.loglog([result["tasks"] for result in results], medians, "o-", label=method)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(f"tasks ({first['parameters']:,} shared parameters, batch {first['batch']})")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3, which="both")
+    figure.axes[0].legend()
     with atomic_write(path) as file:
         figure.savefig(file, format="svg")

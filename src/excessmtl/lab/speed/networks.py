@@ -1,7 +1,7 @@
 """The networks that are measured: a trunk, a head per task, one batch of random data."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,19 +36,19 @@ class Problem(nn.Module):
 
     def forward(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The shared representation, and the loss of each task."""
-        return self.on(self.inputs, self.targets)
+        z, outputs = self.outputs()
+        with self._precision():
+            kinds = self.kinds
+            return z, {task: _LOSSES[kinds[task]](output, self.targets[task]) for task, output in outputs.items()}
 
-    def on(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same for a batch that lies elsewhere."""
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
-            z, outputs = self.outputs(inputs)
-            return z, {task: _loss(output, targets[task]) for task, output in outputs.items()}
-
-    def outputs(self, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def outputs(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The shared representation, and the output of each head."""
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.autocast):
-            z = self.trunk(inputs)
+        with self._precision():
+            z = self.trunk(self.inputs)
             return z, {task: head(z) for task, head in self.heads.items()}
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.autocast)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -67,10 +67,6 @@ def _kind(target: Tensor) -> str:
     if target.is_floating_point():
         return "regression"
     return "binary" if target.dtype == torch.bool else "classification"
-
-
-def _loss(output: Tensor, target: Tensor) -> Tensor:
-    return _LOSSES[_kind(target)](output, target)
 
 
 @dataclass(frozen=True)

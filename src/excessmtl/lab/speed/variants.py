@@ -23,7 +23,6 @@ class Variant:
     """A way to take a step: `prepare` is called once per problem and returns the step."""
 
     name: str
-    summary: str
     prepare: Callable[[Problem], Step]
     needs: str | None = None
     """A package that may be missing."""
@@ -45,12 +44,9 @@ class Variant:
         return step
 
 
-def _backward(losses: Mapping[str, Tensor]) -> None:
-    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-
-
 def _plain(problem: Problem) -> Step:
-    return lambda: _backward(problem()[1])
+    """Plain PyTorch: backward of the summed losses."""
+    return lambda: torch.stack(list(problem()[1].values())).sum().backward()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,9 @@ class Ours:
 
 
 def _robust_losses(problem: Problem) -> Step:
+    """The default with the robust losses, by `MultiTaskLoss`."""
     criterion = excessmtl.MultiTaskLoss(problem.kinds, shared=problem.trunk)
-    return lambda: criterion.backward(problem.outputs(problem.inputs)[1], problem.targets)
+    return lambda: criterion.backward(problem.outputs()[1], problem.targets)
 
 
 def _official(problem: Problem) -> Step:
@@ -128,27 +125,23 @@ def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
     return step
 
 
-_EXCESS, _PAPER = Ours("excess"), Ours("excess", {"estimator": "paper"})
-_ALGORITHM_1 = "ExcessMTL, Algorithm 1 on all shared parameters"
 _NAMED = (
-    Variant(BASELINE, "backward of the summed losses, plain PyTorch", _plain),
-    Variant("uniform", "our uniform weighting", Ours("uniform")),
-    Variant("excess", "ExcessMTL, robust (default)", _EXCESS),
-    Variant("excess-robust", "ExcessMTL with the robust losses (MultiTaskLoss)", _robust_losses),
-    Variant("paper", _ALGORITHM_1, _PAPER),
-    Variant("torchjd", "TorchJD's ExcessMTL, best of its settings", _torchjd, needs="torchjd"),
-    Variant("official", "the published recipe: m backward passes through the trunk and one more", _official),
+    Variant(BASELINE, _plain),
+    Variant("uniform", Ours("uniform")),
+    Variant("excess", Ours("excess")),
+    Variant("excess-robust", _robust_losses),
+    Variant("paper", Ours("excess", {"estimator": "paper"})),
+    Variant("torchjd", _torchjd, needs="torchjd"),
+    Variant("official", _official),
 )
 USUAL = tuple(variant.name for variant in _NAMED)
 _UNMEASURED = ("bayes_agg",)
 """Without labels it is another `uniform`."""
-_OTHERS = (
-    Variant(name, f"our {name}", Ours(name)) for name in excessmtl.list_methods() if name not in (*USUAL, *_UNMEASURED)
-)
+_OTHERS = (Variant(name, Ours(name)) for name in excessmtl.list_methods() if name not in (*USUAL, *_UNMEASURED))
 VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS)}
 
 
-def chosen(names: Sequence[str], device: str = "cpu") -> list[Variant]:
+def chosen(names: Sequence[str]) -> list[Variant]:
     """The variants of these names (none: the usual ones; "all": every one), the baseline first."""
     wanted = list(VARIANTS) if "all" in names else list(names) or list(USUAL)
     for name in wanted:

@@ -1,44 +1,38 @@
-"""Questions about what happens during training: they read the steps and epochs that run folders keep."""
-
-from collections.abc import Callable
+"""What claims ask about the course of training: these questions read the steps and epochs that run folders keep."""
 
 import numpy as np
 import pandas as pd
 
 from excessmtl.lab.compare.courses import read_epochs, read_steps
-from excessmtl.lab.paper.claims.judging import Finding, Judge, Lacking, all_hold, excess
-from excessmtl.lab.paper.claims.measures import WEIGHT, advantage, check_seeds, clean_loss
-from excessmtl.lab.paper.claims.questions import HIGH
-from excessmtl.lab.paper.figures.training import RISK_NOISE, agreement, course
+from excessmtl.lab.paper.claims.findings import Finding, Lacking, question
+from excessmtl.lab.paper.claims.method_runs import WEIGHT, MethodRuns
+from excessmtl.lab.paper.figures.training import agreement, course
 from excessmtl.lab.paper.methods import UNIFORM
-from excessmtl.lab.paper.subjects import Subject
 
 _EARLY, _MATCH = 0.1, 0.9
 _SUBSTANTIAL, _NEARLY = 0.6, 0.1
 
 
-def _courses(subject: Subject, shown: str, noise: float) -> list[pd.Series]:
-    """The runs that have kept their steps, of as many seeds as a verdict needs."""
-    runs = [run for _, run in subject.of(shown, noise).dropna(subset="steps_path").iterrows()]
+def _with(method: MethodRuns, file: str) -> list[pd.Series]:
+    """The runs that have kept this file, of as many seeds as a verdict needs."""
+    runs = [run for _, run in method.subject.of(method.shown, method.noise).dropna(subset=file).iterrows()]
     if not runs:
-        raise Lacking(f"run folders of {shown} at noise {noise:g}")
-    check_seeds(len(runs), shown, noise)
+        raise Lacking(f"run folders of {method.shown} at noise {method.noise:g}")
+    method.check_seeds(len(runs))
     return runs
 
 
-def on_courses(ask: Callable[[pd.DataFrame], Finding]) -> Judge:
-    """Ask about the seeds' mean course of the excess risks."""
-
-    def asked(subject: Subject, shown: str) -> Finding:
-        # Runs of different lengths are not mixed: a subject has one number of epochs.
-        courses = pd.concat([course(run) for run in _courses(subject, shown, RISK_NOISE)])
-        return ask(courses.groupby(["task", "noisy", "epoch"], as_index=False).mean())
-
-    return excess(asked)
+def _excess_risks(method: MethodRuns) -> pd.DataFrame:
+    """The seeds' mean course of the excess risks."""
+    # Runs of different lengths are not mixed: a subject has one number of epochs.
+    courses = pd.concat([course(run) for run in _with(method, "steps_path")])
+    return courses.groupby(["task", "noisy", "epoch"], as_index=False).mean()
 
 
-def lower_at_first(table: pd.DataFrame) -> Finding:
+@question
+def noisy_risk_is_lower_at_first(method: MethodRuns) -> Finding:
     """At first the noisy task has the lower excess risk, the true and the estimated one."""
+    table = _excess_risks(method)
     early = table[table.epoch <= _EARLY * table.epoch.max()]
     means = early.groupby("noisy")[["true", "estimated"]].mean()
     clean, noisy = means.loc[False], means.loc[True]
@@ -49,70 +43,68 @@ def lower_at_first(table: pd.DataFrame) -> Finding:
     return Finding(bool((noisy < clean).all()), text)
 
 
-def approach_zero(table: pd.DataFrame) -> Finding:
+@question
+def risks_approach_zero(method: MethodRuns) -> Finding:
     """At the end the estimates are a tenth of their largest value, or less."""
+    table = _excess_risks(method)
     late = table[table.epoch > (1 - _EARLY) * table.epoch.max()]
     rest = late.groupby("task").estimated.mean() / table.groupby("task").estimated.max()
     text = ", ".join(f"{task} at {100 * share:.0f} % of its largest" for task, share in rest.items())
     return Finding(bool((rest < _EARLY).all()), text)
 
 
-def matches(table: pd.DataFrame) -> Finding:
+@question
+def estimate_matches(method: MethodRuns) -> Finding:
     """The estimate is the true excess risk times a factor, nearly the same for all tasks."""
-    rows = agreement(table)
+    rows = agreement(_excess_risks(method))
     slopes = [row["slope"] for row in rows]
     ratio = max(slopes) / min(slopes) if min(slopes) > 0 else float("inf")
     text = ", ".join(f"{row['task']} correlation {row['correlation']:.2f}, factor {row['slope']:.3g}" for row in rows)
     return Finding(all(row["correlation"] > _MATCH for row in rows) and ratio < 2, text)
 
 
-def _noisy_weight(subject: Subject, shown: str) -> Callable[[float, float], float]:
-    """The noisy tasks' mean weight between two shares of training, over all seeds."""
+def _noisy_weights(method: MethodRuns, *stretches: tuple[float, float]) -> list[float]:
+    """The noisy tasks' mean weight over stretches of training, each between two shares of it, over all seeds."""
     shares = []
-    for run in _courses(subject, shown, HIGH):
+    for run in _with(method, "steps_path"):
         weights = read_steps(run.steps_path).weights
         shares.append(weights[list(run.noisy_tasks)].sum(axis=1) / weights.sum(axis=1))
     curve = pd.concat(shares, axis=1).mean(axis=1)
-    return lambda start, end: float(curve.iloc[int(start * len(curve)) : max(int(end * len(curve)), 1)].mean())
+    return [float(curve.iloc[int(start * len(curve)) : int(end * len(curve))].mean()) for start, end in stretches]
 
 
-def rapidly_substantial(subject: Subject, shown: str) -> Finding:
+@question
+def rapidly_favours_noisy(method: MethodRuns) -> Finding:
     """The noisy tasks have much weight soon."""
-    weight = _noisy_weight(subject, shown)(0, 0.25)
+    (weight,) = _noisy_weights(method, (0, 0.25))
     return Finding(weight > _SUBSTANTIAL, f"noisy weight {weight:.2f} over the first quarter")
 
 
-def first_noisy_then_uniform(subject: Subject, shown: str) -> Finding:
+@question
+def first_noisy_then_uniform(method: MethodRuns) -> Finding:
     """The noisy tasks have much weight at first, and half of it at the end."""
-    weight = _noisy_weight(subject, shown)
-    first, last = weight(0, 0.1), weight(0.9, 1)
-    holds = first > _SUBSTANTIAL and abs(last - 0.5) < _NEARLY
-    return Finding(holds, f"noisy weight {first:.2f} over the first tenth, {last:.2f} over the last")
+    start, end = _noisy_weights(method, (0, 0.1), (0.9, 1))
+    holds = start > _SUBSTANTIAL and abs(end - 0.5) < _NEARLY
+    return Finding(holds, f"noisy weight {start:.2f} over the first tenth, {end:.2f} over the last")
 
 
-def clean_from_the_start(subject: Subject, shown: str) -> Finding:
+@question
+def favours_clean_throughout(method: MethodRuns) -> Finding:
     """The clean tasks have more than half of the weight, at first and at the end."""
-    weight = _noisy_weight(subject, shown)
-    first, last = 1 - weight(0, 0.1), 1 - weight(0.9, 1)
-    text = f"clean weight {first:.2f} over the first tenth, {last:.2f} over the last"
-    return Finding(min(first, last) > 0.5 + WEIGHT, text)
+    start, end = (1 - weight for weight in _noisy_weights(method, (0, 0.1), (0.9, 1)))
+    text = f"clean weight {start:.2f} over the first tenth, {end:.2f} over the last"
+    return Finding(min(start, end) > 0.5 + WEIGHT, text)
 
 
-def _training_ratio(subject: Subject, shown: str) -> float:
-    """The noisy task's training loss over the clean task's, in the last epoch."""
-    columns = [f"train/{tasks[0]}/loss" for tasks in (subject.setting.noisy_tasks, subject.setting.clean_tasks)]
-    paths = subject.of(shown, HIGH).metrics_path.dropna()
-    ends = [table[columns].iloc[-1] for table in map(read_epochs, paths) if set(columns) <= set(table)]
-    if not ends:
-        raise Lacking(f"training losses of {shown} at noise {HIGH:g}")
-    check_seeds(len(ends), shown, HIGH)
-    return float(np.mean([end.iloc[0] / end.iloc[1] for end in ends]))
-
-
-def strives_for_equal_losses(subject: Subject, shown: str) -> Finding:
-    """The training losses are closer than under uniform weighting, and the clean task pays for it."""
-    own, even = _training_ratio(subject, shown), _training_ratio(subject, UNIFORM)
-    behind = advantage(subject, UNIFORM, shown, HIGH, clean_loss)
-    closer = abs(np.log(own)) < abs(np.log(even))
-    text = f"noisy over clean training loss {own:.1f} (uniform {even:.1f}), clean test loss above uniform's {behind}"
-    return Finding(all_hold([bool(closer), behind.clear]), text)
+@question
+def strives_for_equal_losses(method: MethodRuns) -> Finding:
+    """The training losses of the last epoch are closer to each other than under uniform weighting."""
+    setting, ratios = method.subject.setting, []
+    noisy, clean = (f"train/{tasks[0]}/loss" for tasks in (setting.noisy_tasks, setting.clean_tasks))
+    for own in (method, method.of(UNIFORM)):
+        ends = [read_epochs(run.metrics_path).iloc[-1] for run in _with(own, "metrics_path")]
+        if not all({noisy, clean} <= set(end.index) for end in ends):
+            raise Lacking(f"training losses of {own.shown} at noise {own.noise:g}")
+        ratios.append(float(np.mean([end[noisy] / end[clean] for end in ends])))
+    text = f"noisy over clean training loss {ratios[0]:.1f} (uniform {ratios[1]:.1f})"
+    return Finding(bool(abs(np.log(ratios[0])) < abs(np.log(ratios[1]))), text)

@@ -2,14 +2,13 @@
 
 Figure 2, estimated and true excess risks at noise 0.6: as in the paper, the true excess risk is taken to be the current
 training loss minus the converged one, here the mean over the run's last epoch; both are on noisy labels for the noisy
-task. So it ends at zero by construction. What the losses are above those of single-task networks (also in their last
-epoch) is in the table. Estimates are up to a constant: the picture scales each run's by one factor for all its tasks.
+task. So it ends at zero by construction. Estimates are up to a constant: the picture scales each run's by one factor
+for all its tasks.
 
 Figure 3, the weight of the clean task and both accuracies at noise 0.8. Figure 4, the test losses of both tasks for all
 methods, on clean labels as everywhere in the paper; dashed lines are single-task networks.
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,12 @@ from matplotlib.figure import Figure
 from excessmtl.lab.compare.courses import read_epochs, read_steps, thinned
 from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, SINGLE_TASK
-from excessmtl.lab.paper.plans import grid
 from excessmtl.lab.paper.registry import (
     SMALL,
     Drawing,
     by_method,
     canvas,
-    drawn_from_runs,
+    figure,
     heading,
     legend_below,
     look,
@@ -38,7 +36,6 @@ from excessmtl.lab.paper.subjects import Subject, over_seeds
 RISK_NOISE, COURSE_NOISE, LOSS_NOISE = 0.6, 0.8, (0.0, 0.8)
 """The noise levels of Figures 2, 3 and 4."""
 ESTIMATORS = (PAPER, ROBUST)
-_WITH_SINGLE = (*COMPARED, SINGLE_TASK)
 _BINS, _POINTS = 40, 100
 """Points of a curve in Figures 2 and 3: each is the mean over its stretch of steps."""
 _COLOURS = {False: COLOURS[0][0], True: COLOURS[1][0]}
@@ -56,7 +53,8 @@ def course(run: pd.Series) -> pd.DataFrame:
     length = len(steps.losses)
     epoch = pd.DataFrame({"middle": (np.arange(length) + 0.5) * int(run.epochs) / length})
     middle, losses, risks = (thinned(values, _BINS) for values in (epoch, steps.losses, steps.excess_risks))
-    above = losses - converged_losses(run)
+    last_epoch = steps.losses.iloc[-max(length // int(run.epochs), 1) :]
+    above = losses - last_epoch.mean()
     tables = [
         pd.DataFrame({"epoch": middle["middle"], "loss": losses[task], "true": above[task], "estimated": risks[task]})
         for task in losses
@@ -64,12 +62,6 @@ def course(run: pd.Series) -> pd.DataFrame:
     noisy = [task in run.noisy_tasks for task in losses]
     named = pd.concat(tables, keys=list(zip(losses, noisy, strict=True)), names=["task", "noisy", None])
     return named.reset_index(["task", "noisy"]).reset_index(drop=True)
-
-
-def converged_losses(run: pd.Series) -> pd.Series:
-    """Mean training loss of each task over the last epoch."""
-    losses = read_steps(run.steps_path).losses
-    return losses.iloc[-max(len(losses) // int(run.epochs), 1) :].mean()
 
 
 def agreement(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -86,32 +78,27 @@ def _factor(table: pd.DataFrame) -> float:
     return float((table.true * table.estimated).sum()) / square if square else np.nan
 
 
-@drawn_from_runs(
+@figure(
     "excess-risk",
     "Figure 2: estimated against true excess risk over training, noise 0.6",
     "multimnist",
-    partial(grid, "multimnist", methods=(*ESTIMATORS, SINGLE_TASK), noise=(RISK_NOISE,)),
+    ESTIMATORS,
+    noise=[RISK_NOISE],
+    files=["steps_path"],
 )
-def draw_excess_risks(subject: Subject) -> Drawing | None:
+def draw_excess_risks(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """The picture, a table of the courses, and one of how well they agree."""
-    alone, runs = (subject.of(shown, RISK_NOISE).dropna(subset="steps_path") for shown in (SINGLE_TASK, ESTIMATORS))
-    if runs.empty:
-        return None
-    floors = {run.seed: converged_losses(run) for _, run in alone.iterrows()}
-    table = pd.concat([_course(run, floors.get(run.seed)) for _, run in runs.iterrows()], ignore_index=True)
+    courses = []
+    for _, run in runs.iterrows():
+        own = course(run).assign(method=run.shown, seed=run.seed)
+        courses.append(own.assign(scaled=own.estimated * _factor(own.dropna(subset=["estimated"]))))
+    table = pd.concat(courses, ignore_index=True)
     rows = [
         {"data": subject.title, "method": shown, "seed": seed, "noise": RISK_NOISE, **row}
         for (shown, seed), own in table.groupby(["method", "seed"], sort=False)
         for row in agreement(own)
     ]
     return Drawing({"_course": table, "": rows}, {"": _risk_picture(subject, table)})
-
-
-def _course(run: pd.Series, alone: pd.Series | None) -> pd.DataFrame:
-    """Also scaled, and above the losses of the networks trained alone where there are any."""
-    table = course(run).assign(method=run.shown, seed=run.seed)
-    table["scaled"] = table.estimated * _factor(table.dropna(subset=["estimated"]))
-    return table if alone is None else table.assign(above_single_task=table.loss - table.task.map(alone))
 
 
 def _risk_picture(subject: Subject, table: pd.DataFrame) -> Figure:
@@ -153,17 +140,16 @@ def accuracy_course(run: pd.Series) -> pd.DataFrame:
     return pd.DataFrame({"epoch": table.epoch + 1, **means})
 
 
-@drawn_from_runs(
+@figure(
     "dynamics",
     "Figure 3: weights and accuracy over training, noise 0.8",
     "multimnist",
-    partial(grid, "multimnist", methods=COMPARED, noise=(COURSE_NOISE,)),
+    COMPARED,
+    noise=[COURSE_NOISE],
+    files=["steps_path", "metrics_path"],
 )
-def draw_dynamics(subject: Subject) -> Drawing | None:
+def draw_dynamics(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """A curve per method, the mean over its seeds."""
-    runs = subject.of(COMPARED, COURSE_NOISE).dropna(subset=["steps_path", "metrics_path"])
-    if runs.empty:
-        return None
     weights, accuracies = [], []
     for _, run in runs.iterrows():
         known = {"data": subject.title, "method": run.shown, "seed": run.seed, "noise": COURSE_NOISE}
@@ -189,18 +175,15 @@ def _course_picture(subject: Subject, weights: pd.DataFrame, accuracies: pd.Data
     return picture
 
 
-@drawn_from_runs(
+@figure(
     "loss-profile",
     "Figure 4: losses of all methods and of single-task networks",
     "multimnist",
-    partial(grid, "multimnist", methods=_WITH_SINGLE, noise=LOSS_NOISE),
+    [*COMPARED, SINGLE_TASK],
+    noise=LOSS_NOISE,
 )
-def draw_losses(subject: Subject) -> Drawing | None:
+def draw_losses(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """A panel per noise level, a point per method."""
-    runs = subject.of(_WITH_SINGLE)
-    runs = runs[runs.noise.isin(LOSS_NOISE)]
-    if runs.empty:
-        return None
     groups = {_CLEAN: subject.setting.clean_tasks, _NOISY: subject.setting.noisy_tasks}
     losses = {
         name: runs.metrics.map(lambda own, tasks=tasks: pd.Series([own[f"{task}/loss"] for task in tasks]).mean())

@@ -1,7 +1,6 @@
 """Figures 5 to 9: scores and the weight of the clean tasks against the noise level."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,12 +8,11 @@ from matplotlib.figure import Figure
 
 from excessmtl.lab.compare.measures import score_measures
 from excessmtl.lab.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
-from excessmtl.lab.paper.plans import Data, Scale, grid
 from excessmtl.lab.paper.registry import (
     Drawing,
     by_method,
     canvas,
-    drawn_from_runs,
+    figure,
     legend_below,
     log_scale,
     look,
@@ -22,7 +20,6 @@ from excessmtl.lab.paper.registry import (
     tidy,
 )
 from excessmtl.lab.paper.subjects import Subject, over_seeds
-from excessmtl.lab.runs.config import RunConfig
 
 _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
@@ -37,10 +34,14 @@ _DENSE_PANELS = {
 }
 
 
-def draw_trends(subject: Subject, methods: Sequence[str]) -> Drawing | None:
+@figure("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED)
+@figure("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED)
+@figure("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED)
+@figure("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED)
+def draw_trends(subject: Subject, runs: pd.DataFrame) -> Drawing | None:
     """Scores over all tasks and over the clean ones, and the clean weight; every score and weight in the table."""
-    runs, metric = subject.of(methods), subject.setting.common_metric
-    if runs.empty or metric is None:
+    metric = subject.setting.common_metric
+    if metric is None:
         return None
     columns = {name: runs[name] for name in _TRENDS}
     columns |= {f"score_{task}": runs.scores.map(lambda own, task=task: own[task]) for task in subject.setting.tasks}
@@ -62,18 +63,9 @@ def draw_trends(subject: Subject, methods: Sequence[str]) -> Drawing | None:
     return Drawing({"": table}, {"": picture})
 
 
-def dense_runs(scale: Scale, data: Data) -> list[RunConfig]:
-    """All methods, and single-task networks without noise where there is time for them."""
-    single = grid("nyuv2", scale, data, (SINGLE_TASK,), noise=(0.0,)) if scale == "paper" else []
-    return [*grid("nyuv2", scale, data, DENSE), *single]
-
-
-@drawn_from_runs("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", dense_runs)
-def draw_dense(subject: Subject) -> Drawing | None:
+@figure("nyuv2", "Figure 8: segmentation, depth and normals over noise levels", "nyuv2", DENSE, reference=True)
+def draw_dense(subject: Subject, runs: pd.DataFrame) -> Drawing:
     """A panel per task; in the table all metrics, also those not drawn, and the weight of the clean tasks."""
-    if subject.of(DENSE).empty:
-        return None
-    runs = subject.of((*DENSE, SINGLE_TASK))
     columns = {name: runs.metrics.map(lambda own, name=name: own.get(name)) for name in runs.metrics.iloc[0]}
     table = over_seeds(subject, {**columns, "clean_weight": runs.clean_weight})
     return Drawing({"": table}, {"": _over_noise(subject, table, _DENSE_PANELS)})
@@ -101,13 +93,3 @@ def _band(axes: Axes, table: pd.DataFrame, column: str, shown: str, factor: floa
     axes.plot(own.noise, factor * own[column], label=shown, **look(shown))
     low, high = (factor * (own[column] + sign * own[f"{column}_sd"]) for sign in (-1, 1))
     axes.fill_between(own.noise, low, high, color=look(shown)["color"], alpha=0.12, lw=0)
-
-
-for _name, _summary, _about, _methods in (
-    ("multimnist", "Figure 6: scores and clean weight over noise levels, MultiMNIST", "multimnist", COMPARED),
-    ("office-home", "Figure 7: scores and clean weight over noise levels, Office-Home", "office-home", COMPARED),
-    ("sarcos", "Figure 9: errors and clean weight over noise levels, SARCOS", "sarcos", COMPARED),
-    ("clean-validation", "Figure 5: MOML, MGDA and ExcessMTL, Office-Home", "office-home", VALIDATED),
-):
-    _needs = partial(grid, _about, methods=_methods)
-    drawn_from_runs(_name, _summary, _about, _needs)(partial(draw_trends, methods=_methods))
