@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from excessmtl.lab.compare.comparison import SEEDS, Comparison, Spread, difference
-from excessmtl.lab.compare.measures import CLEAN_WEIGHT, SECONDS, Measure, score_measures, task_key, task_loss
+from excessmtl.lab.compare.measures import CLEAN_WEIGHT, SECONDS, Measure, score_measures, task_loss, task_score
 from excessmtl.lab.paper.claims.findings import Lacking
 from excessmtl.lab.paper.subjects import Subject
 
@@ -48,11 +48,12 @@ class MethodRuns:
         setting = self.subject.setting
         if name in ("clean_loss", "noisy_loss"):
             return task_loss((setting.clean_tasks if name == "clean_loss" else setting.noisy_tasks)[0])
+        if name in setting.tasks:
+            return task_score(setting, name)
         known = {measure.key: measure for measure in (CLEAN_WEIGHT, SECONDS, *score_measures(setting))}
-        key = task_key(name) if name in setting.tasks else name
-        if key not in known:
+        if name not in known:
             raise Lacking("a metric that all tasks share")
-        return known[key]
+        return known[name]
 
     def values(self, name: str) -> pd.Series:
         """The measure by seed, NaN where a run has diverged."""
