@@ -20,7 +20,7 @@ from excessmtl.files import write_whole
 from excessmtl.lab.paper import plans
 from excessmtl.lab.paper.registry import Figure, registry
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.batches import make_batches
+from excessmtl.lab.training.batches import Batches
 from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
@@ -32,7 +32,7 @@ def run_row(config: RunConfig) -> dict[str, Any]:
     """The steps of the whole run, and the seconds that its start and each step take."""
     benchmark, device = load_benchmark(config), torch.device("cpu")
     resolved = resolve(config, benchmark, device)
-    batches = make_batches(benchmark.train, resolved.batch_size, device).steps
+    batches = Batches(benchmark.train, resolved.batch_size, device).steps
     steps = min(batches, resolved.limit_batches or batches)
     measured = min(steps, _MOST_STEPS)
     seconds = []

@@ -11,7 +11,6 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
-from torch.utils.data import DataLoader
 
 from excessmtl.lab.data.base import Benchmark, Entry, Split, names, registered
 from excessmtl.lab.data.tasks import labelled
@@ -175,7 +174,7 @@ def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
             raise ValueError(f"{where} has no targets for task {task.name!r}; it has {sorted(split.targets)}")
         target = split.targets[task.name]
         inputs = split.inputs[task.name] if isinstance(split.inputs, Mapping) else split.inputs
-        if not isinstance(inputs, DataLoader) and len(target) != len(inputs):  # type: ignore[arg-type]
+        if len(target) != len(inputs):  # type: ignore[arg-type]
             raise ValueError(f"{where} has {len(inputs)} inputs and {len(target)} targets for task {task.name!r}")  # type: ignore[arg-type]
         present = labelled(target)
         known = target if present is None else target[present]

@@ -7,21 +7,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from excessmtl.diagnosis import Report
 from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.batches import noise_of, random_orders
+from excessmtl.lab.training.batches import Rows, noise_of, random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 FILE = "predictions.npz"
-Rows = dict[str, Tensor]
 
 
 def cross_validate(
@@ -41,8 +39,6 @@ def cross_validate(
     made = load_benchmark(config) if benchmark is None else benchmark
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
         raise ValueError(f"folds must be a whole number of at least 2, found {folds!r}")
-    if isinstance(made.train.inputs, DataLoader):
-        raise ValueError("cross-validation divides the training data; pass the Dataset, not its DataLoader")
     smallest = min(made.train.length(task.name) for task in made.tasks)
     if smallest < 2 * folds:
         raise ValueError(f"folds is {folds}, but a task has only {smallest} training samples; take fewer folds")

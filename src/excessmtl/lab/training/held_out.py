@@ -19,7 +19,7 @@ from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.runs.record import RunRecord
-from excessmtl.lab.training.batches import make_batches, noise_of, prepared
+from excessmtl.lab.training.batches import Batches, noise_of, prepared
 from excessmtl.lab.training.model import Network, make_network
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark
@@ -113,7 +113,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in tasks}
     generator = torch.Generator().manual_seed(0)
     if any(split.length(name) for name in tasks):
-        for batch in make_batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
+        for batch in Batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
             outputs = network(prepared(batch, benchmark))
             for name in tasks:
                 if name in batch.targets:

@@ -19,7 +19,7 @@ from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved, check_method
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
-from excessmtl.lab.training.processes import load_state, parallel, state_of
+from excessmtl.lab.training.processes import parallel
 from excessmtl.losses.estimate import learns_with_others
 from excessmtl.step.result import Step
 
@@ -69,10 +69,9 @@ class Learner:
     def move(self, incomplete: frozenset[str]) -> None:
         """To the device, now that the processes are there. `incomplete`: tasks that lack labels."""
         self.incomplete = incomplete
-        self.divided = self.config.strategy == "fsdp"
         self.network.to(self.fabric.device)
         self.modules.to(self.fabric.device)
-        self.module = parallel(self.network, self.config.strategy, self.fabric)
+        self.module = parallel(self.network, self.fabric)
         made = self.fabric.setup_optimizers(make_optimiser(self.config, self.network.parameters(), self.fabric.device))
         assert not isinstance(made, tuple)  # of one, one is made
         self.optimiser = made
@@ -81,14 +80,6 @@ class Learner:
     def holds_out(self) -> bool:
         """Whether the method looks at validation losses."""
         return self.balancer is not None and "validation_losses" in self.balancer.rule.uses
-
-    @property
-    def replayable(self) -> bool:
-        """Whether every step is the same kernels on the same places in memory."""
-        same_rate = self.config.schedule == "constant" and not self.config.warmup_steps
-        on_device = self.benchmark.augment is None and not self.incomplete and self.scaler is None
-        rule = self.balancer is None or (not self.balancer.rule.uses_host and self.balancer.every == 1)
-        return self.fabric.device.type == "cuda" and same_rate and on_device and rule and not self.holds_out
 
     @property
     def scaler(self) -> Any:
@@ -139,7 +130,8 @@ class Learner:
         """Everything a resumed run needs to go on as if nothing had happened."""
         on_cuda = self.fabric.device.type == "cuda"
         return {
-            **state_of(self.network, self.optimiser.optimizer, self.divided),
+            "model": self.network.state_dict(),
+            "optimiser": self.optimiser.optimizer.state_dict(),
             "balancer": None if self.balancer is None else self.balancer.state_dict(),
             "losses": self.modules.state_dict(),
             "random": torch.get_rng_state(),
@@ -149,7 +141,8 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
-        load_state(self.network, self.optimiser.optimizer, state, self.divided)
+        self.network.load_state_dict(state["model"])
+        load_optimiser(self.optimiser.optimizer, state["optimiser"])
         if self.balancer is not None:
             self.balancer.load_state_dict(state["balancer"])
         self.modules.load_state_dict(state["losses"])
@@ -206,6 +199,26 @@ def make_optimiser(config: Resolved, parameters: Iterable[nn.Parameter], device:
         return _OPTIMISERS[config.optimiser](parameters, **given, **own)
     except (TypeError, ValueError) as error:
         raise ValueError(f"optimiser_options {own} do not fit {config.optimiser!r}: {error}") from error
+
+
+def load_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
+    """Loads the state and refuses one that the next step would fail on."""
+    options = [set(group) for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    if any(not names <= set(group) for names, group in zip(options, optimiser.param_groups, strict=True)):
+        raise ValueError("optimiser lacks options of its parameters")
+    parameter = next(iter(optimiser.state), None)
+    if parameter is None:
+        return
+    probe = nn.Parameter(torch.zeros_like(parameter.flatten()[:1]))
+    probe.grad = torch.zeros_like(probe)
+    fresh = type(optimiser)([probe], **optimiser.defaults)
+    fresh.step()
+    for parameter, own in optimiser.state.items():
+        for name, value in fresh.state[probe].items():
+            shape = None if value is None else parameter.shape if value.shape == probe.shape else value.shape
+            if getattr(own.get(name), "shape", None) != shape:
+                raise ValueError(f"optimiser has no {name} of the shape of its parameter")
 
 
 def learning_rate(config: Resolved, step: int, steps: int) -> float:
