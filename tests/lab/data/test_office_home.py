@@ -145,7 +145,7 @@ def test_what_is_not_a_plain_file_is_refused_and_not_read(tree: Path, kind: str)
 def test_links_that_lead_back_are_refused_at_once(tree: Path, links: dict[str, str]) -> None:
     for name, target in links.items():
         (tree / name).symlink_to(tree / target)
-    with pytest.raises(ValueError, match=r"is a link that leads back to .*tree.*, in which it lies; remove it"):
+    with pytest.raises(ValueError, match="lies too deep, perhaps by a link that leads back; pictures must lie at"):
         load(tree)
 
 

@@ -59,18 +59,6 @@ def with_value(name, value):
     return lambda state: {**state, name: value}
 
 
-def of_the_optimiser(change_parameter, change_group=lambda group: group):
-    def change(state):
-        own = state["optimiser"]
-        parameters = {key: change_parameter(value) for key, value in own["state"].items()}
-        return {
-            **state,
-            "optimiser": {"state": parameters, "param_groups": list(map(change_group, own["param_groups"]))},
-        }
-
-    return change
-
-
 class Foreign:
     """Something that a checkpoint must not hold: loading it would import this module."""
 
@@ -87,9 +75,6 @@ STATES = {
     "model of another shape": lambda state: {**state, "model": {k: v[..., :1] for k, v in state["model"].items()}},
     "texts in the model": lambda state: {**state, "model": dict.fromkeys(state["model"], "x")},
     "optimiser without groups": lambda state: {**state, "optimiser": {"state": {}, "param_groups": []}},
-    "optimiser of another shape": of_the_optimiser(lambda own: {**own, "exp_avg": torch.zeros(7)}),
-    "optimiser without moments": of_the_optimiser(lambda own: {"step": own["step"]}),
-    "no options of the optimiser": of_the_optimiser(lambda own: own, lambda group: {"params": group["params"]}),
     "balancer of another kind": with_value("balancer", "excess"),
     "no balancer": with_value("balancer", None),
     "empty balancer": with_value("balancer", {}),
@@ -97,13 +82,9 @@ STATES = {
     "random numbers of another size": with_value("random", torch.zeros(3, dtype=torch.uint8)),
     "random numbers as floats": with_value("random", torch.zeros(5056)),
     "rows that are lists": with_value("rows", [[1]]),
-    "rows without scores": with_value("rows", [{"epoch": 0}]),
     "rows of texts": lambda state: {**state, "rows": [dict.fromkeys(row, "x") for row in state["rows"]]},
-    "rows of other epochs": lambda state: {**state, "rows": state["rows"] * 3},
-    "no row": with_value("rows", []),
     "empty history": with_value("history", {}),
     "history of texts": with_value("history", {name: ["x"] for name in QUANTITIES}),
-    "history of another shape": with_value("history", {name: [torch.zeros(2, 7)] for name in QUANTITIES}),
     "seconds that are a list": with_value("seconds", [1]),
 }
 

@@ -195,9 +195,7 @@ def names() -> list[str]:
 
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
-    for module in _MODULES:
-        import_module(f"{__package__}.{module}")
-    return dict(_REGISTRY)
+    return {name: entry for name in names() if (entry := registered(name)) is not None}
 
 
 def registered(name: str) -> Entry | None:

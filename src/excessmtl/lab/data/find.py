@@ -13,7 +13,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 
 from excessmtl.lab.data.base import Benchmark, Entry, Split, names, registered
-from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.data.tasks import known
 
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
@@ -22,9 +22,9 @@ _TABLES = (".csv", ".csv.gz", ".parquet")
 
 def find_benchmark(name: str) -> Entry:
     """The entry of a registered benchmark, of `package.module:function`, or of a table."""
-    known = registered(name)
-    if known is not None:
-        return known
+    entry = registered(name)
+    if entry is not None:
+        return entry
     if is_table(name):
         # Imported where it is used: it needs pandas.
         from excessmtl.lab.data import table
@@ -176,13 +176,12 @@ def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
         inputs = split.inputs[task.name] if isinstance(split.inputs, Mapping) else split.inputs
         if len(target) != len(inputs):  # type: ignore[arg-type]
             raise ValueError(f"{where} has {len(inputs)} inputs and {len(target)} targets for task {task.name!r}")  # type: ignore[arg-type]
-        present = labelled(target)
-        known = target if present is None else target[present]
-        if not len(known) and (part != "validation" or len(target)):
+        labels = known(target)
+        if not len(labels) and (part != "validation" or len(target)):
             raise ValueError(f"{where} has no label for task {task.name!r}; every task needs some")
         classes = {classification.loss: task.outputs, binary.loss: 2}.get(task.kind.loss)
-        if classes is not None and len(known) and not 0 <= known.min() <= known.max() <= classes - 1:
+        if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() <= classes - 1:
             raise ValueError(
-                f"task {task.name!r} in {where} has classes from {known.min().item():g} to {known.max().item():g}; "
+                f"task {task.name!r} in {where} has classes from {labels.min().item():g} to {labels.max().item():g}; "
                 f"with {classes} they are 0 to {classes - 1}"
             )

@@ -1,6 +1,5 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 import excessmtl
 from excessmtl.balancer import Balancer
+from excessmtl.create import BALANCER_OPTIONS
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.find import import_path, is_import_path
 from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
@@ -142,7 +142,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
         self.network.load_state_dict(state["model"])
-        load_optimiser(self.optimiser.optimizer, state["optimiser"])
+        self.optimiser.optimizer.load_state_dict(state["optimiser"])
         if self.balancer is not None:
             self.balancer.load_state_dict(state["balancer"])
         self.modules.load_state_dict(state["losses"])
@@ -201,26 +201,6 @@ def make_optimiser(config: Resolved, parameters: Iterable[nn.Parameter], device:
         raise ValueError(f"optimiser_options {own} do not fit {config.optimiser!r}: {error}") from error
 
 
-def load_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Loads the state and refuses one that the next step would fail on."""
-    options = [set(group) for group in optimiser.param_groups]
-    optimiser.load_state_dict(state)
-    if any(not names <= set(group) for names, group in zip(options, optimiser.param_groups, strict=True)):
-        raise ValueError("optimiser lacks options of its parameters")
-    parameter = next(iter(optimiser.state), None)
-    if parameter is None:
-        return
-    probe = nn.Parameter(torch.zeros_like(parameter.flatten()[:1]))
-    probe.grad = torch.zeros_like(probe)
-    fresh = type(optimiser)([probe], **optimiser.defaults)
-    fresh.step()
-    for parameter, own in optimiser.state.items():
-        for name, value in fresh.state[probe].items():
-            shape = None if value is None else parameter.shape if value.shape == probe.shape else value.shape
-            if getattr(own.get(name), "shape", None) != shape:
-                raise ValueError(f"optimiser has no {name} of the shape of its parameter")
-
-
 def learning_rate(config: Resolved, step: int, steps: int) -> float:
     """The learning rate of the step with this number, of `steps` in all.
 
@@ -243,14 +223,13 @@ def make_balancer(
     try:
         if not is_import_path(name):
             return excessmtl.create(name, tasks=tasks, shared=shared, **options)
-        parameters = inspect.signature(Balancer.__init__).parameters.values()
-        common = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
         made = import_path(name, "method")
         if not (isinstance(made, type) and callable(getattr(made, "update", None))):
             raise ValueError(f"method {name!r} must be a class derived from Rule (see CONTRIBUTING.md), found {made!r}")
         if not hasattr(made, "name"):  # `@method` gives a rule its name; without it, the path does
             made.name = name  # type: ignore[attr-defined]
+        common = {key: options[key] for key in BALANCER_OPTIONS if key in options}
         rule = made(**{key: value for key, value in options.items() if key not in common})
-        return Balancer(rule, tasks, shared, **{key: options[key] for key in options if key in common})
+        return Balancer(rule, tasks, shared, **common)
     except TypeError as error:
         raise ValueError(f"options {dict(options)} do not fit method {name!r}: {error}") from error

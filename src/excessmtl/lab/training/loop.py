@@ -197,24 +197,12 @@ class Run:
         if state is None:
             return
         with checkpoint.restoring(self.folder.checkpoints):
-            self.rows, self.history = self._courses(state["rows"], state["history"])
+            self.rows = checked(list[dict[Word, float]], state["rows"], "rows")
+            self.history = {name: [part.numpy() for part in state["history"][name]] for name in LOGGED}
             self.seconds = float(state["seconds"])
             self.learner.load_state_dict(state)
         if self.fabric.is_global_zero:  # the run may have been killed after its checkpoint and before its tables
             self._write_tables()
-
-    def _courses(self, rows: Any, history: Any) -> tuple[list[Row], dict[str, list[np.ndarray]]]:
-        """The rows of metrics.csv and the parts of steps.npz that a checkpoint holds, one of each for every epoch."""
-        columns = {"epoch", *(f"test/{task}/{metric}" for task, metric in self.primary.items())}
-        checked(list[dict[Word, float]], rows, "rows")
-        if not all(columns <= row.keys() for row in rows):
-            raise ValueError(f"rows must have {sorted(columns)}")
-        arrays = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
-        for name, parts in arrays.items():
-            shapes = [part.shape[1:] for part in parts]
-            if shapes != [(len(self.learner.tasks),)] * len(rows):
-                raise ValueError(f"history has {name} of shapes {shapes}, of {len(rows)} epochs")
-        return rows, arrays
 
 
 def train(
