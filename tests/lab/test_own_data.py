@@ -117,10 +117,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
         (["scales_of_mine:load", "--method", "scales_of_mine:load"], "must be a class derived from Rule"),
         (["scales_of_mine:load", "--method", "scales_of_mine:Fixed", "--option", "last=1"], "do not fit method"),
         (["scales_of_mine:load", "--data", "."], "takes no data; leave it out"),
-        (
-            ["scales_of_mine:load", "--benchmark-option", "rows=many"],
-            "rows of 'scales_of_mine:load' must be of type int",
-        ),
+        (["scales_of_mine:load", "--benchmark-option", "rows=many"], "load' must be a whole number, found 'many'"),
         (["scales_of_mine:load", "--targets", "a"], "targets is not an option of 'scales_of_mine:load'"),
         (
             ["scales_of_mine:load", "--optimiser", "lion"],

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from excessmtl.lab.data.base import Split, registry
-from excessmtl.lab.data.school import load
 
 SIZES = {3: 20, 7: 40, 11: 23, 20: 60, 21: 8}
 
@@ -52,15 +51,3 @@ def one_point(train: Split) -> float:
     """One point of the score on the standardised scale: the scores are whole numbers."""
     values = torch.cat(list(train.targets.values())).flatten().sort().values
     return float(values.diff().min())
-
-
-def test_training_pupils_are_standardised_together(csv: Path) -> None:
-    bench = load(csv)
-    names = [task.name for task in bench.tasks]
-    pooled = torch.cat([inputs(bench.train, name) for name in names])
-    torch.testing.assert_close(pooled.mean(0), torch.zeros(28), atol=1e-5, rtol=0)
-    deviation = torch.ones(28)
-    deviation[4] = 0.0
-    torch.testing.assert_close(pooled.std(0, correction=0), deviation, atol=1e-4, rtol=0)
-    scores = torch.cat([bench.train.targets[name] for name in names])
-    assert float(scores.std(correction=0)) == pytest.approx(1, abs=1e-4)

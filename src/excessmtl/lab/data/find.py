@@ -6,14 +6,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PydanticUserError
 from torch import nn
 
 from excessmtl.lab.data.base import Benchmark, Entry, Split, names, registered
 from excessmtl.lab.data.tasks import known
+from excessmtl.lab.schema import checked
 
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
@@ -89,8 +91,7 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in options.items():
         if key not in defaults:
             raise ValueError(f"{key} is not an option of {name!r}; its options are {[*defaults]}")
-        if key in hints and not _fits(value, hints[key]):
-            raise ValueError(f"{key} of {name!r} must be of type {_in_words(hints[key])}, found {value!r}")
+        _check_type(value, hints.get(key, Any), f"{key} of {name!r}")
     complete = {**defaults, **options}
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
@@ -124,19 +125,10 @@ def _hints(load: Any) -> dict[str, Any]:
         return {}
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether the value is of the type; any value is, where pydantic does not know the type."""
-    try:
-        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
-    except ValidationError:
-        return False
-    except PydanticUserError:
-        return True
-    return True
-
-
-def _in_words(hint: Any) -> str:
-    return hint.__name__ if type(hint) is type else str(hint).removesuffix(" | None").replace(" | ", " or ")
+def _check_type(value: Any, hint: Any, where: str) -> None:
+    """Refuses a value of another type; any value will do where pydantic does not know the type."""
+    with suppress(PydanticUserError):
+        checked(hint, value, where)
 
 
 def check_benchmark(benchmark: Benchmark) -> None:

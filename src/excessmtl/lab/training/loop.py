@@ -197,7 +197,8 @@ class Run:
         if state is None:
             return
         with checkpoint.restoring(self.folder.checkpoints):
-            self.rows = checked(list[dict[Word, float]], state["rows"], "rows")
+            checked(list[dict[Word, float]], state["rows"], "rows")
+            self.rows = state["rows"]
             self.history = {name: [part.numpy() for part in state["history"][name]] for name in LOGGED}
             self.seconds = float(state["seconds"])
             self.learner.load_state_dict(state)

@@ -7,14 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, Targets
-from excessmtl.lab.data.kinds import LABELS, binary, classification, regression
+from excessmtl.lab.data.kinds import LABELS
 from excessmtl.lab.data.tasks import PLAIN
 from excessmtl.lab.runs.config import SINGLE, Resolved, RunConfig
 from excessmtl.lab.training.batches import ByTask, Inputs
 from excessmtl.methods import registry
-
-_TAKEN = (regression.loss, binary.loss, classification.loss)
-"""The losses of tasks that a method can take labels of."""
 
 
 class MultiTaskModel(nn.Module):
@@ -68,7 +65,7 @@ def last_layers(config: Resolved, benchmark: Benchmark, network: Network) -> dic
         return {}
     assert isinstance(network, MultiTaskModel)  # no method is called as the single-task baseline is
     heads = dict(network.heads.items())
-    kinds = {task.name: LABELS.get(task.kind.loss) if task.kind.loss in _TAKEN else None for task in benchmark.tasks}
+    kinds = {task.name: LABELS.get(task.kind.loss) for task in benchmark.tasks}
     deep = [task for task, head in heads.items() if not isinstance(head, nn.Linear)]
     others = [task for task, kind in kinds.items() if kind is None]
     obstacles = {
