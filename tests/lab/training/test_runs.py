@@ -209,6 +209,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "multimnits"], "unknown benchmark 'multimnits'"),
         (["train", "multimnist", "--method", "exces"], "unknown method 'exces'"),
         (["train", "multimnist", "--noise", "1.5"], "noise must be at most 1, found 1.5"),
+        (["train", "multimnist", "--noise", "nan"], "noise must be a finite number, found nan"),
+        (["train", "multimnist", "--noise-kind", "gamma"], "noise_kind must be one of 'uniform', 'pair'"),
         (["train", "multimnist", "--noisy-tasks", "left"], "unknown task 'left'"),
         (["train", "multimnist", "--epochs", "0"], "epochs must be at least 1"),
         (["train", "multimnist", "--option", "step_size=1"], "step_size is not an option"),
