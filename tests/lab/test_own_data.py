@@ -115,10 +115,7 @@ def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(packa
         (["scales_of_mine:load", "--method", "scales_of_mine:load"], "must be a class derived from Rule"),
         (["scales_of_mine:load", "--method", "scales_of_mine:Fixed", "--option", "last=1"], "do not fit method"),
         (["scales_of_mine:load", "--data", "."], "takes no data; leave it out"),
-        (
-            ["scales_of_mine:load", "--benchmark-option", "rows=many"],
-            "rows of 'scales_of_mine:load' must be of type int",
-        ),
+        (["scales_of_mine:load", "--benchmark-option", "rows=many"], "load' must be a whole number, found 'many'"),
         (["scales_of_mine:load", "--targets", "a"], "targets is not an option of 'scales_of_mine:load'"),
         (["scales_of_mine:load", "--optimiser", "lion"], "optimiser must be one of 'adam', 'adamw' or 'sgd'"),
         (["scales_of_mine:load", "--optimiser-option", "momentum=0.9"], "do not fit 'adam'"),
@@ -130,7 +127,7 @@ def test_mistakes_are_one_line(package, arguments, message):
     assert not (package / "run").exists()
 
 
-# ------------------------------------------------------------------ objects, datasets, loaders
+# ------------------------------------------------------------------ objects, datasets
 
 
 class Pairs(Dataset):
@@ -158,7 +155,7 @@ class Joins(nn.Module):
 
 
 def world(form, missing=False):
-    """The same numbers as tensors, datasets or loaders."""
+    """The same numbers as tensors or datasets."""
     generator = torch.Generator().manual_seed(0)
     splits = []
     for count in (44, 20, 20):
@@ -167,12 +164,7 @@ def world(form, missing=False):
         if missing:
             targets["a"][::3] = torch.nan
             targets["b"][1::2] = torch.nan
-        if form == "tensors":
-            splits.append(lab.Split(x, targets))
-        elif form == "dataset":
-            splits.append(lab.split_of(Pairs(x, targets)))
-        else:
-            splits.append(lab.split_of(DataLoader(Pairs(x, targets), batch_size=11, shuffle=count == 44)))
+        splits.append(lab.Split(x, targets) if form == "tensors" else lab.split_of(Pairs(x, targets)))
     return lab.Benchmark(
         name="pairs",
         source="made up",
@@ -202,28 +194,6 @@ def test_a_dataset_trains_as_its_tensors_do(tmp_path, method, missing):
     with np.load(tmp_path / "tensors" / "steps.npz") as one, np.load(tmp_path / "dataset" / "steps.npz") as other:
         for name in ("weights", "losses", "excess_risks"):
             np.testing.assert_array_equal(one[name], other[name])
-
-
-def test_a_loader_is_taken_as_it_is_and_resumes(tmp_path):
-    class Stops:
-        def on_step(self, *args):
-            pass
-
-        def on_epoch(self, epoch, row):
-            raise KeyboardInterrupt
-
-    whole = lab.train(world("loader"), out=tmp_path / "whole", device="cpu")
-    with np.load(tmp_path / "whole" / "steps.npz") as steps:
-        assert len(steps["losses"]) == 12
-    with pytest.raises(KeyboardInterrupt):
-        lab.train(world("loader"), out=tmp_path / "parts", device="cpu", watcher=Stops())
-    parts = lab.train(world("loader"), out=tmp_path / "parts", device="cpu", resume=True)
-    assert without_time(parts.summary) == without_time(whole.summary)
-    for settings in ({"noise": 0.2}, {"batch_size": 4}, {"devices": 2}):
-        with pytest.raises(ValueError, match="trains from a DataLoader"):
-            lab.train(world("loader"), out=tmp_path / "refused", device="cpu", **settings)
-    with pytest.raises(ValueError, match="pass the Dataset"):
-        lab.train(world("loader"), "moml", out=tmp_path / "refused2", device="cpu")
 
 
 def test_worker_processes_read_the_same(tmp_path):
@@ -315,3 +285,5 @@ def test_objects_are_refused_where_workers_load(tmp_path):
 def test_items_of_another_form_are_refused():
     with pytest.raises(ValueError, match=r"must be pairs \(inputs, \{task: target\}\), found Tensor"):
         lab.split_of(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="DataLoader has no length or no items by number; pass a Dataset"):
+        lab.split_of(DataLoader(torch.zeros(3, 2)))

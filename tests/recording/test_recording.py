@@ -1,24 +1,12 @@
-"""Making a recording moves no balancer, also where it fails half way; what recordings are looked up by."""
+"""What a recording keeps, why one fails, and what recordings are looked up by."""
 
 from contextlib import contextmanager
 
-import pytest
 import torch
 
-from excessmtl.lab.training.replay import RecordedStep
 from excessmtl.recording import recording as recording_module
-from excessmtl.recording.recording import GraphCache, failure, signature
+from excessmtl.recording.recording import GraphCache, Recording, failure, signature
 from excessmtl.tensors import filled
-from recorded_world import World, batches
-
-
-class Graph:
-    """Stands in for a CUDA graph: counts how often it is launched."""
-
-    launched = 0
-
-    def replay(self):
-        self.launched += 1
 
 
 @contextmanager
@@ -26,58 +14,15 @@ def _capturing(*arguments, **options):
     yield
 
 
-@pytest.fixture
-def world(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+def test_constants_that_are_forgotten_stay_with_the_recording(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     monkeypatch.setattr(recording_module, "captured", _capturing)
-    world = World("excess")
-    for batch in batches(3):
-        world.step(*batch)
-    return world
-
-
-def test_the_state_stays_where_it_is_and_steps_are_counted_when_replayed(world):
-    before = dict(world.balancer.named_buffers())
-    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
-    assert world.balancer.steps == 3
-    recording.replay()
-    assert recording.graph.launched == 1
-    assert world.balancer.steps == 4
-    world.step(*batches(1)[0])
-    world.balancer.end_epoch()
-    assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
-
-
-def test_constants_that_are_forgotten_stay_with_the_recording(world):
-    recording = RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
-    zeros = filled(0, 3, torch.device("cpu"))
+    recording = Recording(lambda: filled(0, 3, torch.device("cpu")), None)
     for number in range(1, 300):
         filled(number, 3, torch.device("cpu"))
-    assert filled(0, 3, torch.device("cpu")) is not zeros
-    assert any(constant is zeros for constant in recording.constants)
-
-
-def test_a_recording_that_fails_half_way_leaves_no_trace(world):
-    before = dict(world.balancer.named_buffers())
-
-    def work():
-        world.balancer.backward(world.compute(*batches(1)[0]))
-        raise RuntimeError("no room")
-
-    with pytest.raises(RuntimeError, match="no room"):
-        RecordedStep(work, world.balancer.memory, None)
-    assert all(buffer is before[name] for name, buffer in world.balancer.named_buffers())
-    assert world.balancer.steps == 3
-
-
-@pytest.mark.usefixtures("world")
-def test_random_numbers_of_the_host_are_refused_and_given_back():
-    world = World("rlw")
-    before = world.balancer.memory.generator.get_state()
-    with pytest.raises(ValueError, match="random numbers"):
-        RecordedStep(lambda: world.step(*batches(1)[0]), world.balancer.memory, None)
-    assert torch.equal(world.balancer.memory.generator.get_state(), before)
+    assert filled(0, 3, torch.device("cpu")) is not recording.result
+    assert any(constant is recording.result for constant in recording.constants)
 
 
 def test_a_graph_that_stands_in_the_way_is_named():

@@ -22,7 +22,7 @@ with needed_by("excessmtl.lab", "lab"):
     from excessmtl.lab.studies.study import expand
     from excessmtl.lab.studies.sweep import Failure, Outcome, SweepWatcher, run_study
     from excessmtl.lab.training.crossval import cross_validate
-    from excessmtl.lab.training.held_out import NoiseWatcher, diagnose_run, trained
+    from excessmtl.lab.training.held_out import diagnose_run, trained
     from excessmtl.lab.training.loop import Run
     from excessmtl.lab.training.progress import Watcher
 
@@ -34,7 +34,6 @@ __all__ = [
     "Failure",
     "Kind",
     "Metric",
-    "NoiseWatcher",
     "Outcome",
     "Recipe",
     "Recorder",

@@ -73,6 +73,26 @@ def test_the_seed_decides_what_it_says(load, name: str) -> None:
     assert not same(first.train.rows(first_two(first)), first.test.rows(first_two(first)))
 
 
+@pytest.mark.parametrize("name", ["lidc", "qm9", "sarcos", "school", "simulated-arm"])
+def test_columns_are_standardised_by_the_training_split_alone(load, name: str) -> None:
+    """Of `school` over all schools together; a column that is constant is only shifted."""
+    made = load(name)
+    for part in (lambda split: split.inputs, lambda split: split.targets):
+        train, test = (part(made.train), part(made.test))
+        if name == "qm9" and isinstance(train, torch.Tensor):  # atoms are no columns
+            continue
+        if name == "school":
+            train, test = ({"all": torch.cat(list(own.values()))} for own in (train, test))
+        pairs = zip(train.values(), test.values(), strict=True) if isinstance(train, dict) else [(train, test)]
+        for own, other in pairs:
+            columns, others = (rows.double().reshape(len(rows), -1) for rows in (own, other))
+            deviation = columns.std(0, correction=0)
+            torch.testing.assert_close(columns.mean(0), torch.zeros_like(deviation), atol=1e-5, rtol=0)
+            torch.testing.assert_close(deviation, (deviation > 0.5).double(), atol=1e-4, rtol=0)
+            assert (deviation > 0.5).any()
+            assert others.mean(0).abs().max() > 1e-5, "another sample has other means"
+
+
 def first_two(made: Benchmark) -> dict[str, torch.Tensor]:
     return {task.name: torch.arange(2) for task in made.tasks}
 

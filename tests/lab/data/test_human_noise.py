@@ -54,18 +54,6 @@ def test_no_nodule_is_tested_on_the_reader_whose_outline_it_is(tmp_path):
     assert (one - two) / (two - three) == pytest.approx(4.5 / 45, rel=1e-4)
 
 
-def test_nodules_are_standardised_by_the_training_split_alone(tmp_path):
-    bench = lidc.load(write_lidc(tmp_path), 0)
-    inputs = bench.train.inputs.double()
-    varying = inputs.std(0, correction=0) > 0.5
-    assert varying.sum() > 3
-    columns = [*inputs.T[varying], *(target.double().flatten() for target in bench.train.targets.values())]
-    for column in columns:
-        assert column.mean().item() == pytest.approx(0, abs=1e-5)
-        assert column.std(correction=0).item() == pytest.approx(1, abs=1e-5)
-    assert bench.test.inputs.double().mean(0)[varying].abs().max() > 0.01, "another sample has other means"
-
-
 def test_the_shape_of_a_cylinder():
     angles = np.linspace(0, 2 * np.pi, 400)
     circle = "\n".join(f"{100 + 40 * np.cos(a)},{50 + 40 * np.sin(a)}" for a in angles)

@@ -233,13 +233,8 @@ ONE_CLASS = (Task("digit", 1, classification),)
 @pytest.mark.parametrize(
     ("given", "noise", "message"),
     [
-        ((SPLIT, TASKS), {"level": -0.1}, "noise level is -0.1"),
-        ((SPLIT, TASKS), {"level": 1.5}, "noise level is 1.5"),
-        ((SPLIT, TASKS), {"level": float("nan")}, "noise level is nan"),
-        ((SPLIT, TASKS), {"tasks": ("left",)}, "'left' is unknown: choose from digit, torque"),
         ((SPLIT, SILENT), {}, "noise in task 'digit' is not possible"),
         ((SPLIT, ONE_CLASS), {"exclude_true": True}, "task 'digit': exclude_true leaves no class to draw"),
-        ((SPLIT, TASKS), {"kind": "gamma"}, "noise kind is 'gamma': choose from uniform, pair"),
         (
             (SPLIT, TASKS),
             {"level": 0.0, "kind": "pair", "tasks": ("torque",)},

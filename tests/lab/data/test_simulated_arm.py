@@ -1,15 +1,12 @@
 """The recursion against a Lagrangian written down from the arm's geometry alone."""
 
 import numpy as np
-import pytest
-import torch
 
 from excessmtl.lab.data.simulated_arm import (
     JOINTS,
     Arm,
     Array,
     inverse_dynamics,
-    load,
     motions,
     seven_joint_arm,
 )
@@ -71,22 +68,6 @@ def test_torques_are_those_of_the_lagrangian() -> None:
         change = slopes(mass_matrix, posture)
         coriolis = np.einsum("kij,k,j->i", change, v, v) - 0.5 * np.einsum("kij,i,j->k", change, v, v)
         np.testing.assert_allclose(torque, mass_matrix(posture) @ a + coriolis + slopes(potential, posture), atol=1e-6)
-
-
-def test_training_data_is_standardised_and_the_test_data_with_it() -> None:
-    bench = load(0)
-    for x in (bench.train.inputs, *bench.train.targets.values()):
-        assert isinstance(x, torch.Tensor)
-        torch.testing.assert_close(x.mean(0), torch.zeros(x.shape[1]), atol=1e-5, rtol=0)
-        torch.testing.assert_close(x.std(0), torch.ones(x.shape[1]), atol=1e-3, rtol=0)
-    for y in bench.test.targets.values():
-        assert y.std().item() == pytest.approx(1, abs=0.3)
-        assert y.mean().abs() > 1e-5
-
-
-def test_an_unknown_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="size is 'large': choose one of small, paper"):
-        load(0, size="large")
 
 
 def test_velocities_and_accelerations_belong_to_the_positions() -> None:

@@ -106,8 +106,3 @@ def test_pictures_are_neither_dark_nor_flat(rooms: Benchmark) -> None:
     prepared = rooms.prepare(torch.as_tensor(rooms.train.inputs))
     torch.testing.assert_close(prepared.mean((0, 2, 3)), torch.zeros(3), atol=1e-3, rtol=0)
     torch.testing.assert_close(prepared.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
-
-
-def test_an_unknown_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="size is 'huge': choose one of small, paper"):
-        load(0, size="huge")

@@ -59,14 +59,6 @@ def with_value(name, value):
     return lambda state: {**state, name: value}
 
 
-def of_the_optimiser(change):
-    """Of the state of each parameter."""
-    return lambda state: {
-        **state,
-        "optimiser": {**state["optimiser"], "state": {k: change(v) for k, v in state["optimiser"]["state"].items()}},
-    }
-
-
 class Foreign:
     """Something that a checkpoint must not hold: loading it would import this module."""
 
@@ -78,16 +70,11 @@ STATES = {
     "object": lambda state: {**state, "rows": Foreign()},
     **{f"no {name}": without(name) for name in PARTS},
     "model of another shape": lambda state: {**state, "model": {k: v[..., :1] for k, v in state["model"].items()}},
-    "optimiser of another shape": of_the_optimiser(lambda own: {**own, "exp_avg": torch.zeros(7)}),
-    "optimiser without moments": of_the_optimiser(lambda own: {"step": own["step"]}),
     "empty balancer": with_value("balancer", {}),
     "unknown losses": with_value("losses", {"b.x": torch.zeros(1)}),
     "random numbers of another size": with_value("random", torch.zeros(3, dtype=torch.uint8)),
-    "rows without scores": with_value("rows", [{"epoch": 0}]),
     "rows of texts": lambda state: {**state, "rows": [dict.fromkeys(row, "x") for row in state["rows"]]},
-    "rows of other epochs": lambda state: {**state, "rows": state["rows"] * 3},
     "empty history": with_value("history", {}),
-    "history of another shape": with_value("history", {name: [torch.zeros(2, 7)] for name in QUANTITIES}),
 }
 
 

@@ -58,7 +58,6 @@ def test_a_table_of_all_kinds_with_holes_trains_and_resumes_bit_for_bit(tmp_path
         (["digit-domains"], "have inputs of their own"),
         (["synthetic-rooms"], "are not linear"),
         (["simulated-arm", "--loss", "robust"], "loss is 'robust'"),
-        (["simulated-arm", "--architecture", "mmoe"], "architecture is 'mmoe'"),
     ],
 )
 def test_a_network_without_such_layers_is_refused(tmp_path, words, reason):

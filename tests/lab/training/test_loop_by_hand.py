@@ -4,7 +4,6 @@ import csv
 import json
 import math
 from dataclasses import fields
-from types import SimpleNamespace
 
 import numpy as np
 import plain_loop
@@ -115,12 +114,9 @@ SAME_AS_PLAIN = {
     "benchmark_options": ({"benchmark_options": {"augmented": True}}, {"world": {"augmented": True}}),
 }
 """Field -> (fields of the run, arguments of the plain loop)."""
-ELSEWHERE = {
-    *("benchmark", "label", "data", "device", "devices", "strategy", "precision", "replay", "noisy_validation", "loss"),
-    "architecture",
-}
-"""Fields with a test of their own below; elsewhere: `devices` and `strategy` in test_several_processes.py, `loss` in
-test_task_losses.py, `architecture` in test_architecture_option.py."""
+ELSEWHERE = {"benchmark", "label", "data", "device", "devices", "precision", "noisy_validation", "loss"}
+"""Fields with a test of their own below; elsewhere: `devices` in test_several_processes.py, `loss` in
+test_task_losses.py."""
 
 
 def test_every_field_of_a_configuration_has_a_test():
@@ -208,25 +204,3 @@ def test_device_and_precision_are_used(tmp_path):
         assert {parameter.device.type for parameter in parameters} == {"cpu"}
     assert types == [torch.float32, torch.bfloat16]
     assert yaml.safe_load((tmp_path / "full" / "config.yaml").read_text())["device"] == "cpu"
-
-
-@pytest.mark.parametrize(
-    ("options", "config", "expected"),
-    [
-        ({}, {}, True),
-        ({}, {"replay": False}, False),
-        ({}, {"redraw_each_epoch": True}, False),
-        ({}, {"schedule": "cosine"}, False),
-        ({}, {"warmup_steps": 1}, False),
-        ({"augmented": True}, {}, False),
-        ({}, {"options": {"every": 2}}, False),
-        ({}, {"method": "moml"}, False),
-    ],
-)
-def test_steps_are_replayed_on_cuda_where_all_are_alike(tmp_path, monkeypatch, options, config, expected):
-    made = RunConfig("small-world", **{"method": "excess", **BASE, **config}, benchmark_options=options)
-    one = Run(made, tmp_path / "run")
-    assert one._replay() is None, "the CPU has nothing to replay"
-    monkeypatch.setattr("excessmtl.lab.training.replay.ReplayedEpochs", lambda *parts: "replayed")
-    one.learner.fabric = SimpleNamespace(device=torch.device("cuda"), strategy=one.fabric.strategy)
-    assert (one._replay() == "replayed") == expected

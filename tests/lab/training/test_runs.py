@@ -17,7 +17,8 @@ import yaml
 
 from commands import ENVIRONMENT, done, excessmtl, refused
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.loop import train
+from excessmtl.lab.runs.record import kind_of
+from excessmtl.lab.training.loop import Run, train
 
 SMALL = {"epochs": 2, "limit_batches": 3, "batch_size": 64, "device": "cpu"}
 
@@ -51,6 +52,32 @@ def test_a_run_folder_holds_what_the_design_names(tmp_path):
     assert sum(summary["weights"].values()) == pytest.approx(1)
     assert float(rows[-1]["test/top_left/accuracy"]) == pytest.approx(summary["scores"]["top_left"])
     assert list((folder / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("method", ["uniform", "excess", "imtl", "gradnorm"])
+def test_every_method_trains_at_the_same_total_weight(method, tmp_path):
+    run = Run(RunConfig("simulated-arm", method, epochs=1, limit_batches=3, device="cpu"), tmp_path / "run")
+    assert run.learner.balancer.factor * run.learner.balancer.rule.prior(7).sum().item() == pytest.approx(7)
+    summary = run.execute()
+    logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
+    np.testing.assert_allclose(logged.sum(1), 7 if method == "gradnorm" else 1, rtol=1e-5)
+    assert sum(summary["weights"].values()) == pytest.approx(1)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["label"] == method
+
+
+def test_floors_are_an_option_of_a_run(tmp_path):
+    arguments = ["train", "simulated-arm", "--method", "uniform", "--epochs", "1", "--limit-batches", "3"]
+    arguments += ["--option", "protect={joint_1: 0.7}", "--device", "cpu", "--out", str(tmp_path / "run")]
+    done(*arguments)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["weights"] == pytest.approx(
+        {f"joint_{number}": 0.7 if number == 1 else 0.05 for number in range(1, 8)}
+    )
+    logged = np.load(tmp_path / "run" / "steps.npz")["weights"]
+    np.testing.assert_allclose(logged, np.tile([0.7, *[0.05] * 6], (3, 1)), rtol=1e-5)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["method_options"]["protect"] == {"joint_1": 0.7}
+    done(*arguments, "--resume")
 
 
 KILLED = ["train", "digit-domains", "--method", "gradnorm", "--noise", 0.5, "--epochs", 6, "--limit-batches", 4]
@@ -108,6 +135,19 @@ def test_a_finished_run_is_trained_for_more_epochs(tmp_path):
     train(cosine, tmp_path / "cosine")
     with pytest.raises(ValueError, match="only with a constant learning rate"):
         train(replace(cosine, epochs=3), tmp_path / "cosine", resume=True)
+
+
+def test_a_run_of_an_earlier_version_goes_on_if_its_network_is_still_there(tmp_path):
+    config = RunConfig("multimnist", "uniform", **SMALL)
+    whole = train(replace(config, epochs=3), tmp_path / "whole")
+    train(config, tmp_path / "run")
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text("architecture: hard\nstrategy: fsdp\nreplay: true\n" + path.read_text())
+    assert train(replace(config, epochs=3), tmp_path / "run", resume=True)["scores"] == whole["scores"]
+    assert kind_of({**whole, "settings": {**whole["settings"], "architecture": "hard"}}) == kind_of(whole)
+    path.write_text("architecture: mmoe\n" + path.read_text())
+    with pytest.raises(ValueError, match="architecture is 'mmoe', which only earlier versions train"):
+        train(config, tmp_path / "run", resume=True)
 
 
 def test_ctrl_c_leaves_a_resumable_run(tmp_path):
@@ -169,16 +209,20 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "multimnits"], "unknown benchmark 'multimnits'"),
         (["train", "multimnist", "--method", "exces"], "unknown method 'exces'"),
         (["train", "multimnist", "--noise", "1.5"], "noise must be at most 1, found 1.5"),
+        (["train", "multimnist", "--noise", "nan"], "noise must be a finite number, found nan"),
+        (["train", "multimnist", "--noise-kind", "gamma"], "noise_kind must be one of 'uniform', 'pair'"),
         (["train", "multimnist", "--noisy-tasks", "left"], "unknown task 'left'"),
         (["train", "multimnist", "--epochs", "0"], "epochs must be at least 1"),
         (["train", "multimnist", "--option", "step_size=1"], "step_size is not an option"),
         (["train", "multimnist", "--option", "step_size"], "name=value"),
         (["train", "multimnist", "--benchmark-option", "canvas=30"], "canvas must be 28, 36 or 56"),
         (["train", "multimnist", "--benchmark-option", "colour=1"], "not an option of 'multimnist'"),
-        (["train", "multimnist", "--benchmark-option", "canvas=[36]"], "canvas of 'multimnist' must be of type int"),
-        (["train", "multimnist", "--benchmark-option", "pairs=many"], "pairs of 'multimnist' must be of type int"),
-        (["train", "synthetic-rooms", "--benchmark-option", "augment=1"], "must be of type bool, found 1"),
-        (["train", "simulated-arm", "--benchmark-option", "size=3"], "must be of type str, found 3"),
+        (["train", "multimnist", "--benchmark-option", "canvas=[36]"], "canvas of 'multimnist' must be a whole number"),
+        (["train", "multimnist", "--benchmark-option", "pairs=many"], "pairs of 'multimnist' must be a whole number"),
+        (["train", "synthetic-rooms", "--benchmark-option", "augment=1"], "must be true or false, found 1"),
+        (["train", "simulated-arm", "--benchmark-option", "size=3"], "must be a word or a text in quotes"),
+        (["train", "simulated-arm", "--benchmark-option", "size=large"], "size is 'large': choose one of small, paper"),
+        (["train", "synthetic-rooms", "--benchmark-option", "size=huge"], "size is 'huge': choose one of small, paper"),
         (["train", "simulated-arm", "--data", "sarcos_inv.mat"], "takes no data; leave it out"),
         (["train", "multimnist", "--option", "estimator={a"], "neither a word, a number nor a list"),
         (["train", "multimnist", "--method", "cagrad", "--option", "c=much"], "c must be a number, found 'much'"),

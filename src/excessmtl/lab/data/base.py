@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from excessmtl.lab.data.tasks import Task
 
@@ -29,14 +29,14 @@ class Split:
 
     Args:
         inputs: one tensor when all tasks look at the same inputs (then every target has its length), or a dict
-            task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset` or
-            `DataLoader` is read while training: `split_of` makes such a split.
+            task -> tensor when each task has inputs of its own (lengths may differ between tasks). A `Dataset`
+            is read while training: `split_of` makes such a split.
         targets: task -> all targets, in the order of the inputs. NaN marks a missing label.
         file_rows: of a table, the row of its file that each example stands in: 0 is the first below the header.
         ids: of a table with an id column, the id of each example, as texts.
     """
 
-    inputs: Tensor | dict[str, Tensor] | Dataset[Any] | DataLoader[Any]
+    inputs: Tensor | dict[str, Tensor] | Dataset[Any]
     targets: Targets
     file_rows: Tensor | None = field(default=None, kw_only=True)
     ids: NDArray[np.str_] | None = field(default=None, kw_only=True)
@@ -60,33 +60,23 @@ class Split:
         )
 
 
-def split_of(source: Dataset[Any] | DataLoader[Any]) -> Split:
-    """A split whose items, or batches, are pairs (inputs, {task: target}).
+def split_of(source: Dataset[Any]) -> Split:
+    """A split whose items are pairs (inputs, {task: target}), read while training.
 
     All targets are read once, here: label noise, normalised errors and missing labels need them. A `Dataset` that
     has them in memory may offer them as a mapping `targets`, task -> tensor; its items are then read for their
     inputs alone. Items must have the same target each time they are read: random augmentation belongs to the inputs.
-
-    A `DataLoader` is used as it is, with its own order, batch size and targets; label noise and methods that hold
-    out training data need the `Dataset` itself.
     """
-    if isinstance(source, DataLoader):
-        return Split(source, _joined(source, torch.cat))
     given = getattr(source, "targets", None)
     if isinstance(given, Mapping) and given and all(isinstance(target, Tensor) for target in given.values()):
         return Split(source, dict(given))
     if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
         raise ValueError(
-            f"{type(source).__name__} has no length or no items by number; wrap a dataset that only iterates in a "
+            f"{type(source).__name__} has no length or no items by number; pass a Dataset that has both, not its "
             "DataLoader"
         )
-    return Split(source, _joined((source[index] for index in range(len(source))), torch.stack))
-
-
-def _joined(items: Iterable[Any], join: Any) -> Targets:
-    """The targets of all items, task by task."""
     targets: dict[str, list[Tensor]] = {}
-    for item in items:
+    for item in (source[index] for index in range(len(source))):
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)):
             raise ValueError(f"items of a dataset must be pairs {_FORM}, found {type(item).__name__}")
         for task, target in item[1].items():
@@ -96,7 +86,7 @@ def _joined(items: Iterable[Any], join: Any) -> Targets:
     lengths = {task: len(own) for task, own in targets.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"every item must have a target for every task (NaN where it is missing), found {lengths}")
-    return {task: join(own) for task, own in targets.items()}
+    return Split(source, {task: torch.stack(own) for task, own in targets.items()})
 
 
 def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
@@ -205,9 +195,7 @@ def names() -> list[str]:
 
 def registry() -> Mapping[str, Entry]:
     """All registered benchmarks by name."""
-    for module in _MODULES:
-        import_module(f"{__package__}.{module}")
-    return dict(_REGISTRY)
+    return {name: entry for name in names() if (entry := registered(name)) is not None}
 
 
 def registered(name: str) -> Entry | None:

@@ -5,7 +5,6 @@ are unpacked into a folder that is gone afterwards; nothing can land outside it.
 """
 
 import gzip
-import io
 import lzma
 import pickletools
 import shutil
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -47,15 +47,8 @@ def from_mirror(address: str) -> Source:
     """Files that lie gzipped below a web address."""
 
     def read(name: str) -> bytes:
-        from pooch import HTTPDownloader
-        from requests.exceptions import ConnectionError as Unreachable
-
-        packed = io.BytesIO()
-        try:
-            HTTPDownloader(timeout=_CONNECT_SECONDS)(f"{address}/{name}.gz", packed, None)
-        except Unreachable as error:  # its own message has five lines
-            raise OSError("cannot be reached") from error
-        return gzip.decompress(packed.getvalue())
+        with urlopen(f"{address}/{name}.gz", timeout=_CONNECT_SECONDS) as reply:
+            return gzip.decompress(reply.read())
 
     return read
 

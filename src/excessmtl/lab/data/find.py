@@ -6,15 +6,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PydanticUserError
 from torch import nn
-from torch.utils.data import DataLoader
 
 from excessmtl.lab.data.base import Benchmark, Entry, Split, names, registered
-from excessmtl.lab.data.tasks import labelled
+from excessmtl.lab.data.tasks import known
+from excessmtl.lab.schema import checked
 
 _GIVEN = ("data", "seed")
 """What every loader may ask for; its other arguments are options."""
@@ -23,9 +24,9 @@ _TABLES = (".csv", ".csv.gz", ".parquet")
 
 def find_benchmark(name: str) -> Entry:
     """The entry of a registered benchmark, of `package.module:function`, or of a table."""
-    known = registered(name)
-    if known is not None:
-        return known
+    entry = registered(name)
+    if entry is not None:
+        return entry
     if is_table(name):
         # Imported where it is used: it needs pandas.
         from excessmtl.lab.data import table
@@ -90,8 +91,7 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in options.items():
         if key not in defaults:
             raise ValueError(f"{key} is not an option of {name!r}; its options are {[*defaults]}")
-        if key in hints and not _fits(value, hints[key]):
-            raise ValueError(f"{key} of {name!r} must be of type {_in_words(hints[key])}, found {value!r}")
+        _check_type(value, hints.get(key, Any), f"{key} of {name!r}")
     complete = {**defaults, **options}
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
@@ -125,19 +125,10 @@ def _hints(load: Any) -> dict[str, Any]:
         return {}
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether the value is of the type; any value is, where pydantic does not know the type."""
-    try:
-        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
-    except ValidationError:
-        return False
-    except PydanticUserError:
-        return True
-    return True
-
-
-def _in_words(hint: Any) -> str:
-    return hint.__name__ if type(hint) is type else str(hint).removesuffix(" | None").replace(" | ", " or ")
+def _check_type(value: Any, hint: Any, where: str) -> None:
+    """Refuses a value of another type; any value will do where pydantic does not know the type."""
+    with suppress(PydanticUserError):
+        checked(hint, value, where)
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
@@ -175,15 +166,14 @@ def _check_split(benchmark: Benchmark, split: Split, part: str) -> None:
             raise ValueError(f"{where} has no targets for task {task.name!r}; it has {sorted(split.targets)}")
         target = split.targets[task.name]
         inputs = split.inputs[task.name] if isinstance(split.inputs, Mapping) else split.inputs
-        if not isinstance(inputs, DataLoader) and len(target) != len(inputs):  # type: ignore[arg-type]
+        if len(target) != len(inputs):  # type: ignore[arg-type]
             raise ValueError(f"{where} has {len(inputs)} inputs and {len(target)} targets for task {task.name!r}")  # type: ignore[arg-type]
-        present = labelled(target)
-        known = target if present is None else target[present]
-        if not len(known) and (part != "validation" or len(target)):
+        labels = known(target)
+        if not len(labels) and (part != "validation" or len(target)):
             raise ValueError(f"{where} has no label for task {task.name!r}; every task needs some")
         classes = {classification.loss: task.outputs, binary.loss: 2}.get(task.kind.loss)
-        if classes is not None and len(known) and not 0 <= known.min() <= known.max() <= classes - 1:
+        if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() <= classes - 1:
             raise ValueError(
-                f"task {task.name!r} in {where} has classes from {known.min().item():g} to {known.max().item():g}; "
+                f"task {task.name!r} in {where} has classes from {labels.min().item():g} to {labels.max().item():g}; "
                 f"with {classes} they are 0 to {classes - 1}"
             )

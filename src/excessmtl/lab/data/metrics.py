@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from excessmtl.lab.data.tasks import IGNORED, Accumulator, Measure, Task, labelled
+from excessmtl.lab.data.tasks import IGNORED, Accumulator, Measure, Task, known
 
 _BINS_PER_DEGREE = 100
 
@@ -85,9 +85,8 @@ def _normalised_error(variance: Tensor) -> Accumulator:
 
 def nmse(task: Task, train: Tensor) -> Accumulator:
     """Squared error over the variance of the clean training target; a constant target is not normalised."""
-    present = labelled(train)
-    known = train if present is None else train[present]
-    variance = known.double().reshape(len(known), -1).var(0, correction=0)
+    present = known(train).double()
+    variance = present.reshape(len(present), -1).var(0, correction=0)
     return _normalised_error(variance.where(variance > 0, 1).float())
 
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from excessmtl.lab.data.base import Split
-from excessmtl.lab.data.tasks import IGNORED, Disturb, Draw, Task, labelled
+from excessmtl.lab.data.tasks import IGNORED, Disturb, Draw, Task, known
 
 TRAINING = "training"
 UNIFORM, ANNOTATOR, INSTANCE = "uniform", "annotator", "instance"
@@ -139,8 +139,7 @@ def _by_inputs(target: Tensor, draw: Draw) -> Tensor:
 
 
 def _deviation(target: Tensor) -> Tensor:
-    present = labelled(target)
-    return (target if present is None else target[present]).std(dim=0, correction=0)
+    return known(target).std(dim=0, correction=0)
 
 
 def _replaced(target: Tensor, hit: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -163,7 +162,7 @@ NOISE_KINDS = (UNIFORM, *dict.fromkeys(kind for own in _BY_TARGET.values() for k
 
 @dataclass(frozen=True)
 class Noise:
-    """A plan for label noise.
+    """A plan for label noise, made of the settings of a run, which are checked.
 
     Args:
         level: the share of samples (of labelled pixels, for maps) whose target is disturbed.
@@ -183,12 +182,6 @@ class Noise:
     exclude_true: bool = False
     redraw_each_epoch: bool = False
     kind: str = UNIFORM
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.level <= 1:
-            raise ValueError(f"noise level is {self.level}: give a share between 0 and 1")
-        if self.kind not in NOISE_KINDS:
-            raise ValueError(f"noise kind is {self.kind!r}: choose from {', '.join(NOISE_KINDS)}")
 
 
 def check_kind(split: Split, tasks: Sequence[Task], noise: Noise) -> None:
@@ -210,19 +203,15 @@ def apply(split: Split, tasks: Sequence[Task], noise: Noise, epoch: int = 0, par
     What a disturbed target is depends on the kind of the task and of the noise. `epoch` matters with
     `redraw_each_epoch` only. `part` names the split: another part gets other draws of the same noise.
     """
-    known = {task.name: task for task in tasks}
-    unknown = [name for name in noise.tasks if name not in known]
-    if unknown:
-        raise ValueError(f"noisy task {unknown[0]!r} is unknown: choose from {', '.join(known)}")
     check_kind(split, tasks, noise)
     if noise.level == 0:
         return split
-    targets = dict(split.targets)
+    targets, by_name = dict(split.targets), {task.name: task for task in tasks}
     of_part = () if part == TRAINING else (part,)
     for name in noise.tasks:
         draw = Draw(
             noise.level,
-            known[name].outputs,
+            by_name[name].outputs,
             noise.exclude_true,
             chosen=_generator(noise.seed, "all tasks" if noise.kind == ANNOTATOR else name, "chosen", *of_part),
             values=_generator(noise.seed, name, f"epoch {epoch}" if noise.redraw_each_epoch else "values", *of_part),
@@ -230,7 +219,7 @@ def apply(split: Split, tasks: Sequence[Task], noise: Noise, epoch: int = 0, par
             inputs=_tensor(split, name),
         )
         try:
-            targets[name] = disturbance(known[name], noise.kind)(split.targets[name], draw)
+            targets[name] = disturbance(by_name[name], noise.kind)(split.targets[name], draw)
         except ValueError as error:
             raise ValueError(f"noise in task {name!r}: {error}") from error
     return replace(split, targets=targets)

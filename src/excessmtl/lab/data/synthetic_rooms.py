@@ -64,23 +64,15 @@ def load(seed: int, *, size: str = "small", augment: bool = False) -> Benchmark:
 def _split(seeds: Sequence[np.random.SeedSequence], size: Size) -> Split:
     def scene(seed: np.random.SeedSequence) -> View:
         rng = np.random.default_rng(seed)
-        return _with_border(render(random_scene(rng), size.height, size.width, rng))
+        return render(random_scene(rng), size.height, size.width, rng)
 
     # Threads suffice: numpy lets go of the interpreter while it works on large arrays.
     with ThreadPoolExecutor() as pool:
         views = list(pool.map(scene, seeds))
     image, label, depth, normals = (torch.from_numpy(np.stack(part)) for part in zip(*views, strict=True))
-    return Split(image, {"segmentation": label, "depth": depth, "normals": normals})
-
-
-def _with_border(view: View) -> View:
-    """No targets along the edge, as in NYUv2, so that masks matter here as they do there."""
-    edge = max(1, view.label.shape[0] // 48)
-    inner = np.zeros(view.label.shape, dtype=bool)
+    # No targets along the edge, as in NYUv2, so that masks matter here as they do there.
+    edge = max(1, size.height // 48)
+    inner = torch.zeros(size.height, size.width, dtype=torch.bool)
     inner[edge:-edge, edge:-edge] = True
-    return View(
-        view.image,
-        np.where(inner, view.label, np.int8(IGNORED)),
-        view.depth * inner,
-        view.normals * inner,
-    )
+    targets = {"segmentation": label.where(inner, IGNORED), "depth": depth * inner, "normals": normals * inner}
+    return Split(image, targets)

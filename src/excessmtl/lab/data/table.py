@@ -198,14 +198,14 @@ def _target(
     if kind == regression:
         if not pd.api.types.is_numeric_dtype(column):
             raise ValueError(f"column {column.name!r} of {path} holds texts; a regression target must be numbers")
-        mean, deviation = _scale(column, train)
-        return _standardised(column, train), 1, partial(_in_unit, mean, deviation)
+        numbers, mean, deviation = _standardised(column, train)
+        return numbers, 1, partial(_in_unit, mean, deviation)
     values = sorted(column.dropna().unique())
     if kind == binary and len(values) != 2:
         raise ValueError(f"column {column.name!r} of {path} has {len(values)} different values; binary needs two")
-    numbers = column.map({value: float(number) for number, value in enumerate(values)}).astype(float)
+    classes = column.map({value: float(number) for number, value in enumerate(values)}).astype(float)
     outputs = 1 if kind == binary else len(values)
-    return torch.tensor(numbers.to_numpy(dtype=np.float32)), outputs, partial(class_name, values)
+    return torch.tensor(classes.to_numpy(dtype=np.float32)), outputs, partial(class_name, values)
 
 
 def class_name(names: Sequence[object], number: float) -> float | str:
@@ -223,7 +223,7 @@ def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
     for name in frame.columns:
         column = frame[name]
         if pd.api.types.is_numeric_dtype(column):
-            columns.append(_standardised(column, train).nan_to_num(0.0))
+            columns.append(_standardised(column, train)[0].nan_to_num(0.0))
         else:
             values = sorted(column.iloc[train].dropna().astype(str).unique())
             if len(values) > _CATEGORIES:
@@ -254,17 +254,12 @@ def _warn_of_ids(path: Path, inputs: pd.DataFrame) -> None:
             return
 
 
-def _scale(column: pd.Series, train: np.ndarray) -> tuple[float, float]:
-    """Mean and deviation of the training rows; a column that is constant there keeps its unit."""
+def _standardised(column: pd.Series, train: np.ndarray) -> tuple[Tensor, float, float]:
+    """The numbers by mean and deviation of the training rows, and these two; a constant column keeps its unit."""
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(values).any():
         raise ValueError(f"column {column.name!r} holds an infinite number; repair or remove its row")
     known = values[train][~np.isnan(values[train])]
-    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 1.0)
-    return float(mean), float(deviation) if deviation > 0 else 1.0
-
-
-def _standardised(column: pd.Series, train: np.ndarray) -> Tensor:
-    mean, deviation = _scale(column, train)
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return torch.tensor((values - mean) / deviation, dtype=torch.float32)
+    mean = float(known.mean()) if len(known) else 0.0
+    deviation = (float(known.std()) if len(known) else 0.0) or 1.0
+    return torch.tensor((values - mean) / deviation, dtype=torch.float32), mean, deviation

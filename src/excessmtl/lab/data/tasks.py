@@ -148,6 +148,12 @@ class Draw:
         return drawn + (drawn >= truth) if self.exclude_true else drawn
 
 
+def known(target: Tensor) -> Tensor:
+    """The targets without missing labels."""
+    present = labelled(target)
+    return target if present is None else target[present]
+
+
 def labelled(target: Tensor) -> Tensor | None:
     """[n] bool: the examples whose target has no NaN; None where all are labelled."""
     if not target.is_floating_point():

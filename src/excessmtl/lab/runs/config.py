@@ -16,8 +16,6 @@ from excessmtl.methods.names import checked_name, our_name
 
 SINGLE = "single"
 """The baseline that trains every task alone, with a trunk of its own."""
-HARD = "hard"
-ARCHITECTURES = (HARD, "cross_stitch", "mtan", "mmoe", "cgc", "ple", "dselect_k", "ltb")
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Count = Annotated[int, Field(ge=1)]
@@ -47,10 +45,6 @@ class RunConfig:
     method: Annotated[
         Word, Help("A method, 'single' for one network per task, or a rule of yours as package.module:Rule.")
     ] = "excess"
-    architecture: Annotated[
-        Literal[ARCHITECTURES],  # type: ignore[valid-type]
-        Help(f"How tasks share the network: {', '.join(ARCHITECTURES[:-1])} or {ARCHITECTURES[-1]}."),
-    ] = HARD
     seed: Annotated[Seed, Help("Seed of the weights, batches and noise.")] = 0
     options: Annotated[Options, Help("Option of the method, name=value; repeat.")] = field(default_factory=dict)
     loss: Annotated[
@@ -95,34 +89,21 @@ class RunConfig:
     """What tables call the method as it is configured here; None: its name and options."""
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], Help("auto, cpu, cuda or mps.", MACHINE)] = "auto"
     devices: Annotated[Count, Help("Number of devices, each with a process; they share every batch.", MACHINE)] = 1
-    strategy: Annotated[
-        Literal["ddp", "fsdp"], Help("With several devices: ddp (replicas) or fsdp (sharded parameters).", MACHINE)
-    ] = "ddp"
     precision: Annotated[
         Literal["32-true", "bf16-mixed", "16-mixed"], Help("32-true, bf16-mixed or 16-mixed.", MACHINE)
     ] = "32-true"
-    replay: Annotated[bool, Help("On CUDA, record a step as a CUDA graph and replay it where possible.", MACHINE)] = (
-        True
-    )
 
     def __post_init__(self) -> None:
         # Folders, tables and comparisons know a method by one name. One that is not known is refused by the training.
         own_name = our_name(self.method, [*registry(), SINGLE])
         object.__setattr__(self, "method", self.method if own_name is None else own_name)
-        if self.strategy == "fsdp" and self.devices == 1:
-            raise ValueError("strategy 'fsdp' divides parameters among several devices, found devices 1; raise devices")
-        if self.strategy == "fsdp" and self.architecture != HARD:
-            raise ValueError(f"strategy 'fsdp' needs architecture 'hard', found {self.architecture!r}; take 'ddp'")
-        if self.method == SINGLE and self.architecture != HARD:
-            raise ValueError(f"method 'single' shares nothing, found architecture {self.architecture!r}; leave it out")
         if self.method == SINGLE and self.options:
             raise ValueError(f"method 'single' has no options, found {dict(self.options)}")
 
     @property
     def name(self) -> str:
-        """What tables call the method: `label`, or its name and what is not as usual: architecture, options, loss."""
+        """What tables call the method: `label`, or its name and what is not as usual: options, loss."""
         words = [self.method.rpartition(":")[2]]
-        words += [] if self.architecture == HARD else [self.architecture]
         words += [f"{key}={value}" for key, value in sorted(self.options.items())]
         words += [] if self.loss == PLAIN else [f"+ {self.loss} loss"]
         return self.label or " ".join(words)

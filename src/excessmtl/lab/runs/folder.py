@@ -24,7 +24,7 @@ from excessmtl.lab.schema import shortened
 _LOCK = ".lock"
 _LONGEST_NAME = 60
 _IN_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
-_OF_THE_DEVICE = ("device", "devices", "replay")
+_OF_THE_DEVICE = ("device", "devices")
 _WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
 
 

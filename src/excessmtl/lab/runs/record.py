@@ -29,14 +29,16 @@ VERSION = 1
 RECORDED = "a loop of its own"
 """The source of a run that a `Recorder` wrote."""
 NOT_RECORDED = "not recorded"
-OF_THE_MACHINE = ("device", "devices", "data", "label", "replay", "versions", "record")
+OF_THE_MACHINE = ("device", "devices", "data", "label", "versions", "record")
 """Where a run is computed, and what it is called, may change between its parts; what is computed may not."""
 _PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise_kind")
 _COLUMNS = ("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs", *_PLAIN)
 """Fields of a configuration that are columns of a table of runs; `settings` has the others."""
-_APART = (*OF_THE_MACHINE, "strategy", "noise_seed")
+_APART = (*OF_THE_MACHINE, "noise_seed")
 _DECIDES_NOTHING = ("diagnosis", "integrations", "lab", "__main__.py", "files.py")
 """Parts of the package that decide about no weight and no gradient."""
+_HARD = "hard"
+"""The architecture of every run, which earlier versions recorded."""
 _DIGITS = 12
 """Of fingerprints and checksums."""
 
@@ -86,6 +88,8 @@ class RunRecord:
             plain = dict(mapping(yaml.safe_load(read_text(path)), "it"))
             if plain.get("source") == RECORDED:
                 raise ValueError("a Recorder wrote it, so there is no network in the folder and nothing to go on with")
+            if plain.get("architecture", _HARD) != _HARD:
+                raise ValueError(f"architecture is {plain['architecture']!r}, which only earlier versions train")
             config = Resolved.from_dict(plain).to_dict()
             unknown = {"method_options": None, "data_name": config["benchmark"], "source": NOT_RECORDED}
             known = {part.name: plain[part.name] for part in fields(cls) if part.name in plain}
@@ -153,6 +157,8 @@ def kind_of(run: Mapping[str, Any]) -> dict[str, str]:
     # Of runs that have not recorded all options, those that were given.
     if not run.get("method_options"):
         values |= {f"option {key}": value for key, value in (run.get("options") or {}).items()}
+    if values.get("architecture") == _HARD:
+        del values["architecture"]
     return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
 
 

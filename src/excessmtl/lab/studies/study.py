@@ -40,7 +40,7 @@ _APART = ("noise_kind", "noisy_tasks", "optimiser")
 _METHOD = ("method", "options", "loss", "label")
 _VARIED = (*_METHOD, "seed", "noise")
 """What the study itself varies."""
-_ALONE = ("devices", "strategy")
+_ALONE = ("devices",)
 """A run over several devices starts processes of its own, which a worker of a sweep cannot."""
 _RECIPE = tuple(field.name for field in fields(RunConfig) if field.name not in (*_VARIED, *_ALONE))
 _SETTINGS = tuple(name for name in _RECIPE if name not in ("benchmark", "benchmark_options", "data"))

@@ -1,6 +1,6 @@
 """The data of a run: training batches with label noise, clean data held out, and the splits for evaluation.
 
-A split is tensors on the device, a `Dataset` that is read while training, or a `DataLoader`.
+A split is tensors on the device, or a `Dataset` that is read while training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from excessmtl.lab.data.tasks import labelled
 from excessmtl.lab.runs.config import Resolved
 
 Rows = dict[str, Tensor]
-"""Task -> the rows of one step, or [steps, batch size] those of every step of an epoch."""
+"""Task -> rows of a split."""
 Inputs = Any
 """A tensor for all tasks, `ByTask`, or whatever the items of a `Dataset` collate to."""
 _CLEAN_SHARE = 0.2
@@ -46,24 +46,28 @@ class Share(NamedTuple):
     processes: int = 1
 
 
-class OrderedBatches:
-    """Targets in memory, and the order in which a training epoch visits them.
+WHOLE = Share()
+
+
+class Batches:
+    """A split in batches, and the order in which a training epoch visits them.
 
     Inputs are tensors that already lie on the device (no Python per sample, no worker processes), or a `Dataset` whose
-    items are read when they are needed. Tasks that share their inputs are drawn together. Tasks with inputs of their
-    own are shuffled each for itself; an epoch is as long as the longest of them, and shorter ones start again (in a new
-    order) until it is over.
+    items are read by `workers` processes when they are needed. Tasks that share their inputs are drawn together. Tasks
+    with inputs of their own are shuffled each for itself; an epoch is as long as the longest of them, and shorter ones
+    start again (in a new order) until it is over.
     """
 
-    def __init__(self, split: Split, size: int, device: torch.device, share: Share, workers: int) -> None:
+    def __init__(
+        self, split: Split, size: int, device: torch.device, share: Share = WHOLE, *, workers: int = 0
+    ) -> None:
         self.size, self.device, self.share, self.workers = size, device, share, workers
-        self.separate = isinstance(split.inputs, Mapping)
-        self.in_memory = isinstance(split.inputs, Tensor | Mapping)
         self.inputs: Any = ByTask(split.inputs) if isinstance(split.inputs, Mapping) else split.inputs
-        if self.in_memory:
+        if isinstance(self.inputs, Tensor | ByTask):
             self.inputs = move_data_to_device(self.inputs, device)
         self.targets: Targets = move_data_to_device(split.targets, device)
-        self.incomplete = _incomplete(split)
+        self.incomplete = frozenset(task for task, target in split.targets.items() if labelled(target) is not None)
+        """Tasks without a label for some examples."""
 
     @property
     def steps(self) -> int:
@@ -72,8 +76,18 @@ class OrderedBatches:
 
     def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
         """One epoch of training batches, given by seed and epoch alone: a resumed run sees the same."""
-        orders = self.orders(seed, epoch, limit)
-        return self.read([dict(zip(orders, rows, strict=True)) for rows in zip(*orders.values(), strict=True)])
+        steps = self.steps if limit is None else min(limit, self.steps)
+        generator = Generator().manual_seed(seed * 1_000_003 + epoch)
+        orders: Rows = {}
+        for task, target in self.targets.items():
+            if not orders or isinstance(self.inputs, ByTask):
+                length = len(target)
+                size = min(self.size, length) // self.share.processes * self.share.processes
+                rounds = -(-steps * size // length)
+                order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)])
+                mine = order[: steps * size].view(steps, size).chunk(self.share.processes, dim=1)[self.share.rank]
+            orders[task] = mine.to(self.device)
+        return self._read([dict(zip(orders, rows, strict=True)) for rows in zip(*orders.values(), strict=True)])
 
     def in_order(self, limit: int | None = None) -> Iterator[Batch]:
         """Every example once, for evaluation."""
@@ -82,50 +96,30 @@ class OrderedBatches:
             for task, target in self.targets.items()
         }
         steps = range(max(map(len, rows.values())))[:limit]
-        return self.read([{task: own[step] for task, own in rows.items() if step < len(own)} for step in steps])
+        return self._read([{task: own[step] for task, own in rows.items() if step < len(own)} for step in steps])
 
-    def read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
-        """The batches of these rows."""
-        return map(self.select, steps) if self.in_memory else self._read_items(steps)
+    def _read(self, steps: Sequence[Rows]) -> Iterator[Batch]:
+        """The batches of the rows that each step names for each task."""
+        items = None if isinstance(self.inputs, Tensor | ByTask) else iter(self._items(steps))
+        for chosen in steps:
+            targets = {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
+            if items is not None:
+                inputs = move_data_to_device(next(items), self.device)
+            elif isinstance(self.inputs, ByTask):
+                inputs = ByTask({task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()})
+            else:
+                inputs = self.inputs.index_select(0, next(iter(chosen.values())))
+            yield Batch(inputs, targets)
 
-    def select(self, chosen: Rows) -> Batch:
-        """The batch of the rows `chosen` names for each task, of inputs in memory."""
-        if self.separate:
-            own = {task: self.inputs[task].index_select(0, rows) for task, rows in chosen.items()}
-            return Batch(ByTask(own), self._targets(chosen))
-        return Batch(self.inputs.index_select(0, next(iter(chosen.values()))), self._targets(chosen))
-
-    def _targets(self, chosen: Rows) -> Targets:
-        return {task: self.targets[task].index_select(0, rows) for task, rows in chosen.items()}
-
-    def _read_items(self, steps: Sequence[Rows]) -> Iterator[Batch]:
-        """From a `Dataset`, where the rows are the same for all tasks."""
-        # A generator of its own: the loader would otherwise draw a seed from the run's random numbers.
-        loader = DataLoader(
+    def _items(self, steps: Sequence[Rows]) -> DataLoader[Any]:
+        """Inputs from a `Dataset`, where the rows are the same for all tasks."""
+        return DataLoader(
             self.inputs,
             batch_sampler=[next(iter(chosen.values())).tolist() for chosen in steps],
             collate_fn=_inputs,
             num_workers=self.workers,
-            generator=Generator().manual_seed(0),
+            generator=Generator().manual_seed(0),  # or the loader would draw a seed from the run's random numbers
         )
-        for chosen, inputs in zip(steps, loader, strict=True):
-            yield Batch(move_data_to_device(inputs, self.device), self._targets(chosen))
-
-    def orders(self, seed: int, epoch: int, limit: int | None = None) -> Rows:
-        """Which rows make up the batches of an epoch."""
-        steps = self.steps if limit is None else min(limit, self.steps)
-        generator = Generator().manual_seed(seed * 1_000_003 + epoch)
-        lengths = {task: len(target) for task, target in self.targets.items()}
-        groups = [[task] for task in lengths] if self.separate else [list(lengths)]
-        orders = {}
-        for group in groups:
-            length = lengths[group[0]]
-            size = min(self.size, length) // self.share.processes * self.share.processes
-            rounds = -(-steps * size // length)
-            order = torch.cat([torch.randperm(length, generator=generator) for _ in range(rounds)])
-            mine = order[: steps * size].view(steps, size).chunk(self.share.processes, dim=1)[self.share.rank]
-            orders.update(dict.fromkeys(group, mine.to(self.device)))
-        return orders
 
 
 def _inputs(items: list[Any]) -> Any:
@@ -133,56 +127,11 @@ def _inputs(items: list[Any]) -> Any:
     return default_collate([item[0] for item in items])
 
 
-class LoaderBatches:
-    """A `DataLoader` as it is: its own order, batch size and workers."""
-
-    def __init__(self, split: Split, device: torch.device) -> None:
-        assert isinstance(split.inputs, DataLoader)
-        self.loader, self.device = split.inputs, device
-        self.incomplete = _incomplete(split)
-
-    @property
-    def steps(self) -> int:
-        """Batches per epoch."""
-        return len(self.loader)
-
-    def shuffled(self, seed: int, epoch: int, limit: int | None = None) -> Iterator[Batch]:
-        """One epoch; the order comes from the loader's generator, or torch's, seeded by seed and epoch."""
-        own = self.loader.generator
-        if own is not None:
-            own.manual_seed(seed * 1_000_003 + epoch)
-        return self.in_order(limit)
-
-    def in_order(self, limit: int | None = None) -> Iterator[Batch]:
-        """Every batch of the loader once."""
-        for step, batch in enumerate(self.loader):
-            if limit is not None and step >= limit:
-                return
-            yield Batch(*move_data_to_device(batch, self.device))
-
-
-Batches = OrderedBatches | LoaderBatches
-
-
-def make_batches(
-    split: Split, size: int, device: torch.device, share: Share | None = None, workers: int = 0
-) -> Batches:
-    """The split in batches of `size` examples, of which this process takes its share when training."""
-    if isinstance(split.inputs, DataLoader):
-        return LoaderBatches(split, device)
-    return OrderedBatches(split, size, device, share or Share(), workers)
-
-
 def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:
     """What the network takes."""
     if isinstance(batch.inputs, ByTask):
         return ByTask({task: benchmark.prepare(own) for task, own in batch.inputs.items()})
     return benchmark.prepare(batch.inputs)
-
-
-def _incomplete(split: Split) -> frozenset[str]:
-    """Tasks without a label for some examples of the split."""
-    return frozenset(task for task, target in split.targets.items() if labelled(target) is not None)
 
 
 class RunData:
@@ -215,9 +164,7 @@ class RunData:
         self.held_out = None if self._set_aside is None else self._batches(self._set_aside)
         splits = {"validation": self._validation(), "test": self.benchmark.test}
         self.evaluated = {
-            name: make_batches(
-                split, _EVALUATED_AT_ONCE * self.config.batch_size, device, workers=self.benchmark.workers
-            )
+            name: Batches(split, _EVALUATED_AT_ONCE * self.config.batch_size, device, workers=self.benchmark.workers)
             for name, split in splits.items()
             if all(split.length(task.name) for task in self.benchmark.tasks)
         }
@@ -234,7 +181,7 @@ class RunData:
         return self.train
 
     def _batches(self, split: Split) -> Batches:
-        return make_batches(split, self.config.batch_size, self.device, self.share, self.benchmark.workers)
+        return Batches(split, self.config.batch_size, self.device, self.share, workers=self.benchmark.workers)
 
     def _validation(self) -> Split:
         split = self.benchmark.validation
@@ -258,10 +205,10 @@ def noise_of(config: Resolved) -> Noise:
     )
 
 
-def random_orders(split: Split, seed: int) -> dict[str, Tensor]:
+def random_orders(split: Split, seed: int) -> Rows:
     """Task -> its samples in a random order: the same for all, or one for each where they have inputs of their own."""
     generator = torch.Generator().manual_seed(seed)
-    orders: dict[str, Tensor] = {}
+    orders: Rows = {}
     for task, target in split.targets.items():
         if not orders or isinstance(split.inputs, Mapping):
             order = torch.randperm(len(target), generator=generator)
@@ -271,8 +218,6 @@ def random_orders(split: Split, seed: int) -> dict[str, Tensor]:
 
 def split_off(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     """(the rest, a random share) of a split; tasks with inputs of their own are divided each for itself."""
-    if isinstance(split.inputs, DataLoader):
-        raise ValueError("this method holds out a part of the training data; pass the Dataset, not its DataLoader")
     orders = random_orders(split, seed)
     counts = {task: max(1, round(share * len(order))) for task, order in orders.items()}
     kept = {task: order[counts[task] :] for task, order in orders.items()}

@@ -9,7 +9,7 @@ from torch import Tensor
 from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import labelled
-from excessmtl.lab.training.batches import make_batches, noise_of, prepared
+from excessmtl.lab.training.batches import Batches, noise_of, prepared
 from excessmtl.lab.training.held_out import trained
 from excessmtl.lab.training.model import SingleTaskModels
 from excessmtl.pareto import gradient_cosines
@@ -38,7 +38,7 @@ def conflict_of(run: Path, benchmark: Benchmark | None = None) -> Conflict | Non
     if isinstance(network, SingleTaskModels) or len(made.tasks) > MOST_TASKS:
         return None
     noisy = with_noise(made.train, made.tasks, noise_of(config))
-    batch = next(iter(make_batches(noisy, _SAMPLES, torch.device("cpu")).shuffled(config.seed, 0, 1)))
+    batch = next(Batches(noisy, _SAMPLES, torch.device("cpu")).shuffled(config.seed, 0, 1))
     outputs = network(prepared(batch, made))
     losses: dict[str, Tensor] = {}
     for task in made.tasks:

@@ -1,27 +1,25 @@
 """Out-of-sample predictions for every training sample of every task: k networks, each trained without one fold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from excessmtl.diagnosis import Report
 from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.training.batches import noise_of, random_orders
+from excessmtl.lab.training.batches import Rows, noise_of, random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
 from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 FILE = "predictions.npz"
-Rows = dict[str, Tensor]
 
 
 def cross_validate(
@@ -41,8 +39,6 @@ def cross_validate(
     made = load_benchmark(config) if benchmark is None else benchmark
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
         raise ValueError(f"folds must be a whole number of at least 2, found {folds!r}")
-    if isinstance(made.train.inputs, DataLoader):
-        raise ValueError("cross-validation divides the training data; pass the Dataset, not its DataLoader")
     smallest = min(made.train.length(task.name) for task in made.tasks)
     if smallest < 2 * folds:
         raise ValueError(f"folds is {folds}, but a task has only {smallest} training samples; take fewer folds")
@@ -51,7 +47,7 @@ def cross_validate(
     noisy = with_noise(made.train, made.tasks, noise)
     # The noise is in the data already.
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
-    parts: list[tuple[Rows, HeldOutData]] = []
+    rows, parts = [], []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         source = f"{made.source}; fold {number} of {folds}"
         if noise.level:  # folds of other noise in the same folder are then told apart
@@ -61,9 +57,15 @@ def cross_validate(
         place = out / f"fold-{number}"
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()
         network, _, _ = trained(place, fold)
-        parts.append((taken, predicted(network, fold, fold.validation)))
-    rows = made.train.file_rows
-    joined = replace(_in_order(parts), file_rows=rows, ids=made.train.ids, originals=made.originals)
+        rows.append(taken)
+        parts.append(predicted(network, fold, fold.validation))
+    joined = replace(
+        parts[0],
+        predictions=_joined(rows, [part.predictions for part in parts]),
+        targets=_joined(rows, [part.targets for part in parts]),
+        file_rows=made.train.file_rows,
+        ids=made.train.ids,
+    )
     with atomic_write(out / FILE) as file:
         np.savez_compressed(file, **_arrays(joined))  # type: ignore[arg-type]
     return joined.diagnose()
@@ -80,20 +82,14 @@ def divided(split: Split, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
         )
 
 
-def _in_order(parts: list[tuple[Rows, HeldOutData]]) -> HeldOutData:
-    """The folds put together; of maps, whose places are drawn, one fold after the other."""
-    kinds = parts[0][1].kinds
-    orders = {task: torch.cat([rows[task] for rows, _ in parts]) for task in kinds}
-    return HeldOutData(
-        {task: _joined([own.predictions[task] for _, own in parts], orders[task]) for task in kinds},
-        {task: _joined([own.targets[task] for _, own in parts], orders[task]) for task in kinds},
-        kinds,
-    )
-
-
-def _joined(values: list[Tensor | None], order: Tensor) -> Tensor:
-    stacked = torch.cat([value for value in values if value is not None])
-    return stacked[order.argsort()] if len(stacked) == len(order) else stacked
+def _joined(rows: list[Rows], values: list[Mapping[str, Tensor | None]]) -> dict[str, Tensor | None]:
+    """The values of all folds in the order of their rows; of maps, whose places are drawn, one fold after the other."""
+    joined: dict[str, Tensor | None] = {}
+    for task in values[0]:
+        order = torch.cat([own[task] for own in rows])
+        stacked = torch.cat([value for own in values if (value := own[task]) is not None])
+        joined[task] = stacked[order.argsort()] if len(stacked) == len(order) else stacked
+    return joined
 
 
 def _arrays(data: HeldOutData) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from excessmtl.diagnosis import Report, WarnOnce, diagnose
+from excessmtl.diagnosis import Report, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark, Split
@@ -19,9 +19,8 @@ from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
 from excessmtl.lab.runs.config import Resolved
 from excessmtl.lab.runs.record import RunRecord
-from excessmtl.lab.training.batches import make_batches, noise_of, prepared
+from excessmtl.lab.training.batches import Batches, noise_of, prepared
 from excessmtl.lab.training.model import Network, make_network
-from excessmtl.lab.training.progress import Watcher
 from excessmtl.lab.training.resolve import load_benchmark
 
 _AT_ONCE = 256
@@ -113,7 +112,7 @@ def predicted(network: nn.Module, benchmark: Benchmark, split: Split) -> HeldOut
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in tasks}
     generator = torch.Generator().manual_seed(0)
     if any(split.length(name) for name in tasks):
-        for batch in make_batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
+        for batch in Batches(split, _AT_ONCE, torch.device("cpu"), workers=benchmark.workers).in_order():
             outputs = network(prepared(batch, benchmark))
             for name in tasks:
                 if name in batch.targets:
@@ -136,28 +135,3 @@ def _samples(task: Task, output: Tensor, target: Tensor, generator: torch.Genera
     labels = target.reshape(len(target), output.shape[1], -1)
     labels = labels.gather(2, spots.expand(-1, labels.shape[1], -1)).transpose(1, 2).flatten(0, 1)
     return values, labels.where((labels != 0).any(1, keepdim=True), torch.nan)  # zero: unknown depth, unknown normal
-
-
-class NoiseWatcher(Watcher):
-    """Diagnoses a run after every epoch, and warns once when a task turns noisy.
-
-    `lab.train(..., out=RUN, watcher=NoiseWatcher(RUN))`; costs a pass over the validation split per epoch.
-
-    Args:
-        run: the folder that is given as `out`.
-        benchmark: the object that is trained on, where it is not loaded by a name.
-    """
-
-    def __init__(self, run: Path | str, benchmark: Benchmark | None = None) -> None:
-        self.run, self.benchmark = Path(run), benchmark
-        self.warn = WarnOnce()
-        self.report: Report | None = None
-        """Of the last epoch."""
-
-    def on_epoch(self, epoch: int, row: dict[str, float]) -> None:
-        """From the checkpoint, which was written before; the run's random numbers stay as they are."""
-        with torch.random.fork_rng(devices=[]):
-            if self.benchmark is None:
-                _, self.benchmark, _ = trained(self.run)
-            self.report = diagnose_run(self.run, self.benchmark)
-        self.warn(self.report)

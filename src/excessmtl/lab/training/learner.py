@@ -1,6 +1,5 @@
 """Network, optimiser and balancer of a run: one training step, and predictions."""
 
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -13,13 +12,14 @@ from torch.optim import Optimizer
 
 import excessmtl
 from excessmtl.balancer import Balancer
+from excessmtl.create import BALANCER_OPTIONS
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.find import import_path, is_import_path
 from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved, check_method
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
-from excessmtl.lab.training.processes import load_state, parallel, state_of
+from excessmtl.lab.training.processes import parallel
 from excessmtl.losses.estimate import learns_with_others
 from excessmtl.step.result import Step
 
@@ -69,10 +69,9 @@ class Learner:
     def move(self, incomplete: frozenset[str]) -> None:
         """To the device, now that the processes are there. `incomplete`: tasks that lack labels."""
         self.incomplete = incomplete
-        self.divided = self.config.strategy == "fsdp"
         self.network.to(self.fabric.device)
         self.modules.to(self.fabric.device)
-        self.module = parallel(self.network, self.config.strategy, self.fabric)
+        self.module = parallel(self.network, self.fabric)
         made = self.fabric.setup_optimizers(make_optimiser(self.config, self.network.parameters(), self.fabric.device))
         assert not isinstance(made, tuple)  # of one, one is made
         self.optimiser = made
@@ -81,14 +80,6 @@ class Learner:
     def holds_out(self) -> bool:
         """Whether the method looks at validation losses."""
         return self.balancer is not None and "validation_losses" in self.balancer.rule.uses
-
-    @property
-    def replayable(self) -> bool:
-        """Whether every step is the same kernels on the same places in memory."""
-        same_rate = self.config.schedule == "constant" and not self.config.warmup_steps
-        on_device = self.benchmark.augment is None and not self.incomplete and self.scaler is None
-        rule = self.balancer is None or (not self.balancer.rule.uses_host and self.balancer.every == 1)
-        return self.fabric.device.type == "cuda" and same_rate and on_device and rule and not self.holds_out
 
     @property
     def scaler(self) -> Any:
@@ -139,7 +130,8 @@ class Learner:
         """Everything a resumed run needs to go on as if nothing had happened."""
         on_cuda = self.fabric.device.type == "cuda"
         return {
-            **state_of(self.network, self.optimiser.optimizer, self.divided),
+            "model": self.network.state_dict(),
+            "optimiser": self.optimiser.optimizer.state_dict(),
             "balancer": None if self.balancer is None else self.balancer.state_dict(),
             "losses": self.modules.state_dict(),
             "random": torch.get_rng_state(),
@@ -149,7 +141,8 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
-        load_state(self.network, self.optimiser.optimizer, state, self.divided)
+        self.network.load_state_dict(state["model"])
+        self.optimiser.optimizer.load_state_dict(state["optimiser"])
         if self.balancer is not None:
             self.balancer.load_state_dict(state["balancer"])
         self.modules.load_state_dict(state["losses"])
@@ -230,14 +223,13 @@ def make_balancer(
     try:
         if not is_import_path(name):
             return excessmtl.create(name, tasks=tasks, shared=shared, **options)
-        parameters = inspect.signature(Balancer.__init__).parameters.values()
-        common = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
         made = import_path(name, "method")
         if not (isinstance(made, type) and callable(getattr(made, "update", None))):
             raise ValueError(f"method {name!r} must be a class derived from Rule (see CONTRIBUTING.md), found {made!r}")
         if not hasattr(made, "name"):  # `@method` gives a rule its name; without it, the path does
             made.name = name  # type: ignore[attr-defined]
+        common = {key: options[key] for key in BALANCER_OPTIONS if key in options}
         rule = made(**{key: value for key, value in options.items() if key not in common})
-        return Balancer(rule, tasks, shared, **{key: options[key] for key in options if key in common})
+        return Balancer(rule, tasks, shared, **common)
     except TypeError as error:
         raise ValueError(f"options {dict(options)} do not fit method {name!r}: {error}") from error

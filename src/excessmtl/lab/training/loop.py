@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +21,12 @@ from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.runs.summary import Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
-from excessmtl.lab.training.batches import Batch, Batches, OrderedBatches, RunData, Share
+from excessmtl.lab.training.batches import Batches, RunData, Share
 from excessmtl.lab.training.evaluate import scores, validation_error
 from excessmtl.lab.training.learner import LOGGED, Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.lab.training.progress import Watcher, event_log
 from excessmtl.lab.training.resolve import load_benchmark, resolve
-from excessmtl.step.result import Step
-
-if TYPE_CHECKING:
-    from excessmtl.lab.training.replay import ReplayedEpochs
 
 
 class Run:
@@ -73,7 +69,6 @@ class Run:
         self.share = Share(self.fabric.global_rank, self.fabric.world_size)
         self.data.move(self.fabric.device, self.share)
         self.learner.move(self.data.incomplete)
-        self.replay = self._replay()
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {name: [] for name in LOGGED}
         self.seconds = 0.0
@@ -130,10 +125,7 @@ class Run:
         limit = self.config.limit_batches
         steps = batches.steps if limit is None else min(limit, batches.steps)
         start = time.perf_counter()
-        if self.replay is None:
-            log = self._stepwise(batches, epoch, steps)
-        else:
-            log = self._replayed(self.replay, epoch, steps)
+        log = self._steps(batches, epoch, steps)
         balancer = self.learner.balancer
         if balancer is not None:
             balancer.end_epoch()
@@ -142,7 +134,7 @@ class Run:
             self.history[name].append(part.cpu().numpy())
         self.seconds += time.perf_counter() - start
 
-    def _stepwise(self, batches: Batches, epoch: int, steps: int) -> Tensor:
+    def _steps(self, batches: Batches, epoch: int, steps: int) -> Tensor:
         """Train an epoch; its log [steps, 3, m]."""
         key = ("augment", self.config.seed, epoch, *([self.share.rank] if self.share.rank else []))
         generator = Generator().manual_seed(_seed(*key))
@@ -155,28 +147,6 @@ class Run:
             lines.append(result.numbers[: len(LOGGED)])
             self.watcher.on_step(epoch, index, steps, result)
         return torch.stack(lines)
-
-    def _replayed(self, replay: "ReplayedEpochs", epoch: int, steps: int) -> Tensor:
-        """The same from a recorded step."""
-        orders = replay.batches.orders(self.config.seed, epoch, steps)
-        for index, result in enumerate(replay.epoch(orders)):
-            self.watcher.on_step(epoch, index, steps, result)
-        return replay.log.clone()
-
-    def _replay(self) -> "ReplayedEpochs | None":
-        """What records a step once and replays it, where every step is alike."""
-        wanted = self.config.replay and not self.config.redraw_each_epoch and self.share.processes == 1
-        batches = self.data.train
-        if not isinstance(batches, OrderedBatches) or not (wanted and batches.in_memory and self.learner.replayable):
-            return None
-        # Imported where it is used: on a CUDA device.
-        from excessmtl.lab.training.replay import ReplayedEpochs
-
-        return ReplayedEpochs(self.plain_step, batches, self.learner.balancer)
-
-    def plain_step(self, batch: Batch) -> Step:
-        """A step without augmentation and held-out data."""
-        return self.learner.step(batch, Generator())
 
     def _held_out_losses(self, batches: Batches, epoch: int) -> Iterator[Losses]:
         """For rules that look at clean validation data: its losses, batch after batch, without end."""
@@ -227,24 +197,13 @@ class Run:
         if state is None:
             return
         with checkpoint.restoring(self.folder.checkpoints):
-            self.rows, self.history = self._courses(state["rows"], state["history"])
+            checked(list[dict[Word, float]], state["rows"], "rows")
+            self.rows = state["rows"]
+            self.history = {name: [part.numpy() for part in state["history"][name]] for name in LOGGED}
             self.seconds = float(state["seconds"])
             self.learner.load_state_dict(state)
         if self.fabric.is_global_zero:  # the run may have been killed after its checkpoint and before its tables
             self._write_tables()
-
-    def _courses(self, rows: Any, history: Any) -> tuple[list[Row], dict[str, list[np.ndarray]]]:
-        """The rows of metrics.csv and the parts of steps.npz that a checkpoint holds, one of each for every epoch."""
-        columns = {"epoch", *(f"test/{task}/{metric}" for task, metric in self.primary.items())}
-        checked(list[dict[Word, float]], rows, "rows")
-        if not all(columns <= row.keys() for row in rows):
-            raise ValueError(f"rows must have {sorted(columns)}")
-        arrays = {name: [torch.as_tensor(part).numpy() for part in history[name]] for name in LOGGED}
-        for name, parts in arrays.items():
-            shapes = [part.shape[1:] for part in parts]
-            if shapes != [(len(self.learner.tasks),)] * len(rows):
-                raise ValueError(f"history has {name} of shapes {shapes}, of {len(rows)} epochs")
-        return rows, arrays
 
 
 def train(

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from excessmtl.lab.data import find
 from excessmtl.lab.data.base import Benchmark
@@ -37,8 +36,6 @@ def resolve(config: RunConfig, benchmark: Benchmark, device: torch.device, by_na
         raise ValueError(f"noisy_tasks names unknown task {unknown[0]!r}; the tasks are {names}")
     if config.noise and not noisy:
         raise ValueError(f"noise is {config.noise:g}, but noisy_tasks is empty; name the tasks that get it, of {names}")
-    if isinstance(benchmark.train.inputs, DataLoader):
-        _check_loader(config, benchmark)
     chosen = {
         name: getattr(recipe, name) if getattr(config, name) is None else getattr(config, name)
         for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup_steps", "optimiser")
@@ -80,14 +77,3 @@ def _method_options(config: RunConfig, benchmark: Benchmark, batch_size: int) ->
         steps = min(max(1, longest // batch_size), config.limit_batches or longest)
         options |= {"normalize": "initial", "warmup_steps": options.get("warmup_steps", _WARMUP_EPOCHS * steps)}
     return options
-
-
-def _check_loader(config: RunConfig, benchmark: Benchmark) -> None:
-    """A DataLoader decides itself about its batches."""
-    wanted = {"noise": config.noise > 0, "batch_size": config.batch_size is not None, "devices": config.devices > 1}
-    refused = next((name for name, is_wanted in wanted.items() if is_wanted), None)
-    if refused is not None:
-        raise ValueError(
-            f"{refused} is {getattr(config, refused)}, but {benchmark.name!r} trains from a DataLoader, whose batches "
-            "are taken as they are; give it the Dataset"
-        )
