@@ -69,10 +69,10 @@ def plain_gradients(losses, parameters):
     return found
 
 
-def expected_gradients(balancer, step, plain, parameters, shared, heads=None):
-    """The weights of the step on what is shared or reached by several tasks, the head policy on the rest."""
+def expected_gradients(balancer, step, plain, parameters, shared, heads=None, weights=None):
+    """The weights (of the step) on what is shared or reached by several tasks, the head policy on the rest."""
     shared_ids = {id(parameter) for parameter in shared}
-    weights = dict(zip(step.tasks, step.weights.tolist(), strict=True))
+    weights = dict(zip(step.tasks, (step.weights if weights is None else weights).tolist(), strict=True))
     unweighted = (heads or balancer.heads) == "unweighted"
     skipped = step.skipped
     expected = []
