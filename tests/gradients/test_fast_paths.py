@@ -327,20 +327,6 @@ def test_a_leaf_at_which_no_gradient_arrives_has_none():
     assert [head.weight.grad is None for head in model["heads"].values()] == [False, True, False]
 
 
-@each_method
-def test_accumulation(method):
-    balancers = []
-    for engine in ENGINES.values():
-        model = model_of(HEADS["outputs_differ"]).to(DEVICE)
-        balancer = method.create(model["trunk"], tasks=list("abc"), engine=engine())
-        for i in range(6):
-            taken = step(model, balancer, i, accumulate=i % 3 < 2)
-        balancers.append((balancer.state, taken.weights))
-    *fast, plain = balancers
-    for found in fast:
-        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
-
-
 def test_graphs_of_another_kind_are_recognised():
     model = model_of(HEADS["linear"]).to(DEVICE)
     trunk, heads = model["trunk"], model["heads"]
