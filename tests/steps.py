@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -136,6 +137,15 @@ def snapshot(module, balancer):
         "buffers": {name: buffer.clone() for name, buffer in module.named_buffers()},
         "random": torch.get_rng_state(),
     }
+
+
+def refused(balancer, model, losses, match=None, form="backward", **arguments):
+    """The error that a step raises, after which everything is as it was."""
+    before = snapshot(model, balancer)
+    with pytest.raises(ValueError, match=match) as caught:
+        getattr(balancer, form)(losses, **arguments)
+    assert_same(before, snapshot(model, balancer))
+    return str(caught.value)
 
 
 def assert_same(one, other):

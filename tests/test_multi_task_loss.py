@@ -326,17 +326,6 @@ def test_other_methods(method):
     assert train(model, criterion, 3).weights.isfinite().all()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_model():
-    model = Model()
-    eager = copy.deepcopy(model)
-    x, targets = batch()
-    for its, called in ((model, torch.compile(model, backend="aot_eager")), (eager, eager)):
-        MultiTaskLoss(KINDS, its.encoder).backward(called(x), targets)
-    for name, gradient in gradients(eager).items():
-        torch.testing.assert_close(gradients(model)[name], gradient, msg=name)
-
-
 MISTAKES = {
     "kind": (lambda m: MultiTaskLoss({"a": "regresion"}, m.encoder), r"tasks\['a'\] must be one of .*'regresion'"),
     "no loss": (lambda m: MultiTaskLoss({"a": None}, m.encoder), r"tasks\['a'\] must be one of .*None"),

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from choices import EXCESS, GRADNORM, METHODS, PAPER, ROBUST, UNIFORM, Method, both_forms
+from choices import EXCESS, GRADNORM, METHODS, PAPER, ROBUST, UNIFORM, both_forms
 from models import DEVICE, TASKS, batch, heads_on, losses_of
 from steps import assert_same, gradients, started, take_step, trained, twins
 
@@ -231,15 +231,3 @@ def test_a_nan_loss_is_reported_in_a_step_that_overflows(method):
     losses["a"], losses["b"] = losses["a"] + overflowing(z), losses["b"] * torch.nan
     step = balancer.backward(losses, scaler=fixed_scaler(2.0**60))
     assert step.skipped == ("b",)
-
-
-def test_an_unfinished_step_is_forgotten_when_a_state_is_loaded():
-    (model, balancer), (other_model, other) = twins(Method("mgda"))
-    saved = balancer.state_dict()
-    x, targets = batch()
-    balancer.backward(losses_of(model(x), targets), accumulate=True)
-    balancer.load_state_dict(saved)
-    model.zero_grad()
-    for one, network in ((balancer, model), (other, other_model)):
-        one.backward(losses_of(network(x), targets))
-    assert_same(gradients(model), gradients(other_model))
