@@ -296,19 +296,6 @@ def test_a_scaler_and_micro_batches():
         torch.testing.assert_close(gradient, gradients(model)[name])
 
 
-def test_half_precision():
-    model = Model()
-    criterion = MultiTaskLoss({"digit": "classification", "spam": "binary", "price": "regression"}, model.encoder)
-    x, targets = batch()
-    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        outputs = model(x)
-        inside = criterion(outputs, {task: targets[task] for task in criterion.tasks})
-    assert outputs["digit"].dtype == torch.bfloat16
-    assert inside.dtype == torch.float32
-    inside.backward()
-    assert gradients(model)["encoder.0.weight"].isfinite().all()
-
-
 def test_no_step_waits_for_the_device():
     model = Model()
     criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, model.encoder)

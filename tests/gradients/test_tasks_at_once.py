@@ -1,4 +1,7 @@
-"""Several tasks in one backward pass through the trunk give what a pass per task gives, or take a pass per task."""
+"""Several tasks in one backward pass through the trunk give what a pass per task gives, or take a pass per task.
+
+And which options of engines are refused.
+"""
 
 import copy
 import gc
@@ -10,10 +13,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import excessmtl
-from choices import PAPER, trunk_of
+from choices import PAPER, UNIFORM, Method, trunk_of
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest
 from excessmtl.gradients.through_trunk import Trunk, even_parts, graph_below
 from excessmtl.graph.representation import given
+from excessmtl.recording.recorded import Recorded
 from models import DEVICE
 from steps import assert_same
 
@@ -398,18 +403,31 @@ def test_parts_are_few_and_even():
     assert [task for part in even_parts([0, 2, 5, 7, 8], 2) for task in part] == [0, 2, 5, 7, 8]
 
 
-WHOLE = "tasks_at_once must be a whole number of tasks, at least 1, found"
-UNUSED = "tasks_at_once is not used by"
+MGDA_Z = Method("mgda", {"probe": "representation"})
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("method", "options", "words"),
     [
-        *(("mgda", {"tasks_at_once": wrong}, WHOLE) for wrong in (0, -1, 2.0, "all")),
-        *((name, {"tasks_at_once": 2}, UNUSED) for name in ("excess", "uniform", "gradnorm")),
-        ("mgda", {"tasks_at_once": 2, "probe": "representation"}, UNUSED),
+        *(
+            (PAPER, {"tasks_at_once": wrong}, "must be a whole number of tasks, at least 1")
+            for wrong in (0, 2.0, "all")
+        ),
+        *((one, {"tasks_at_once": 2}, "is not used by") for one in (UNIFORM, Method("gradnorm"), MGDA_Z)),
+        (PAPER, {"engine": None}, "engine must be"),
+        (PAPER, {"engine": AnyGraph}, "engine must be"),
+        (PAPER, {"engine": "quick"}, "engine must be 'fast', 'reference' or an engine, found 'quick'"),
+        (PAPER, {"engine": Recorded(), "record": False}, "record=False has no effect"),
+        (PAPER, {"engine": Fastest(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
+        (PAPER, {"engine": "reference", "tasks_at_once": 2}, "is an option of engine='fast'"),
     ],
 )
-def test_numbers_that_make_no_sense_or_have_no_effect_are_refused(name, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2), **options)
+def test_an_option_without_sense_or_effect_is_refused(method, options, words):
+    with pytest.raises(ValueError, match=words):
+        method.create(nn.Linear(2, 2), **options)
+
+
+def test_an_engine_that_has_the_option_is_taken():
+    engine = Fastest()
+    assert PAPER.create(nn.Linear(2, 2), engine=engine, record=False).engine is engine
+    UNIFORM.create(nn.Linear(2, 2), engine="reference", record=True)  # without a warning

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss, mse_loss
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from choices import METHODS, PAPER, ROBUST, UNIFORM, Method
 from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, OneHead
@@ -56,10 +56,6 @@ def test_the_step_is_that_of_the_labelled_entries(method, marked, form):
         torch.testing.assert_close(found[1], wanted[1], rtol=1e-4, atol=1e-5)
 
 
-def by_column(outputs, targets):
-    return [mse_loss(outputs[:, i : i + 1], targets[:, i : i + 1], reduction="none") for i in range(3)]
-
-
 def columns_again(matrix):
     """Columns that are taken out of a matrix and put together."""
     return torch.cat([2 * matrix[:, :1], torch.stack([matrix[:, 1], matrix[:, 2]], dim=1)], dim=1)
@@ -72,22 +68,14 @@ def of_entries(outputs, targets):
 REARRANGED = {
     "square": lambda outputs, targets, scale: (outputs - targets) ** 2,
     "clamped": lambda outputs, targets, scale: 0.5 * (outputs - targets).abs().clamp(max=2) + 1,
-    "divided": lambda outputs, targets, scale: (
-        l1_loss(outputs, targets, reduction="none") / torch.ones(3, device=DEVICE)
-    ),
     "binary": lambda outputs, targets, scale: binary_cross_entropy_with_logits(outputs, targets, reduction="none"),
     "stacked": lambda outputs, targets, scale: torch.stack(
         [of_entries(outputs[:, i], targets[:, i]) for i in range(3)], dim=1
     ),
-    "cat": lambda outputs, targets, scale: torch.cat(by_column(outputs, targets), dim=1),
     "cat of rows": lambda outputs, targets, scale: torch.cat(
         [of_entries(outputs[:3], targets[:3]), of_entries(outputs[3:], targets[3:])]
     ),
     "transposed": lambda outputs, targets, scale: of_entries(outputs.T, targets.T).T,
-    "permuted": lambda outputs, targets, scale: of_entries(outputs.T, targets.T).permute(1, 0),
-    "stacked and transposed": lambda outputs, targets, scale: (
-        torch.stack([of_entries(outputs[:, i], targets[:, i]) for i in range(3)]).T
-    ),
     "reshaped": lambda outputs, targets, scale: of_entries(outputs.flatten(), targets.flatten()).reshape(-1, 3),
     "squeezed": lambda outputs, targets, scale: of_entries(outputs[..., None], targets[..., None]).squeeze(2),
     "mean over a last dimension": lambda outputs, targets, scale: torch.stack(
