@@ -21,11 +21,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.nn.functional import mse_loss, one_hot
+from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import excessmtl
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
+from losses.test_robust_loss_faults import batches as noisy_batches
 
 BATCH, STEPS, TASKS = 16, 3, ["a", "b"]
 PAPER = {"estimator": "paper"}
@@ -207,27 +209,14 @@ def not_averaged(form):
 MISSING = {RobustCrossEntropy: -100, RobustBCEWithLogits: torch.nan, RobustMSELoss: torch.nan}
 
 
-def noisy_batches(make, size=64):
-    """Outputs and labels of which 30 % are wrong, nearly all of them in the second half."""
-    generator = torch.Generator().manual_seed(0)
-    shares = torch.tensor([0.05, 0.55]).repeat_interleave(size // 2)
-    wrong = torch.rand(size, generator=generator) < shares
-    for _ in range(130):
-        truth = torch.randint(3, (size,), generator=generator)
-        label = torch.where(wrong, torch.randint(3, (size,), generator=generator), truth)
-        logits = torch.randn(size, 3, generator=generator) + 4 * one_hot(truth, 3)
-        if make is RobustCrossEntropy:
-            yield logits, label
-        elif make is RobustBCEWithLogits:
-            yield logits[:, 1] - logits[:, 0], (label == 1).float()
-        else:
-            yield truth + 5 + 0.1 * logits[:, 0], label + 5.0
+NOISE = torch.tensor([0.05, 0.55]).repeat_interleave(32)
+"""The share of wrong labels of each sample: nearly all of them are in the second half of a batch."""
 
 
 def learned(make, rows, rank, **options):
     """The state after all batches. Some have no label in one process or in both, some are broken in one."""
     loss = make(**options)
-    for step, (output, target) in enumerate(noisy_batches(make)):
+    for step, (output, target) in enumerate(noisy_batches(make, 130, noise=NOISE)):
         if step % 7 == 3:
             target[:32] = MISSING[make]
         if step % 11 == 5:
@@ -236,7 +225,7 @@ def learned(make, rows, rank, **options):
             output[40] = torch.nan
         loss(output[rows].requires_grad_(), target[rows])
     if rank == 0:  # alone, so it must not wait for the others
-        output, target = next(noisy_batches(make))
+        output, target = next(noisy_batches(make, 1))
         with torch.no_grad():
             loss(output[:8], target[:8])
         loss.eval()(output[:8].requires_grad_(), target[:8])
