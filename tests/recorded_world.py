@@ -43,29 +43,21 @@ def batches(count, size=8, device="cpu", seed=3):
 
 
 class World:
-    """A model with its balancer and optimiser; `calls` counts how often its Python ran, `steps` keeps all results."""
+    """A model with its balancer and optimiser; `steps` keeps all results."""
 
-    def __init__(self, method, device="cpu", trunk=None, parameters=False, optimizer=None, head="linear", **options):
+    def __init__(self, method, device="cpu", head="linear", **options):
         torch.manual_seed(1)
-        trunk = trunk() if trunk else nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
         self.model = MultiTask(trunk, {task: HEADS[head](OUTPUTS[task]) for task in TASKS}).to(device)
         method = Method(method) if isinstance(method, str) else method
-        shared = list(self.model.trunk.parameters()) if parameters else self.model.trunk
-        self.balancer = method.create(shared, **options)
-        make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9))
-        self.optimizer = make(self.model.parameters())
-        self.calls, self.fault = 0, None
+        self.balancer = method.create(self.model.trunk, **options)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.steps = []
 
-    def losses(self, z, targets):
-        heads = self.model.heads
-        return {task: mse_loss(heads[task](z), y) for task, y in targets.items() if y is not None}
-
     def compute(self, x, targets):
-        self.calls += 1
-        if self.fault:
-            raise OSError(self.fault)
-        return self.losses(self.model.trunk(x), targets)
+        """The losses."""
+        outputs = self.model(x)
+        return {task: mse_loss(outputs[task], y) for task, y in targets.items() if y is not None}
 
     def step(self, x, targets, **arguments):
         """One step, as the balancer takes it."""

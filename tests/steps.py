@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -69,10 +70,10 @@ def plain_gradients(losses, parameters):
     return found
 
 
-def expected_gradients(balancer, step, plain, parameters, shared, heads=None):
-    """The weights of the step on what is shared or reached by several tasks, the head policy on the rest."""
+def expected_gradients(balancer, step, plain, parameters, shared, heads=None, weights=None):
+    """The weights (of the step) on what is shared or reached by several tasks, the head policy on the rest."""
     shared_ids = {id(parameter) for parameter in shared}
-    weights = dict(zip(step.tasks, step.weights.tolist(), strict=True))
+    weights = dict(zip(step.tasks, (step.weights if weights is None else weights).tolist(), strict=True))
     unweighted = (heads or balancer.heads) == "unweighted"
     skipped = step.skipped
     expected = []
@@ -136,6 +137,15 @@ def snapshot(module, balancer):
         "buffers": {name: buffer.clone() for name, buffer in module.named_buffers()},
         "random": torch.get_rng_state(),
     }
+
+
+def refused(balancer, model, losses, match=None, form="backward", **arguments):
+    """The error that a step raises, after which everything is as it was."""
+    before = snapshot(model, balancer)
+    with pytest.raises(ValueError, match=match) as caught:
+        getattr(balancer, form)(losses, **arguments)
+    assert_same(before, snapshot(model, balancer))
+    return str(caught.value)
 
 
 def assert_same(one, other):

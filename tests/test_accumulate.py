@@ -190,14 +190,3 @@ def test_a_mask_that_lets_nothing_through_is_a_missing_task(method, shared, fact
         for p, q in zip(model.trunk.parameters(), other_model.trunk.parameters(), strict=True):
             torch.testing.assert_close(p.grad, q.grad)
     assert all(p.grad is None or not p.grad.any() for p in model.heads["b"].parameters())
-
-
-def test_a_mask_from_the_cpu_or_with_own_inputs():
-    model, balancer = started(ROBUST)
-    losses, mask = {}, {}
-    for size, task in zip((4, 7, 5), TASKS, strict=True):
-        x, targets = batch(size)
-        mask[task] = torch.arange(size) > 0
-        chosen = mask[task].to(DEVICE)
-        losses[task] = mse_loss(model.heads[task](model.trunk(x))[chosen], targets[task][chosen])
-    assert balancer.backward(losses, mask=mask).excess_risks.isfinite().all()

@@ -178,6 +178,11 @@ def a_head_with_sparse_embeddings(model):
 
 
 @graph()
+def a_task_that_does_not_see_the_representation(model):
+    return {**one_batch(model), "b": model.heads["b"].weight.square().mean()}
+
+
+@graph()
 def a_forward_for_validation_between_forward_and_backward(model):
     losses = one_batch(model)
     one_batch(model)

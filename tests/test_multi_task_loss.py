@@ -296,19 +296,6 @@ def test_a_scaler_and_micro_batches():
         torch.testing.assert_close(gradient, gradients(model)[name])
 
 
-def test_half_precision():
-    model = Model()
-    criterion = MultiTaskLoss({"digit": "classification", "spam": "binary", "price": "regression"}, model.encoder)
-    x, targets = batch()
-    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        outputs = model(x)
-        inside = criterion(outputs, {task: targets[task] for task in criterion.tasks})
-    assert outputs["digit"].dtype == torch.bfloat16
-    assert inside.dtype == torch.float32
-    inside.backward()
-    assert gradients(model)["encoder.0.weight"].isfinite().all()
-
-
 def test_no_step_waits_for_the_device():
     model = Model()
     criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, model.encoder)
@@ -324,17 +311,6 @@ def test_other_methods(method):
     model = Model()
     criterion = MultiTaskLoss(KINDS, model, method, z="encoder")
     assert train(model, criterion, 3).weights.isfinite().all()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_model():
-    model = Model()
-    eager = copy.deepcopy(model)
-    x, targets = batch()
-    for its, called in ((model, torch.compile(model, backend="aot_eager")), (eager, eager)):
-        MultiTaskLoss(KINDS, its.encoder).backward(called(x), targets)
-    for name, gradient in gradients(eager).items():
-        torch.testing.assert_close(gradients(model)[name], gradient, msg=name)
 
 
 MISTAKES = {

@@ -9,18 +9,9 @@ from torch import nn
 import excessmtl
 from choices import GRADNORM, PAPER, PAPER_Z, ROBUST, UNIFORM, needs_z
 from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
-from steps import assert_same, check_backward, snapshot, started, trained
+from steps import check_backward, refused, started, trained
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, PAPER_Z, UNIFORM, GRADNORM], ids=str)
-
-
-def refused(balancer, model, losses, match, form="backward", **arguments):
-    """The error, after which everything is as it was and the same losses still train (where they can)."""
-    before = snapshot(model, balancer)
-    with pytest.raises(ValueError, match=match) as caught:
-        getattr(balancer, form)(losses, **arguments)
-    assert_same(before, snapshot(model, balancer))
-    return str(caught.value)
 
 
 def after_two_steps(method):

@@ -15,8 +15,9 @@ from choices import EVERY_METHOD, PAPER, ROBUST, UNIFORM, Method
 from models import DEVICE, MultiTask, batch, losses_of, mlp
 from steps import assert_same, gradients, host_state, started, trained, with_host_state
 
-each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, Method("rlw")], ids=str)
-"""Small state, large state that changes in place, a random stream. `check_rule` has every method resume."""
+ROUNDED = Method("excess", {"estimator": "paper", "accumulators": "bf16"})
+each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, ROUNDED, Method("rlw")], ids=str)
+"""Small state, large ones that change in place, a random stream. `check_rule` has every method resume."""
 
 
 def advance(balancer, model, seeds):

@@ -28,7 +28,7 @@ from excessmtl.gradients import any_graph, deliver
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.step import state
 from excessmtl.torch_private import engine, modules, nodes
-from models import DEVICE, OUTPUTS, TASKS, OneHead, batch, heads_on, losses_of, mlp
+from models import DEVICE, OUTPUTS, TASKS, OneHead, batch, losses_of, mlp
 from steps import gradients, take_step
 
 # ---------------------------------------------------------------------- in one place
@@ -388,21 +388,6 @@ def test_a_step_without_it(name, gradients_with_all_names, monkeypatch):
     VANISHED[name](monkeypatch)
     computed = [steps(method, **how) for method, how in STEPS]
     torch.testing.assert_close(computed, gradients_with_all_names, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["known", "vanished"])
-def test_hooks_that_cannot_be_disabled_act_twice_and_do_not_stop_a_step(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(engine, "HOOKS", "_no_such_name")
-    model, calls = mlp(), []
-    x, targets = batch()
-    z = model.trunk(x)
-    z.register_hook(lambda gradient: calls.append(gradient.shape))
-    balancer = ROBUST.create(model.trunk, engine="reference")
-    step = balancer.backward(heads_on(model, z, targets), at=z)
-    assert step.skipped == ()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    assert len(calls) == 1 if known else len(calls) > 1
 
 
 LOST = {

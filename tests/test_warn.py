@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 import excessmtl
 from choices import PAPER, ROBUST, UNIFORM
-from excessmtl.integrations import MatrixLoss, as_loss
-from models import DEVICE, FEATURES, TASKS, mlp
+from excessmtl.integrations import as_loss
+from models import DEVICE, TASKS, mlp
 
 at_once = pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the numbers of a step arrive in a later one")
 
@@ -78,26 +77,6 @@ def test_a_step_warns_at_the_line_that_takes_it(problem, message, form):
     with pytest.warns(UserWarning, match=message) as caught:
         form(balancer, losses)
     check(caught, message)
-
-
-@at_once
-def test_a_loss_of_matrices_warns_at_the_backward():
-    model = nn.Linear(FEATURES, len(TASKS)).to(DEVICE)
-    criterion = MatrixLoss(UNIFORM.create(model), mse_loss)
-    outputs = model(torch.full((4, FEATURES), torch.inf, device=DEVICE))
-    loss = criterion(outputs, torch.zeros(4, len(TASKS), device=DEVICE))
-    with pytest.warns(UserWarning, match="every task of a step was left out") as caught:
-        loss.backward()  # the call
-    check(caught, "every task of a step was left out")
-
-
-def test_a_state_saved_too_early_warns_at_the_line_that_saves_it():
-    model = mlp()
-    model.balancer = UNIFORM.create(model.trunk)
-    model.balancer.backward(model.losses(), accumulate=True)
-    with pytest.warns(UserWarning, match="between two micro-batches") as caught:
-        model.state_dict()  # the call
-    check(caught, "between two micro-batches")
 
 
 def test_layers_that_are_missing_warn_at_the_line_that_makes_the_balancer():

@@ -1,6 +1,4 @@
-"""Every architecture: its equation, what it declares as shared, and that every method trains it."""
-
-import copy
+"""Every architecture: its equation, what it declares as shared, and the gradient of methods of every kind."""
 
 import pytest
 import torch
@@ -54,24 +52,7 @@ def losses_of(model, seed):
 
 
 @each
-def test_every_method_meets_an_architecture(name):
-    start = make(name)
-    for method in excessmtl.list_methods()[list(MAKE).index(name) :: len(MAKE)]:
-        model = copy.deepcopy(start)
-        balancer = excessmtl.create(method, tasks=TASKS, shared=model.shared)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-        for step in range(2):
-            optimiser.zero_grad()
-            result = balancer.backward(losses_of(model, step))
-            optimiser.step()
-        assert result.skipped == (), method
-        assert result.weights.isfinite().all(), method
-        missing = [key for key, one in model.named_parameters() if one.grad is None or not one.grad.isfinite().all()]
-        assert not missing, (method, missing)
-
-
-@each
-@pytest.mark.parametrize("method", ["uniform", "excess", "mgda"])
+@pytest.mark.parametrize("method", ["uniform", "excess", "mgda", "gradnorm"])
 def test_the_gradient_is_the_weighted_sum_of_the_tasks(name, method):
     model = make(name)
     parts = [model.shared] if isinstance(model.shared, nn.Module) else model.shared

@@ -10,12 +10,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from choices import PAPER_Z, ROBUST, UNIFORM, Method
+from choices import PAPER_Z, ROBUST, UNIFORM, Method, both_forms
 from excessmtl.distributed import fsdp
 from models import DEVICE, batch, losses_of, mlp
-from steps import gradients, started
-
-each_form = pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
+from steps import gradients, started, take_step
 
 
 @pytest.fixture
@@ -40,11 +38,7 @@ def steps(method, model, scalar, losses, scaler):
         x, targets = batch()
         optimiser.zero_grad()
         values = losses(model(x), targets)
-        if scalar:
-            loss = balancer(values, scaler=scaler)
-            (loss if scaler is None else scaler.scale(loss)).backward()
-        else:
-            balancer.backward(values, scaler=scaler)
+        take_step(balancer, values, scalar, scaler)
         gradients_and_weights.append((gradients(model), balancer.last_step.weights))
         optimiser.step()
     return gradients_and_weights, balancer.state_dict()
@@ -64,14 +58,14 @@ BATCHES = {
 }
 
 
-@each_form
+@both_forms
 @pytest.mark.parametrize("how", BATCHES)
 @pytest.mark.parametrize("method", [UNIFORM, ROBUST, PAPER_Z, Method("graddrop")], ids=str)
 def test_the_same_as_one_pass(told, method, how, scalar):
     assert_same(told, method, scalar, losses=BATCHES[how])
 
 
-@each_form
+@both_forms
 def test_mixed_precision_and_hooks_that_act_once(told, scalar):
     def hooked():
         model = mlp()

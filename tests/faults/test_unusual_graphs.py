@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from choices import GRADNORM, HOLDING, PAPER, ROBUST, UNIFORM, Method, each
 from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
-from steps import check_backward, started
+from steps import check_backward, gradients, started, trained
 
 MGDA = Method("mgda")
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]
@@ -210,6 +210,33 @@ def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
     losses, z = checkpointed(model, *batch())
     with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\)"):
         balancer.backward(losses, **({"at": z} if given else {}))
+
+
+class Checkpointing(nn.Module):
+    """A trunk that ends in a layer with a checkpoint inside it (`reentrant`: of which kind), or without one."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(size, WIDTH) for size in (FEATURES, WIDTH, WIDTH))
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        hidden = self.first(x).tanh()
+        if self.reentrant is None:
+            return self.last(self.second(hidden).tanh())
+        return self.last(checkpoint(self.second, hidden, use_reentrant=self.reentrant).tanh())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@each("method", [ROBUST, UNIFORM])
+def test_checkpoints_inside_of_the_trunk_change_nothing(method, reentrant):
+    computed = []
+    for kind in (None, reentrant):
+        torch.manual_seed(4)
+        model = MultiTask(Checkpointing(kind)).to(DEVICE)
+        steps = trained(method.create(model.trunk), model, 3)
+        computed.append(([step.numbers for step in steps], gradients(model)))
+    torch.testing.assert_close(*computed, equal_nan=True)
 
 
 # ------------------------------------------------------------------ TorchScript

@@ -1,7 +1,6 @@
 """Every fast way to the gradients gives what the plain one gives: .grad, weights and state, step by step."""
 
 import copy
-import warnings
 
 import pytest
 import torch
@@ -325,46 +324,6 @@ def test_a_leaf_at_which_no_gradient_arrives_has_none():
     compare(UNIFORM, model)
     step(model, UNIFORM.create(model["trunk"], tasks=list("abc")), 0)
     assert [head.weight.grad is None for head in model["heads"].values()] == [False, True, False]
-
-
-@each_method
-def test_accumulation(method):
-    balancers = []
-    for engine in ENGINES.values():
-        model = model_of(HEADS["outputs_differ"]).to(DEVICE)
-        balancer = method.create(model["trunk"], tasks=list("abc"), engine=engine())
-        for i in range(6):
-            taken = step(model, balancer, i, accumulate=i % 3 < 2)
-        balancers.append((balancer.state, taken.weights))
-    *fast, plain = balancers
-    for found in fast:
-        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
-
-
-def test_graphs_of_another_kind_are_recognised():
-    model = model_of(HEADS["linear"]).to(DEVICE)
-    trunk, heads = model["trunk"], model["heads"]
-    x = torch.randn(BATCH, FEATURES, device=DEVICE)
-
-    def way(make):
-        """Of losses of two tasks."""
-        engine = Noting()
-        balancer = UNIFORM.create(trunk, tasks=["a", "b"], engine=engine)
-        z = trunk(x)
-        a, b = (heads[task](z).mean() for task in "ab")
-        with warnings.catch_warnings(action="ignore"):  # of parameters that both tasks reach
-            balancer.backward({"a": a, "b": make(a, b, z)})
-        return engine.way
-
-    assert way(lambda a, b, z: b) == "LinearHeads"
-    others = {
-        "a task that uses another's output": lambda a, b, z: a + b,
-        "two representations": lambda a, b, z: heads["b"](trunk(x)).mean(),
-        "a head for two tasks": lambda a, b, z: heads["a"](z).square().mean(),
-        "a way around the representation": lambda a, b, z: b + trunk[0].weight.mean(),
-        "a task that does not see it": lambda a, b, z: heads["b"].weight.mean(),
-    }
-    assert {name: way(make) for name, make in others.items()} == dict.fromkeys(others, "any graph")
 
 
 class Wide(nn.Module):

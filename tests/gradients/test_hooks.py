@@ -6,7 +6,7 @@ from torch import nn
 
 import choices
 from choices import ENGINES, PAPER, ROBUST, UNIFORM, both_forms
-from models import DEVICE, OUTPUTS, TASKS, MultiTask, batch, heads_on, losses_of, mlp
+from models import DEVICE, OUTPUTS, MultiTask, batch, heads_on, losses_of, mlp
 from steps import check_backward, started
 
 METHODS = [UNIFORM, ROBUST, PAPER]
@@ -139,12 +139,3 @@ def test_hooks_on_nodes_act_in_the_steps_they_are_there_for(place, steps, regist
             getattr(node, register)(lambda *gradients: seen.append(len(taken)))
         taken.append(balancer.backward(losses_of(outputs, targets)))
     assert seen == list(steps)
-
-
-def test_hooks_after_a_gradient_was_written_run():
-    model, calls = mlp(), []
-    balancer = UNIFORM.create(model.trunk)
-    for task, head in model.heads.items():
-        head.weight.register_post_accumulate_grad_hook(lambda parameter, task=task: calls.append(task))
-    balancer.backward(model.losses())
-    assert sorted(calls) == TASKS

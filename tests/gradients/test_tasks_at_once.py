@@ -1,4 +1,7 @@
-"""Several tasks in one backward pass through the trunk give what a pass per task gives, or take a pass per task."""
+"""Several tasks in one backward pass through the trunk give what a pass per task gives, or take a pass per task.
+
+And which options of engines are refused.
+"""
 
 import copy
 import gc
@@ -10,12 +13,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import excessmtl
-from choices import HOLDING, PAPER, trunk_of
+from choices import PAPER, UNIFORM, Method, trunk_of
+from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.gradients.one_pass import Fastest
 from excessmtl.gradients.through_trunk import Trunk, even_parts, graph_below
 from excessmtl.graph.representation import given
+from excessmtl.recording.recorded import Recorded
 from models import DEVICE
-from steps import assert_same, take_step
+from steps import assert_same
 
 TASKS = list("abcde")
 BATCH = 4
@@ -246,11 +251,6 @@ def test_what_cannot_be_walked_together_is_walked_one_by_one_and_nothing_of_the_
     assert counts[1] <= counts[0]
 
 
-@pytest.mark.parametrize("method", [one for one in HOLDING if one.name != "moml"], ids=str)
-def test_every_method(method):  # MOML's Adam makes steps of one length of anything, rounding errors too
-    compare(perceptron, vectors, method, counts=(2, 5), rtol=1e-3)  # solvers amplify rounding
-
-
 def without(missing):
     return lambda losses: {task: None if task in missing else loss for task, loss in losses.items()}
 
@@ -286,49 +286,9 @@ def test_batches(name):
     assert together(balancer) is not ("scale" in name or "abcd" in name)  # the latter leaves a single task
 
 
-@pytest.mark.filterwarnings("ignore:every task of a step was left out")
-def test_a_gradient_that_turns_bad_in_the_trunk():
-    def at_zero(h):
-        return (h - h.detach()).abs().sqrt() + h
-
-    balancer = compare(lambda: Applied(at_zero), vectors)
-    assert balancer.skipped.tolist() == [3] * 5
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
-def test_precision(dtype):
-    if dtype is torch.bfloat16:
-        with torch.autocast(DEVICE.type, dtype):
-            assert together(compare(lambda: nn.Sequential(nn.Linear(8, 9), nn.ReLU()), vectors, rtol=0.02))
-        return
-    model = model_of(lambda: nn.Sequential(nn.Linear(8, 9), nn.Tanh()).double(), lambda: vectors().double()).double()
-    found = [steps(model, lambda: vectors().double(), options={"tasks_at_once": n})[0] for n in (1, 3)]
-    torch.testing.assert_close(found[1], found[0])
-
-
-def test_accumulation():
-    found = []
-    for at_once in (1, 2, 5):
-        model = model_of(perceptron, vectors)
-        balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=at_once)
-        for i in range(6):
-            balancer.backward(losses_of(model, vectors, i), accumulate=i % 3 < 2)
-        found.append(([p.grad for p in model.parameters()], balancer.state))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("scalar", [False, True], ids=["backward", "scalar"])
-def test_hooks_on_shared_parameters_act_once(scalar):
-    found = []
-    for at_once in (1, 5):
-        model, calls = model_of(perceptron, vectors), []
-        model["trunk"][0].weight.register_hook(lambda g, calls=calls: calls.append(g.shape) or 2 * g)
-        balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=at_once)
-        take_step(balancer, losses_of(model, vectors), scalar)
-        assert calls == [(9, 8)]
-        found.append([p.grad for p in model.parameters()])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+def test_autocast():
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        assert together(compare(lambda: nn.Sequential(nn.Linear(8, 9), nn.ReLU()), vectors, rtol=0.02))
 
 
 def test_a_frozen_parameter_keeps_its_accumulators_and_the_others_find_theirs():
@@ -436,18 +396,6 @@ def test_nested_tensors_in_the_trunk():
     assert trunk.layer.weight.grad.isfinite().all()
 
 
-def test_an_error_in_the_model_is_reported_as_it_is():
-    def fail(gradient):
-        raise KeyError("mine")
-
-    model = model_of(lambda: Applied(lambda h: h), vectors)
-    model["trunk"].what = hooked(fail)
-    balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=5)
-    with pytest.raises(KeyError, match="mine"):
-        balancer.backward(losses_of(model, vectors))
-    assert all(p.grad is None for p in model.parameters())
-
-
 def test_parts_are_few_and_even():
     assert [len(part) for part in even_parts(range(40), 8)] == [8] * 5
     assert [len(part) for part in even_parts(range(9), 8)] == [4, 5]
@@ -455,18 +403,31 @@ def test_parts_are_few_and_even():
     assert [task for part in even_parts([0, 2, 5, 7, 8], 2) for task in part] == [0, 2, 5, 7, 8]
 
 
-WHOLE = "tasks_at_once must be a whole number of tasks, at least 1, found"
-UNUSED = "tasks_at_once is not used by"
+MGDA_Z = Method("mgda", {"probe": "representation"})
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("method", "options", "words"),
     [
-        *(("mgda", {"tasks_at_once": wrong}, WHOLE) for wrong in (0, -1, 2.0, "all")),
-        *((name, {"tasks_at_once": 2}, UNUSED) for name in ("excess", "uniform", "gradnorm")),
-        ("mgda", {"tasks_at_once": 2, "probe": "representation"}, UNUSED),
+        *(
+            (PAPER, {"tasks_at_once": wrong}, "must be a whole number of tasks, at least 1")
+            for wrong in (0, 2.0, "all")
+        ),
+        *((one, {"tasks_at_once": 2}, "is not used by") for one in (UNIFORM, Method("gradnorm"), MGDA_Z)),
+        (PAPER, {"engine": None}, "engine must be"),
+        (PAPER, {"engine": AnyGraph}, "engine must be"),
+        (PAPER, {"engine": "quick"}, "engine must be 'fast', 'reference' or an engine, found 'quick'"),
+        (PAPER, {"engine": Recorded(), "record": False}, "record=False has no effect"),
+        (PAPER, {"engine": Fastest(), "tasks_at_once": 2}, "tasks_at_once has no effect"),
+        (PAPER, {"engine": "reference", "tasks_at_once": 2}, "is an option of engine='fast'"),
     ],
 )
-def test_numbers_that_make_no_sense_or_have_no_effect_are_refused(name, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2), **options)
+def test_an_option_without_sense_or_effect_is_refused(method, options, words):
+    with pytest.raises(ValueError, match=words):
+        method.create(nn.Linear(2, 2), **options)
+
+
+def test_an_engine_that_has_the_option_is_taken():
+    engine = Fastest()
+    assert PAPER.create(nn.Linear(2, 2), engine=engine, record=False).engine is engine
+    UNIFORM.create(nn.Linear(2, 2), engine="reference", record=True)  # without a warning

@@ -1,14 +1,12 @@
-"""Run by torchrun: every integration in two processes with half a batch each, against one with the whole batch."""
+"""Run by two processes: every integration with half a batch each, against one process with the whole batch."""
 
 import os
 import sys
 import tempfile
-import traceback
-import warnings
+from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
-import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from lightning.fabric import Fabric
@@ -16,6 +14,7 @@ from lightning.fabric.strategies import DDPStrategy
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler
+from two_processes_worker import check_equal, main
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from excessmtl.integrations import MatrixLoss, accelerate, fabric
@@ -24,6 +23,8 @@ from integrations.test_huggingface import trainer as huggingface_trainer
 from integrations.test_lightning import Module, trainer
 
 HALF = BATCH // 2
+EXPECTED = {count: by_hand(micro_batches=count)[0] for count in (1, 2)}
+"""By the number of micro-batches; before there are two processes."""
 
 
 def with_fabric(precision, find_unused):
@@ -107,33 +108,12 @@ CASES = {
 }
 
 
-def main():
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    expected = {count: by_hand(micro_batches=count)[0] for count in (1, 2)}
-    failures = []
-    for name, (train, arguments, micro_batches) in CASES.items():
-        found = flat(train(*arguments))
-        both = [torch.empty_like(found) for _ in range(2)]
-        dist.all_gather(both, found)
-        gap = (found - expected[micro_batches]).abs().max().item()
-        if not torch.equal(*both):
-            failures.append(f"{name}: the processes differ")
-        elif not gap < (1e-2 if "bf16" in name else 1e-4):
-            failures.append(f"{name}: differs from one process by {gap:.2g}")
-    if dist.get_rank() == 0:
-        print("\n".join(failures) or "all equal", flush=True)
-    dist.barrier()
-    return bool(failures)
+def as_one_process(name):
+    train, arguments, micro_batches = CASES[name]
+    check_equal(name, flat(train(*arguments)), EXPECTED[micro_batches], atol=1e-2 if "bf16" in name else 1e-4)
 
+
+SCENARIOS = {name: partial(as_one_process, name) for name in CASES}
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not sys.exit: tearing down gloo's threads at interpreter exit aborts the process now and then.
-    os._exit(code)
+    main(SCENARIOS)

@@ -1,8 +1,8 @@
-"""Run by torchrun: models sharded by `fully_shard` in several ways, against one process with the whole batch."""
+"""Run by two processes: models sharded by `fully_shard` in several ways, against one process with the whole batch."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPr
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
+from two_processes_worker import check, check_equal, main, refused
 
 import excessmtl
 from excessmtl.distributed import fsdp
@@ -194,53 +195,44 @@ CASES += [Case(layout, micro=2, scalar=scalar) for layout in (whole, blocks) for
 CASES += [Case(half_precision, tolerance=1e-3), Case(half_precision, "uniform", tolerance=1e-3)]
 
 
-def alike(tensor):
-    """Whether all processes have the same."""
-    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, tensor)
-    return all(torch.equal(tensor, other) for other in gathered)
+ALONE = {}
+"""What one process makes of each case, trained before anything is sharded."""
 
 
-def state(balancer):
-    tensors = [value for value in balancer.state_dict().values() if isinstance(value, torch.Tensor)]
-    return torch.cat([tensor.double().flatten() for tensor in tensors])
+def the_older_form_is_refused():
+    model = Model()
+    trunk = model.trunk
+    losses = Case(whole).losses(
+        FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True), next(data())
+    )
+    for name in ("uniform", "imtl"):
+        balancer = excessmtl.create(name, tasks=TASKS, shared=trunk)
+        refused(name, "FullyShardedDataParallel", lambda b=balancer: b.backward(losses))
 
 
-def differences(case, expected):
+def nothing_is_sharded_yet():
+    ALONE.update({str(case): case.alone() for case in CASES})
+    check("something is found to be sharded", not fsdp.in_use())
+
+
+def as_one_process(case):
     balancer, parameters = case.together()
-    alone, parameters_alone = expected
-    for what, one, other in (
-        ("weights", balancer.weights, alone.weights),
-        ("parameters", parameters, parameters_alone),
-    ):
-        if not alike(one):
-            yield f"{case}: {what} differ between processes"
-        if not torch.allclose(one, other, rtol=1e-3, atol=case.tolerance):
-            yield f"{case}: {what} differ from one process by {(one - other).abs().max().item():.2g}"
+    alone, parameters_alone = ALONE[str(case)]
+    check_equal("weights", balancer.weights, alone.weights, rtol=1e-3, atol=case.tolerance)
+    check_equal("parameters", parameters, parameters_alone, rtol=1e-3, atol=case.tolerance)
     # What a process counts for itself is not pooled; in these cases there is nothing to count.
-    if not alike(state(balancer)):
-        yield f"{case}: states differ between processes"
+    state = [value.double().flatten() for value in balancer.state_dict().values()]
+    check_equal("state", torch.cat(state))
 
 
-def harm_by_one_process():
+def harm_by_one_process(harm):
     for case in (Case(blocks, "uniform"), Case(blocks), Case(whole), Case(trunk_and_heads, scalar=True)):
-        for harm in ("not a number", "no labels"):
-            balancer, parameters = case.together(harm)
-            if not (alike(parameters) and alike(balancer.weights) and parameters.isfinite().all()):
-                yield f"{case}: {harm} in one process harms the others"
+        balancer, parameters = case.together(harm)
+        check_equal(f"{case}: parameters", parameters)
+        check_equal(f"{case}: weights", balancer.weights)
 
 
-def refused(what, expected, action):
-    try:
-        action()
-    except ValueError as error:
-        if expected not in str(error):
-            yield f"{what}: refused, but not for {expected!r}: {error}"
-    else:
-        yield f"{what}: not refused"
-
-
-def silence():
+def what_is_refused_leaves_the_model_as_it_was():
     """What would go wrong must be said, with no gradient written and the model as fit for training as before."""
     model, batch = Model(), next(data())
     blocks(model)
@@ -249,44 +241,19 @@ def silence():
     losses = Case(blocks).losses(model, batch)
     for name, options in REFUSED:
         balancer = excessmtl.create(name, tasks=TASKS, shared=model.trunk, **options)
-        yield from refused(f"{name} {options}", "fully_shard", lambda b=balancer: b.backward(losses))
-        yield from refused(f"{name} {options}", "fully_shard", lambda b=balancer: b(losses))
-    yield from refused("a list of parameters", "fully_shard", lambda: listed.backward(losses))
-    yield from refused("stationarity", "fully_shard", lambda: excessmtl.pareto_stationarity(losses, model.trunk))
-    if any(parameter.grad is not None for parameter in model.parameters()):
-        yield "a gradient was written by something that was refused"
+        refused(f"{name} {options}", "fully_shard", lambda b=balancer: b.backward(losses))
+        refused(f"{name} {options}", "fully_shard", lambda b=balancer: b(losses))
+    refused("a list of parameters", "fully_shard", lambda: listed.backward(losses))
+    refused("stationarity", "fully_shard", lambda: excessmtl.pareto_stationarity(losses, model.trunk))
+    check("no gradient is written", all(parameter.grad is None for parameter in model.parameters()))
     working.backward(losses)
-    if any(parameter.grad is None for parameter in model.parameters()):
-        yield "a model cannot be trained after something was refused"
+    check("the model can be trained", all(parameter.grad is not None for parameter in model.parameters()))
 
 
-def silence_about_the_older_form():
-    model = Model()
-    trunk = model.trunk
-    losses = Case(whole).losses(
-        FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True), next(data())
-    )
-    for name in ("uniform", "imtl"):
-        balancer = excessmtl.create(name, tasks=TASKS, shared=trunk)
-        yield from refused(name, "FullyShardedDataParallel", lambda b=balancer: b.backward(losses))
-
-
-def main():
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    failures = [*silence_about_the_older_form()]
-    expected = [case.alone() for case in CASES]
-    if fsdp.in_use():
-        failures.append("nothing has been sharded yet, but something is found to be")
-    for case, alone in zip(CASES, expected, strict=True):
-        failures += differences(case, alone)
-    failures += [*harm_by_one_process(), *silence()]
-    if dist.get_rank() == 0:
-        print("\n".join(failures) or f"all {len(CASES)} equal", flush=True)
-    dist.barrier()
-    # Not sys.exit: tearing down gloo's threads at interpreter exit aborts the process now and then.
-    os._exit(bool(failures))
-
+FIRST = (the_older_form_is_refused, nothing_is_sharded_yet)
+SCENARIOS = {one.__name__: one for one in FIRST} | {str(case): partial(as_one_process, case) for case in CASES}
+SCENARIOS |= {f"{harm} in one process": partial(harm_by_one_process, harm) for harm in ("not a number", "no labels")}
+SCENARIOS |= {what_is_refused_leaves_the_model_as_it_was.__name__: what_is_refused_leaves_the_model_as_it_was}
 
 if __name__ == "__main__":
-    main()
+    main(SCENARIOS)

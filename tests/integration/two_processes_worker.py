@@ -2,6 +2,7 @@
 
 Arguments: the rank and a folder of the two processes. Every scenario is noted in the folder, as "well" or by what is
 wrong; the first that raises another error ends the process, since nothing can be sent between the two any more.
+`fully_sharded_worker.py` has scenarios of its own.
 """
 
 import copy
@@ -11,6 +12,7 @@ import sys
 import traceback
 import warnings
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,11 +21,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.nn.functional import mse_loss, one_hot
+from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import excessmtl
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
+from losses.test_robust_loss_faults import batches as noisy_batches
 
 BATCH, STEPS, TASKS = 16, 3, ["a", "b"]
 PAPER = {"estimator": "paper"}
@@ -47,6 +51,11 @@ class Model(nn.Module):
     def forward(self, x):
         z = self.trunk(x)
         return {task: head(z) for task, head in self.heads.items()}
+
+
+def mine():
+    """The rows of a batch that this process sees."""
+    return slice(dist.get_rank() * BATCH // 2, (dist.get_rank() + 1) * BATCH // 2)
 
 
 def batches(rows, count=STEPS):
@@ -91,35 +100,37 @@ def check(what, fine):
         raise Wrong(what)
 
 
-def check_equal(what, found, expected=None):
+def check_equal(what, found, expected=None, rtol=0.0, atol=1e-4):
     """The replicas are equal and finite, and as expected."""
     gathered = [torch.empty_like(found) for _ in range(2)]
     dist.all_gather(gathered, found)
     check(f"{what}: the replicas differ", torch.equal(*gathered))
-    gap = found.new_zeros(()) if expected is None else (found - expected).abs().max()
-    check(f"{what}: {gap.item():.2g} from what it should be", found.isfinite().all() and gap < 1e-4)
+    expected = found if expected is None else expected
+    gap = (found - expected).abs().max()
+    fine = found.isfinite().all() and torch.allclose(found, expected, rtol, atol)
+    check(f"{what}: {gap.item():.2g} from what it should be", fine)
 
 
-def every_method(form, mine):
+def every_method(form):
     """Two processes with half a batch each train as one with all of it."""
     for name, options in EVERY_METHOD if form == "backward" else [*A_FEW, ("excess", PAPER)]:
         model = Model()
         whole = copy.deepcopy(model)
         alone = (name, {**options, "pool": False})
         expected = train(whole, whole.trunk, alone, "backward", batches(slice(None)))
-        found = train(DistributedDataParallel(model), model.trunk, (name, options), form, batches(mine))
+        found = train(DistributedDataParallel(model), model.trunk, (name, options), form, batches(mine()))
         check_equal(f"{name} {options}", found, expected)
 
 
-def nan_in_one_process(form, mine):
+def nan_in_one_process(form):
     harm = (lambda loss: loss * torch.nan) if dist.get_rank() == 1 else None
     for method in (*A_FEW, *WITH_A_LIST):
         model = Model()
         shared = list(model.trunk.parameters()) if method in WITH_A_LIST else model.trunk
-        check_equal(str(method), train(DistributedDataParallel(model), shared, method, form, batches(mine), harm))
+        check_equal(str(method), train(DistributedDataParallel(model), shared, method, form, batches(mine()), harm))
 
 
-def no_label_in_one_process(form, mine):
+def no_label_in_one_process(form):
     """As plain PyTorch with `find_unused_parameters=True`: training goes on."""
     harm = (lambda loss: None) if dist.get_rank() == 1 else None
     for method in A_FEW:
@@ -127,11 +138,11 @@ def no_label_in_one_process(form, mine):
         for way in ("plain", form) if method[0] == "uniform" else (form,):
             model = Model()
             parallel = DistributedDataParallel(model, find_unused_parameters=True)
-            computed[way] = train(parallel, model.trunk, method, way, batches(mine), harm)
+            computed[way] = train(parallel, model.trunk, method, way, batches(mine()), harm)
         check_equal(str(method), computed[form], computed.get("plain"))
 
 
-def mean_loss_of_the_processes_with_a_label(form, mine):
+def mean_loss_of_the_processes_with_a_label():
     rank, parameter = dist.get_rank(), nn.Parameter(torch.ones(()))
     balancer = excessmtl.create("groupdro", tasks=TASKS, shared=[parameter], step_size=1.0)
     balancer.backward({"a": (1 + rank) * parameter, "b": 3 * parameter if rank == 0 else None})
@@ -148,17 +159,17 @@ def refused(what, word, call):
     check(f"{what}: {said}", word in said)
 
 
-def static_graph(form, mine):
+def static_graph(form):
     for method in A_FEW:
         model = Model()
         parallel = DistributedDataParallel(model, static_graph=True)
-        data = batches(mine)
+        data = batches(mine())
         refused(
             str(method), "static_graph", lambda p=parallel, m=model, r=method, d=data: train(p, m.trunk, r, form, d)
         )
 
 
-def uneven_inputs(form, mine):
+def uneven_inputs(form):
     """Inside of `ddp.join()`."""
     for method in A_FEW:
         model = Model()
@@ -166,7 +177,7 @@ def uneven_inputs(form, mine):
 
         def joined(parallel=parallel, model=model, method=method):
             with parallel.join():
-                train(parallel, model.trunk, method, form, batches(mine, STEPS + 2 * dist.get_rank()))
+                train(parallel, model.trunk, method, form, batches(mine(), STEPS + 2 * dist.get_rank()))
 
         refused(str(method), "join", joined)
 
@@ -176,7 +187,7 @@ def zero_at_first():
     return lambda gradient: gradient * (next(calls) >= 10)
 
 
-def not_averaged(form, mine):
+def not_averaged(form):
     """One warning, in the first process, if nobody averages gradients; none if somebody does or nobody is to."""
     expected = {"bare": 1, "starts at step 10": 1, "wrapped": 0, "on their own": 0}
     for method in A_FEW[:2] if form == "backward" else A_FEW[:1]:
@@ -188,7 +199,7 @@ def not_averaged(form, mine):
                 parameter.register_hook(zero_at_first())
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                train(network, model.trunk, (method[0], options), form, batches(mine, 22))
+                train(network, model.trunk, (method[0], options), form, batches(mine(), 22))
             told = sum("differ between the processes" in str(warning.message) for warning in caught)
             check(f"{method}, {case}: {told} warnings", told == (wanted if dist.get_rank() == 0 else 0))
 
@@ -198,27 +209,14 @@ def not_averaged(form, mine):
 MISSING = {RobustCrossEntropy: -100, RobustBCEWithLogits: torch.nan, RobustMSELoss: torch.nan}
 
 
-def noisy_batches(make, size=64):
-    """Outputs and labels of which 30 % are wrong, nearly all of them in the second half."""
-    generator = torch.Generator().manual_seed(0)
-    shares = torch.tensor([0.05, 0.55]).repeat_interleave(size // 2)
-    wrong = torch.rand(size, generator=generator) < shares
-    for _ in range(130):
-        truth = torch.randint(3, (size,), generator=generator)
-        label = torch.where(wrong, torch.randint(3, (size,), generator=generator), truth)
-        logits = torch.randn(size, 3, generator=generator) + 4 * one_hot(truth, 3)
-        if make is RobustCrossEntropy:
-            yield logits, label
-        elif make is RobustBCEWithLogits:
-            yield logits[:, 1] - logits[:, 0], (label == 1).float()
-        else:
-            yield truth + 5 + 0.1 * logits[:, 0], label + 5.0
+NOISE = torch.tensor([0.05, 0.55]).repeat_interleave(32)
+"""The share of wrong labels of each sample: nearly all of them are in the second half of a batch."""
 
 
 def learned(make, rows, rank, **options):
     """The state after all batches. Some have no label in one process or in both, some are broken in one."""
     loss = make(**options)
-    for step, (output, target) in enumerate(noisy_batches(make)):
+    for step, (output, target) in enumerate(noisy_batches(make, 130, noise=NOISE)):
         if step % 7 == 3:
             target[:32] = MISSING[make]
         if step % 11 == 5:
@@ -227,14 +225,14 @@ def learned(make, rows, rank, **options):
             output[40] = torch.nan
         loss(output[rows].requires_grad_(), target[rows])
     if rank == 0:  # alone, so it must not wait for the others
-        output, target = next(noisy_batches(make))
+        output, target = next(noisy_batches(make, 1))
         with torch.no_grad():
             loss(output[:8], target[:8])
         loss.eval()(output[:8].requires_grad_(), target[:8])
     return torch.cat([value.flatten() for value in loss.state_dict().values()]), loss.noise
 
 
-def robust_losses(form, mine):
+def robust_losses():
     """They estimate the noise as one process with the whole batch does; the second process has three quarters of it."""
     rank = dist.get_rank()
     rows = slice(0, 16) if rank == 0 else slice(16, 64)
@@ -247,7 +245,7 @@ def robust_losses(form, mine):
         check(f"{make.__name__}: a part of the batch shows the same, so nothing is tested", part_differs)
 
 
-def robust_losses_with_a_task_left_out(form, mine):
+def robust_losses_with_a_task_left_out():
     """Where another process may have labels of it: refused; where nothing is learned, it may be left out."""
     losses = {task: RobustMSELoss(reduction="none") for task in TASKS}
     outputs = {task: torch.randn(8, requires_grad=True) for task in TASKS}
@@ -285,7 +283,7 @@ def with_multi_task_loss(model, called, form, rows, without=None, **options):
     return [torch.cat([part.detach().flatten() for part in parts]) for parts in (parameters, learned)]
 
 
-def multi_task_loss(form, mine):
+def multi_task_loss(form):
     """Weights and noise are those of one process with the whole batch, in replicas and in sharded models."""
     model = Model()
     whole = with_multi_task_loss(model, model, "backward", slice(None), pool=False)
@@ -293,7 +291,7 @@ def multi_task_loss(form, mine):
         for without in (None, "a") if form == "backward" else (None,):
             model = Model()
             mine_is_missing = without if dist.get_rank() == 1 else None
-            found = with_multi_task_loss(model, wrap(model), form, mine, mine_is_missing)
+            found = with_multi_task_loss(model, wrap(model), form, mine(), mine_is_missing)
             for what, one, other in zip(("parameters", "weights and noise"), found, whole, strict=True):
                 check_equal(f"{wrap.__name__}, without {without}: {what}", one)
                 # Not exactly: the frequencies of classes are those of each process's own batch.
@@ -302,29 +300,30 @@ def multi_task_loss(form, mine):
     if form == "scalar":
         return
     model = Model()
-    _, alone = with_multi_task_loss(model, DistributedDataParallel(model), form, mine, pool=False)
+    _, alone = with_multi_task_loss(model, DistributedDataParallel(model), form, mine(), pool=False)
     differs = not torch.allclose(alone, whole[1], rtol=0, atol=0.03)
     check("a part of the batch shows the same, so nothing is tested", differs)
 
 
 OF_STEPS = (every_method, nan_in_one_process, no_label_in_one_process, static_graph, uneven_inputs, not_averaged)
-SCENARIOS = {f"{one.__name__}-{form}": (one, form) for one in OF_STEPS for form in ("backward", "scalar")}
+FORMS = ("backward", "scalar")
+SCENARIOS = {f"{one.__name__}-{form}": partial(one, form) for one in OF_STEPS for form in FORMS}
 WITHOUT_FORMS = (mean_loss_of_the_processes_with_a_label, robust_losses, robust_losses_with_a_task_left_out)
-SCENARIOS |= {one.__name__: (one, None) for one in WITHOUT_FORMS}
+SCENARIOS |= {one.__name__: one for one in WITHOUT_FORMS}
 # Last, since it has models sharded, which the library looks for from then on.
-SCENARIOS |= {f"multi_task_loss-{form}": (multi_task_loss, form) for form in ("backward", "scalar")}
+SCENARIOS |= {f"multi_task_loss-{form}": partial(multi_task_loss, form) for form in FORMS}
 
 
-def main(rank, folder):
+def main(scenarios):
+    rank, folder = int(sys.argv[1]), sys.argv[2]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
-    mine = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
     notes = {}
-    for name, (scenario, form) in SCENARIOS.items():
+    for name, scenario in scenarios.items():
         try:
-            scenario(form, mine)
+            scenario()
             notes[name] = "well"
         except Wrong as error:
             notes[name] = str(error)
@@ -337,4 +336,4 @@ def main(rank, folder):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(SCENARIOS)

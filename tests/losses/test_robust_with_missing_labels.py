@@ -9,9 +9,8 @@ from torch.nn.functional import cross_entropy
 
 import excessmtl
 from excessmtl.integrations import MatrixLoss
-from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task, classification
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
 from models import DEVICE
-from test_no_host_reads import NoHostReads
 
 # One layer computes all classes of all tasks.
 pytestmark = pytest.mark.filterwarnings("ignore:.*parameters outside shared")
@@ -144,18 +143,6 @@ def test_evaluation_with_a_matrix_loss_teaches_the_losses_nothing(way):
                 loss(model(x)[:, i], labels[:, i])
     assert not any(value.any() for value in losses.state_dict().values())
     assert all(loss.training for loss in losses.values())
-
-
-@each_kind
-def test_nothing_waits_for_the_device(kind, monkeypatch):
-    if torch.device(DEVICE).type == "cpu":  # there, where nothing waits, the targets of two classes are looked at
-        monkeypatch.setattr(classification, "_probabilities", lambda target: target)
-    make, _, outputs, _ = KINDS[kind]
-    x, _, targets = data(kind)
-    model = Model(outputs).to(DEVICE)
-    losses = {task: make(reduction="none").to(DEVICE) for task in TASKS}
-    with NoHostReads():
-        by_task(model(x), targets, TASKS, losses)
 
 
 def test_a_loss_that_takes_a_mask_is_given_it():

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from torch import nn
-from typer.testing import CliRunner
 
 import excessmtl
-from excessmtl.lab.cli.app import app
+from commands import done, refused
+from commands import excessmtl as command
 from excessmtl.methods.names import LIBMTL, TORCHJD, our_name
 
 METHODS = excessmtl.list_methods()
@@ -57,31 +57,26 @@ def test_a_misspelled_name_is_answered_with_the_nearest(name, nearest):
 
 
 def test_the_command_line_and_studies_record_our_name(tmp_path):
-    runner = CliRunner()
     settings = ["--epochs", "1", "--limit-batches", "1", "--batch-size", "8", "--device", "cpu"]
     words = ["train", "simulated-arm", "--method", "EW", *settings, "--out", str(tmp_path / "run")]
-    result = runner.invoke(app, words)
-    assert result.exit_code == 0, result.output
+    done(*words)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["method"], summary["label"]) == ("uniform", "uniform")
     study = tmp_path / "study.yaml"
     study.write_text("benchmarks: [simulated-arm]\nmethods: [EW, Grad-Norm, Single]\n")
-    shown = runner.invoke(app, ["sweep", str(study), "--dry-run", "--out", str(tmp_path / "out")])
-    assert shown.exit_code == 0, shown.output
-    assert all(name in shown.stdout for name in ("uniform", "gradnorm", "single"))
+    shown = done("sweep", study, "--dry-run", "--out", tmp_path / "out")
+    assert all(name in shown for name in ("uniform", "gradnorm", "single"))
     study.write_text("benchmarks: [simulated-arm]\nmethods: [EW, uniform]\n")
-    assert runner.invoke(app, ["sweep", str(study), "--dry-run"]).exit_code == 2
-    wrong = runner.invoke(app, [*words[:3], "pcgard", *settings, "--out", str(tmp_path / "wrong")])
-    assert wrong.exit_code == 2
-    assert "the nearest is 'pcgrad'" in wrong.stderr
+    refused(command("sweep", study, "--dry-run"), "uniform")
+    refused(command(*words[:3], "pcgard", *settings, "--out", tmp_path / "wrong"), "the nearest is 'pcgrad'")
     assert not (tmp_path / "wrong").exists()
 
 
 def test_the_list_of_methods_says_what_libmtl_calls_by_the_same_name():
-    shown = CliRunner().invoke(app, ["methods", "IMTL"]).stdout
+    shown = done("methods", "IMTL")
     assert shown.startswith("imtl: ")
     assert "LibMTL's IMTL is imtl_hybrid here" in shown
-    assert CliRunner().invoke(app, ["methods", "EW"]).stdout.startswith("uniform: ")
+    assert done("methods", "EW").startswith("uniform: ")
 
 
 def test_every_method_of_the_installed_torchjd_is_known():

@@ -52,6 +52,7 @@ def in_three_forms(oracle, *given, **options):
 PAPER, INITIAL = {"estimator": "paper", "step_size": 0.5}, {"normalize": "initial"}
 OTHER_EXCESS = {"trust": 2.0, "need": 0.5, "first_steps": 4, "decay": 0.8, "damping": 0.01, "cap": 1.2}
 WEIGHTED, AT_Z = {"weighted": True}, {"at_z": True}
+LOWER = (0.05, 0.02, 0.1)
 LOOKS_AHEAD = {"inner_step": 0.3, "step_size": 0.02}
 ORACLES = {
     "excess": [
@@ -64,10 +65,14 @@ ORACLES = {
         Case(excess.paper, (0.5,), {**PAPER, "probe": "representation"}, keywords=AT_Z),
     ],
     "uniform": [Case(trained_on, (by_losses.static,)), Case(trained_on, (by_losses.static, EQUAL), scale="sum")],
-    "static": [Case(trained_on, (by_losses.static, [0.5, 2, 1]), {"weights": {"a": 0.5, "c": 1, "b": 2}}, scale="sum")],
+    "static": [
+        Case(trained_on, (by_losses.static, EQUAL)),
+        Case(trained_on, (by_losses.static, [0.5, 2, 1]), {"weights": {"a": 0.5, "c": 1, "b": 2}}, scale="sum"),
+    ],
     "gradnorm": [
         Case(g.gradnorm, (1.5,), scale="sum"),
         Case(g.gradnorm, (0.12, 0.05), {"alpha": 0.12, "step_size": 0.05}),
+        Case(g.gradnorm, (1.5, 0.025, [1.0, 2.0, 0.5]), {"initial_losses": [1.0, 2.0, 0.5]}),
     ],
     "mgda": [
         *(Case(from_rows, (g.mgda, way), {"normalize": way}) for way in ("none", "l2", "loss", "loss+")),
@@ -118,7 +123,7 @@ ORACLES = {
     "famo": [
         Case(by_losses.famo, (True,), extra="after_step"),
         Case(by_losses.famo, (False,)),
-        Case(by_losses.famo, (True, 0.2, 0.05), {"decay": 0.2, "lower": 0.05}, "after_step"),
+        Case(by_losses.famo, (True, 0.2, LOWER), {"decay": 0.2, "lower": LOWER}, "after_step"),
     ],
     "cosmos": [
         Case(trained_on, (by_losses.cosmos, [1, 1, 1], 1)),

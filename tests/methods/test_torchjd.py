@@ -1,4 +1,7 @@
-"""TorchJD as an oracle, for gradients of two and of six tasks; `oracles/` has three, and the methods TorchJD lacks."""
+"""TorchJD as an oracle, for gradients of two and of six tasks.
+
+`oracles/` has three, and the methods TorchJD lacks; `tests/solvers` has MGDA, CAGrad and Nash with up to 64.
+"""
 
 import pytest
 import torch
@@ -21,9 +24,7 @@ def optional(name, **options):
 
 # Ours, theirs, and how near, relative to the length of the step. Theirs adds 1e-4 to the diagonal of a cone's matrix.
 STEPS = [
-    ("mgda", {}, "MGDA", {"epsilon": 1e-7, "max_iters": 3000}, 1e-2),
     ("imtl", {}, "IMTLG", {}, 1e-3),
-    ("cagrad", {"rescale": 0}, "CAGrad", {"c": 0.4}, 1e-2),
     ("aligned_mtl", {}, "AlignedMTL", {}, 3e-3),
     ("aligned_mtl", {"size": "median"}, "AlignedMTL", {"scale_mode": "median"}, 3e-3),
     ("config", {}, "ConFIG", {}, 3e-3),
@@ -44,24 +45,6 @@ def test_the_steps_are_theirs(name, options, theirs, their_options, near):
                 aggregator.reset()
             ours, expected = weights_of(name, gradients, **options) @ gradients, aggregator(gradients)
             torch.testing.assert_close(ours, expected, atol=near * expected.norm().item(), rtol=0)
-            if name == "mgda":
-                assert ours.norm() <= expected.norm() * (1 + 1e-6)
-
-
-def test_pcgrad_and_gradvac_where_the_order_does_not_matter():
-    gradients = draw(3, 2)
-    assert gradients[0] @ gradients[1] < 0
-    for name, theirs in (("pcgrad", aggregation.PCGrad()), ("gradvac", optional("GradVac"))):
-        torch.testing.assert_close(weights_of(name, gradients) @ gradients, theirs(gradients), atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("tasks", [2, 5])
-def test_nash(tasks):
-    for seed in range(3):
-        theirs = optional("NashMTL", n_tasks=tasks, max_norm=0.0, optim_niter=100)
-        gradients = draw(seed, tasks)
-        ours = weights_of("nash", gradients, max_norm=None) @ gradients
-        assert torch.cosine_similarity(ours, theirs(gradients), dim=0) > 0.99
 
 
 def test_trimmed_mean():

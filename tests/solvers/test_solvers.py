@@ -72,17 +72,6 @@ def test_by_hand(solver, gradients, expected):
     torch.testing.assert_close(solver(gram, everyone(gram)), torch.tensor(expected), atol=tolerance, rtol=0)
 
 
-def test_two_tasks_agree_with_the_same_problem_among_three():
-    for seed in range(20):
-        torch.manual_seed(seed)
-        gradients = torch.randn(2, 3, dtype=torch.float64) * 10 ** (2 * torch.rand(2, 1, dtype=torch.float64))
-        three = torch.cat((gradients, 100 * gradients.sum(0, keepdim=True)))
-        ok = torch.tensor([True, True, False])
-        torch.testing.assert_close(
-            min_norm(three @ three.T, ok)[:2], min_norm(gradients @ gradients.T, ok[:2]), atol=1e-6, rtol=0
-        )
-
-
 SOLVERS = {
     "shortest": min_norm,
     "Frank-Wolfe": frank_wolfe,

@@ -54,9 +54,9 @@ def from_rows(steps, weights_of, *options, weighted=False, at_z=False):
         yield w, w if weighted else EQUAL
 
 
-def gradnorm(steps, alpha, rate=0.025):
+def gradnorm(steps, alpha, rate=0.025, first=None):
     """Chen et al., Algorithm 1: the step with w(t), then a gradient step on L_grad and the rescaling to sum m."""
-    w, first = EQUAL, None
+    w = EQUAL
     for seen in steps:
         yield w, w
         first = seen.losses if first is None else first

@@ -152,7 +152,7 @@ def uw_so(steps, temperature):
 
 def famo(steps, again, decay=1e-3, lower=0.0):
     """Liu et al., Algorithm 1. `again`: losses of the same batch after the step; else those of the next batch."""
-    xi, before, z = Adam(EQUAL * 0, 0.025, decay), None, None
+    xi, before, z, lower = Adam(EQUAL * 0, 0.025, decay), None, None, np.array(lower)
 
     def move(after):
         delta = np.log(before - lower) - np.log(after - lower)
