@@ -14,8 +14,8 @@ import torch
 FOLDER = Path(__file__).parents[1] / "examples"
 HELPERS = ("digits.py",)
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in HELPERS)
-OTHER_TABLES = ("annotators.py", "groups.py")
-"""They print no accuracies of tasks, and have tests of their own."""
+TESTED_BELOW = ("annotators.py", "groups.py", "plot_weights.py")
+"""They print other tables, or write a file."""
 BETTER_THAN_CHANCE = 0.6
 UNTAUGHT = ("hf_trainer.py", "transformer.py")
 """Transformers from scratch, which learn nothing in the few steps of `--quick`."""
@@ -58,7 +58,7 @@ def example(monkeypatch, capsys):
         logging.getLogger(name).setLevel(level)
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in OTHER_TABLES])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in TESTED_BELOW])
 def test_it_runs(example, name):
     printed = example(name)
     assert_learned(printed, 0 if name in UNTAUGHT else BETTER_THAN_CHANCE)
@@ -73,6 +73,11 @@ def test_groups_without_heads(example, tmp_path):
     uniform, excess = map(float, re.findall(r"^Asia +([\d.]+) +([\d.]+)$", printed, flags=re.MULTILINE)[0])
     assert 2 < excess < uniform < 12, "years"
     assert len((tmp_path / "errors.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
+
+
+def test_weights_are_drawn(example, tmp_path):
+    assert_learned(example("plot_weights.py", "--out", tmp_path / "weights.png"))
+    assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_raters_are_told_apart(example):
