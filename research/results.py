@@ -2,8 +2,7 @@
 
 With a folder of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
 `metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. From these files alone
-it writes the figures, their numbers, the regret of the default (`regret.csv`), the verdicts on the paper's claims
-(`claims.csv`) and the page.
+it writes the figures, their numbers, the verdicts on the paper's claims (`claims.csv`) and the page.
 """
 
 import argparse
@@ -20,7 +19,6 @@ from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
 from excessmtl.lab.compare.measures import Measure, Row, rows_of, score_measures
 from excessmtl.lab.compare.page import Page
-from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.compare.table import Cell, Table, csv_text
 from excessmtl.lab.paper.claims.verdicts import verdicts
@@ -119,7 +117,6 @@ PAGE = Page(
         "claims": lambda: claims_part(pd.read_csv(STUDY / "claims.csv")),
         "clean": lambda: scores_table(_settings(), "clean"),
         "overall": lambda: scores_table(_settings(), "overall"),
-        "regrets": lambda: verdict(pd.read_csv(STUDY / "regret.csv"), "the default"),
     },
 )
 
@@ -144,14 +141,11 @@ def publish(runs: Runs, out: Path) -> None:
 
 
 def write_numbers(runs: Runs, study: Path, figures: Path) -> None:
-    """Figures with their numbers, regrets and claims."""
+    """Figures with their numbers, and claims."""
     for entry in registry().values():
         for name, drawing in entry.drawings(runs):
             replace(drawing, pictures={}).save(study, name)
             replace(drawing, tables={}).save(figures, name, kinds=("png",))
-    regrets = regrets_of(runs.frame)
-    if regrets is not None:
-        write_regrets(regrets.table, study / "regret.csv")
     write_claims(runs, study / "claims.csv")
 
 
