@@ -47,6 +47,7 @@ def test_the_printed_report_names_classes_that_differ_and_no_others():
     (worst,) = report["rare"].worst_classes
     assert (worst.label, worst.wrong) == (1, pytest.approx(wrong, abs=0.12))
     assert f"rare: of {(noisy == 1).sum()} labels of class 1, about" in str(report)
+    assert "labels of class 1, about" in str(replace(report, originals={"rare": float}))  # 1.0 in a table
     named = replace(report, originals={"rare": lambda number: ("healthy", "ill")[int(number)]})
     assert "labels of class ill, about" in str(named)
     assert [own["label"] for own in named.to_dict()["tasks"][0]["class_rates"]] == ["healthy", "ill"]

@@ -150,8 +150,8 @@ class Report:
         }
         reasons = [f"{task.task}: {task.reason}" for task in self.tasks if task.verdict != "clean"]
         worst = [
-            f"{task.task}: of {own.labels} labels of class {own.label}, about {own.wrong:.0%} are wrong (of all labels "
-            f"{task.wrong_labels:.0%})"
+            f"{task.task}: of {own.labels} labels of class {_shown_class(own.label)}, about {own.wrong:.0%} are wrong "
+            f"(of all labels {task.wrong_labels:.0%})"
             for task in self.with_names()
             for own in task.worst_classes
         ]
@@ -163,6 +163,10 @@ def _shown(number: float | None, unit: float | None = None) -> str:
     if number is None or not math.isfinite(number):
         return "-"
     return "0" if unit is not None and abs(number) < 1e-3 * abs(unit) else f"{number:.3g}"
+
+
+def _shown_class(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
 
 
 def _shown_interval(interval: Interval | None) -> str:
