@@ -1,6 +1,5 @@
 """Verdicts and rates of `excessmtl.diagnose` against the truth, and cleanlab's ranking on the same predictions."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,7 @@ def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
     for most in SIZES:
         chosen = {str(number): _subset(held, most, cell.seed) for number, held in enumerate(every)}
         predictions = {name: held.predictions for name, held in chosen.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
+        report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
         kind = "numbers" if task.kind == "regression" else "classes"
         own = (cell.fresh, str(most or "all"), kind, task.group, cell.predictor, cell.noise)
         keys = dict(zip(KEYS, own, strict=True))

@@ -72,7 +72,7 @@ def test_missed_goals_come_first_and_fresh_data_stands_beside_all():
     frame = page.reported()
     assert set(frame["fresh"]) == {False, True}
     clean = frame[(frame["noise"] == "none") & frame["fresh"]]["tasks"].sum()
-    assert any(row[2].endswith(f"of {clean:,}") for row in rows)
+    assert any(row[3].endswith(f"of {clean:,}") for row in rows)
 
 
 def test_what_is_fresh():
