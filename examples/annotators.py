@@ -49,4 +49,6 @@ with torch.no_grad():
     predictions = {rater: head(z) for rater, head in heads.items()}
 report = excessmtl.diagnose(predictions, {rater: own[held_out] for rater, own in targets.items()}, ignore=NONE)
 print(report, end="\n\n")
-print_table({"random answers": ERRORS, "estimate": {one.task: one.noise_rate or 0.0 for one in report.tasks}})
+# Without a rate, the predictions say nothing about the answers: as good as random, since other raters are predicted.
+rates = {one.task: 1.0 if one.noise_rate is None else one.noise_rate for one in report.tasks}
+print_table({"random answers": ERRORS, "estimate": rates})

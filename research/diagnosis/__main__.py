@@ -18,7 +18,7 @@ def main(
     half: Annotated[str, typer.Option(help="report: write the page; choose: print the half to choose on.")] = "report",
     folder: Annotated[Path, typer.Option(help="Folder of the recorded predictions.")] = Path("runs/diagnosis"),
 ) -> None:
-    """Cross-fit what is not recorded; 35 minutes on a busy machine. A stopped study goes on where it was."""
+    """Cross-fit what is not recorded; 45 minutes on a busy machine. A stopped study goes on where it was."""
     warnings.filterwarnings("ignore", module="sklearn")
     frame = summary(cells(half, data), data, folder)
     if half == "choose":

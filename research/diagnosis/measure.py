@@ -1,6 +1,5 @@
 """Verdicts and rates of `excessmtl.diagnose` against the truth, and cleanlab's ranking on the same predictions."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ NOISE = 0.18
 """A rate of at least so much counts as noise of 0.2: which labels are bad is drawn."""
 LEARNED = 0.1
 """The least skill of a task that has been learned at all."""
-KEYS = ["half", "samples", "kind", "group", "predictor", "noise"]
+KEYS = ["fresh", "samples", "kind", "group", "predictor", "noise"]
 
 
 def summary(cells: Iterator[Cell], data: Path, cache: Path) -> pd.DataFrame:
@@ -37,11 +36,9 @@ def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
     for most in SIZES:
         chosen = {str(number): _subset(held, most, cell.seed) for number, held in enumerate(every)}
         predictions = {name: held.predictions for name, held in chosen.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
+        report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
         kind = "numbers" if task.kind == "regression" else "classes"
-        own = (cell.half, str(most or "all"), kind, task.group, cell.predictor, cell.noise)
+        own = (cell.fresh, str(most or "all"), kind, task.group, cell.predictor, cell.noise)
         keys = dict(zip(KEYS, own, strict=True))
         for name, held in chosen.items():
             yield keys | _of_task(report, name, held) | ({} if most else _ranking(report, name, held, task))
@@ -62,15 +59,13 @@ def _of_task(report: Report, name: str, held: HeldOut) -> dict[str, float]:
     return {
         "noisy_tasks": noisy,
         "called_noisy": found.verdict == "noisy",
-        "called_suspect": found.verdict == "suspect",
-        "called_clean": found.verdict == "clean",
         "noisy_called_clean": noisy and found.verdict == "clean",
         "learned": noisy and learned,
         "given": noisy and learned and given,
         "with_rate": given,
         "error": abs((found.noise_rate or 0.0) - held.rate) if given else 0.0,
         "covered": low <= held.rate + 1e-9 <= high + 2e-9,
-        "floor_above_loss": found.floor is not None and found.loss is not None and found.floor > found.loss,
+        "vacuous": high - low > 1 - 1e-9,
     }
 
 

@@ -14,7 +14,8 @@ from research.diagnosis.tasks import HALVES, Array, Task, load
 
 _BELOW_HALF = 0.5
 """Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
-CLEAN_SEEDS = {"choose": 3, "report": 2}
+_DRAWN_TWICE = 0.45
+CLEAN_SEEDS = 3
 loaded = lru_cache(maxsize=4)(load)
 
 
@@ -28,6 +29,11 @@ class Cell:
     noise: str
     level: float
     seed: int
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no study before this one looked at it: another draw of the rows, the folds and the bad labels."""
+        return self.half == "report" and self.seed > (self.noise == "none")
 
     @property
     def name(self) -> str:
@@ -47,14 +53,15 @@ class HeldOut:
 
 
 def cells(half: str, folder: Path) -> Iterator[Cell]:
-    """All of a part: some seeds of clean labels, one of each noise and level."""
+    """All of a part: three seeds of clean labels, one of each noise and level, and a second one of one level."""
     for data in (name for name, own in HALVES.items() if own == half):
         numbers = loaded(data, 0, folder).kind == "regression"
-        noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS[half])]
+        noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS)]
         noises += [
-            (kind, level, 0)
+            (kind, level, seed)
             for kind in (NUMBERS if numbers else CLASSES)
             for level in LEVELS[half]
+            for seed in range(1 + (level == _DRAWN_TWICE))
             if level < _BELOW_HALF or kind in (*NUMBERS, "symmetric")
         ]
         yield from (Cell(half, data, name, *noise) for noise in noises for name in PREDICTORS)

@@ -42,10 +42,6 @@ def _smooth(x: Array) -> Array:
     return np.asarray(np.sin(3 * x[0]) + x[1] ** 2 + x[2])
 
 
-def _checker(x: Array, rng: np.random.Generator) -> Array:
-    return np.asarray(np.sign(x[0] * x[1]) + 2 * np.sign(x[2] - 0.3) + 0.05 * _noise(rng))
-
-
 def _bursts(x: Array, rng: np.random.Generator) -> Array:
     return np.asarray(x[0] + 0.1 * _noise(rng) + rng.exponential(5, _ROWS) * _hit(rng, 0.05))
 
@@ -68,7 +64,7 @@ def _funnel(x: Array, rng: np.random.Generator) -> Array:
 
 _FORMULAS: dict[str, tuple[str, str, int, Callable[[Array, np.random.Generator], Array]]] = {
     "step": ("choose", "steps", 3, lambda x, rng: np.where(x[0] > 0.2, 1.0, 0.0) + 0.05 * _noise(rng)),
-    "checker": ("choose", "steps", 3, _checker),
+    "checker": ("choose", "steps", 3, lambda x, rng: np.sign(x[0] * x[1]) + 2 * np.sign(x[2] - 0.3) + _noise(rng) / 20),
     "prices": ("choose", "skewed", 5, lambda x, rng: np.exp(_smooth(x) + 0.3 * _noise(rng))),
     "incomes": ("choose", "skewed", 5, lambda x, rng: np.exp(1.5 * x[0] + np.abs(x[1]) + 0.5 * _noise(rng))),
     "events": ("choose", "rare large events", 5, lambda x, rng: _smooth(x) + 0.2 * _noise(rng) + 10 * _hit(rng, 0.03)),

@@ -104,6 +104,31 @@ def test_predictions_that_copy_labels_are_at_most_suspect():
     assert "a single tree" in found.reason
 
 
+def test_class_predictions_that_copy_labels_are_at_most_suspect():
+    """The tree is as noisy as the labels: they differ about twice as often as labels are wrong."""
+    rng = np.random.default_rng(4)
+    truth = rng.integers(4, size=N)
+    said, labels = (np.where(rng.random(N) < 0.3, rng.integers(4, size=N), truth) for _ in range(2))
+    found = one(np.eye(4)[said], labels, "classification")
+    assert (found.verdict, found.noise_rate) == ("suspect", pytest.approx(0.3, abs=0.1))
+    assert "a single tree" in found.reason
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+def test_errors_at_some_levels_of_the_prediction_only_are_no_noise(rate):
+    """High predictions are wrong now and then; exchanged labels would be found at all levels, and are."""
+    rng = np.random.default_rng(8)
+    level = rng.uniform(size=N)
+    hard = (level > 0.5) & (rng.random(N) < 0.3)
+    labels = level + 0.02 * rng.normal(size=N) + hard * rng.uniform(-0.5, 0.5, size=N)
+    hit = np.flatnonzero(rng.random(N) < rate)
+    labels[hit] = labels[rng.permutation(hit)]
+    found = one(level, labels, "regression")
+    assert (found.verdict == "noisy") == bool(rate), found.reason
+    assert found.noise_rate_interval[0] <= 0.2
+    assert not rate or found.noise_rate == pytest.approx(rate, abs=0.06)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_rare_classes_have_a_skill_and_are_judged_by_it(rate):
     """4 % positives, few of which are predicted with more than one half."""

@@ -1,5 +1,6 @@
 """Predictions and labels as people have them: probabilities, -1 and +1, missing labels, class numbers."""
 
+import time
 import warnings
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_bins_of_many_samples_say_what_the_samples_say(monkeypatch):
     exact = temperature.fit(held_out({"a": logits}, {"a": labels}, "classification", -100)[0])
     np.testing.assert_allclose(binned.likelihood, exact.likelihood, rtol=1e-5)
     assert (binned.sharpness, binned.rate) == (exact.sharpness, exact.rate)
+
+
+def test_a_million_samples_take_three_seconds_at_most():
+    """Of processor time, so that a busy machine does not matter."""
+    truth = RNG.random(1_000_000) < 0.5
+    logits = np.where(truth, 3, -3) + 2 * RNG.normal(size=len(truth))
+    labels = truth ^ (RNG.random(len(truth)) < 0.2)
+    start = time.process_time()
+    found = excessmtl.diagnose({"a": logits}, {"a": labels.astype(float)}, "binary")["a"]
+    assert time.process_time() - start < 3
+    assert (found.verdict, found.noise_rate) == ("noisy", pytest.approx(0.4, abs=0.02))
 
 
 def test_outputs_of_a_criterion_are_logits_whatever_their_values():

@@ -1,19 +1,47 @@
 """Label noise of a classification task: two readings, weighed by how well each explains the disagreements."""
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from excessmtl.diagnosis import confidence_curve, confusions, temperature
 from excessmtl.diagnosis.inputs import Array, HeldOut
-from excessmtl.diagnosis.levels import COUNTS, RATES, Level, level_of, weights_of
+from excessmtl.diagnosis.levels import (
+    CAUTION,
+    COPIED,
+    COUNTS,
+    RATES,
+    Level,
+    level_of,
+    lower_end,
+    of_copies,
+    upper_end,
+    weights_of,
+)
 from excessmtl.diagnosis.skill import LEARNED
 
 _OF_A_CLASS = 60
 """So many samples that are predicted to be of one class have a curve of their own; the other classes share one."""
+_AT_MOST = 0.75
+"""The weight of the probabilities: those of a model that knows how noisy its labels are explain every noise."""
+_TAKEN_OFF = 0.02
+"""From the cautious lower end: the readings are of the same samples, and no second witness."""
 _TIED = 0.2
 """Where so many samples share one confidence, the surest cannot be told from the rest."""
+
+
+@dataclass(frozen=True)
+class ClassRate:
+    """The labels of one class."""
+
+    label: float | str
+    """The class by its number, or as the table has it."""
+    labels: int
+    """How many samples have this label."""
+    wrong: float
+    """The share of them that is wrong."""
 
 
 class Fit:
@@ -42,7 +70,7 @@ class Fit:
             by_class = _of_the_mean(by_class, size, curve.likelihood, len(rows))
             size += len(rows)
 
-        best = temperature.fit(self.task)
+        best = self._calibration
         sure = temperature.calibrated(self.task, best.sharpness).max(1)
         differing = 1 - best.rate / self.classes - (1 - best.rate) * sure
         explained = sum(curve.explained(differing[rows]) for curve, rows in zip(curves, every, strict=True))
@@ -53,13 +81,40 @@ class Fit:
             ]
         )
         readings = np.stack([weights_of(COUNTS * best.likelihood), weights_of(COUNTS * by_class)])
-        return level_of(weights_of(COUNTS * leads) @ readings)
+        explains = min(weights_of(COUNTS * leads)[0], _AT_MOST)
+        weights = explains * readings[0] + (1 - explains) * readings[1]
+        least = max(lower_end(weights, CAUTION) - _TAKEN_OFF, 0.0)
+        level = level_of(weights, least, upper_end(weights, CAUTION))
+        return of_copies(level) if self.copied else level
+
+    @cached_property
+    def _calibration(self) -> temperature.Fit:
+        return temperature.fit(self.task)
+
+    def class_rates(self, rate: float) -> tuple[ClassRate, ...]:
+        """How many labels of each class are wrong; together as many as the noise rate says."""
+        wrong = rate * (1 - 1 / self.classes)
+        probabilities = temperature.calibrated(self.task, self._calibration.sharpness)
+        bad = confusions.wrong_probability(self.task, probabilities, wrong)
+        labels = self.task.targets.astype(np.int64)
+        counts, sums = np.bincount(labels), np.bincount(labels, weights=bad)
+        shares = np.minimum(sums / np.maximum(counts, 1) * (wrong * len(labels) / max(sums.sum(), 1e-12)), 1.0)
+        return tuple(ClassRate(int(own), int(counts[own]), float(shares[own])) for own in np.flatnonzero(counts))
+
+    @property
+    def copied(self) -> bool:
+        """Whether each prediction is the label of another sample, as noisy as this one: a full tree, one neighbour."""
+        return self._tied > COPIED
 
     @property
     def graded(self) -> bool:
         """Whether the predictions say which of them are the surest."""
-        counts = np.unique(self.margins, return_counts=True)[1]
-        return bool(counts.max() < _TIED * self.task.samples)
+        return self._tied < _TIED
+
+    @cached_property
+    def _tied(self) -> float:
+        """The largest share of the samples that have one and the same confidence."""
+        return float(np.unique(self.margins, return_counts=True)[1].max() / self.task.samples)
 
     def learned(self, rate: float) -> float:
         """The share of what good labels tell that the predictions know, counted in errors."""

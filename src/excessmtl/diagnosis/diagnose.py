@@ -108,7 +108,7 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
     fit = _fit(task)
     level = fit.level() if pairs is None else second_labels_level(pairs)
     if pairs is None and skill.is_nothing and not numbers:  # random labels, as far as can be seen
-        level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0)
+        level = replace(level, rate=1 - max(skill.information, 0.0), high=1.0, high_from_0=1.0)
     loss = _loss(task)
     seen = Evidence(
         task.samples,
@@ -123,21 +123,22 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
     )
     verdict, reason = verdict_of(seen)
     # Labels may be random, or the inputs too poor; or too many rates fit.
-    unknown = numbers if skill.is_nothing else level.is_wide and verdict == "suspect"
+    unknown = skill.is_nothing or (level.is_wide and verdict == "suspect")
     known = verdict not in ("not learned yet", "too little evidence") and not (unknown and pairs is None)
-    level = replace(level, low=seen.low)
+    low, high = seen.interval
     wrong = level.rate if numbers else level.rate * (1 - 1 / task.predictions.shape[1])
-    floor, low, high = (min(fit.floor(rate), loss) for rate in (level.rate, level.low, level.high))
+    floor, floor_low, floor_high = (min(fit.floor(rate), loss) for rate in (level.rate, low, high))
     return TaskReport(
         task.task,
         verdict,
         reason,
         advice_for(verdict, task.kind, task.samples, wrong, seen.pairs),
         noise_rate=level.rate if known else None,
-        noise_rate_interval=(level.low, level.high),
+        noise_rate_interval=(low, high),
         wrong_labels=wrong if known else None,
+        class_rates=fit.class_rates(level.rate) if known else None,
         floor=floor if known else None,
-        floor_interval=(low, high),
+        floor_interval=(floor_low, floor_high),
         loss=loss,
         excess_risk=loss - floor if known else None,
         skill=skill.share,

@@ -10,13 +10,17 @@ from excessmtl.diagnosis.inputs import Array
 RATES = np.linspace(0, 1, 51)
 HALF = 0.5
 """Of what good labels tell, predictions must know so much; else a hard task looks like a noisy one."""
+_TAIL = 0.1
+"""Of the weight on either side of an interval; twice as much above one that begins at 0."""
+_MODEL_ERROR = 0.05
+"""By so much an interval is longer at either end than the samples make it: no model of the noise is exact."""
 COUNTS = 0.5
-"""As so much of a sample each one counts in an interval: no model is exact, and intervals would be too narrow."""
-TAIL = 0.05
-"""Of the weight on either side of an interval."""
+"""As so much of a sample each one counts in an interval: samples that are hard for one reason are not independent."""
+CAUTION = 0.05
+"""The weight beyond a cautious end."""
+COPIED = 0.9
+"""Where more of the predictions look like single labels of other samples, they are taken for copies of these."""
 _WIDE = 0.7
-_CAUTION = 0.02
-"""What is taken off the lower end before a task is called noisy."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Level:
     high: float
     least: float
     """A cautious lower end, which verdicts go by: a false alarm is worse than a wide interval."""
+    most: float
+    """A cautious upper end: noise that is overlooked is as bad."""
+    high_from_0: float
+    """The upper end where the interval begins at 0."""
 
     @property
     def is_wide(self) -> bool:
@@ -42,15 +50,23 @@ def weights_of(likelihood: Array) -> Array:
     return shares
 
 
-def level_of(weights: Array) -> Level:
-    """The mean and the quantiles."""
-    below = weights.cumsum()
-    low = float(np.interp(TAIL, below, RATES))
-    high = 1 - np.interp(TAIL, weights[::-1].cumsum(), RATES)  # the same from above; RATES is symmetric
-    return Level(float(weights @ RATES), low, float(high), max(low - _CAUTION, 0.0))
+def lower_end(weights: Array, tail: float) -> float:
+    """The rate below which there is so much of the weight."""
+    return float(np.interp(tail, weights.cumsum(), RATES))
+
+
+def upper_end(weights: Array, tail: float) -> float:
+    """The rate above which there is so much of the weight."""
+    return 1 - lower_end(weights[::-1], tail)  # RATES is symmetric
+
+
+def level_of(weights: Array, least: float, most: float, tail: float = _TAIL, error: float = _MODEL_ERROR) -> Level:
+    """The mean and the quantiles; `least`, `most`: the cautious ends."""
+    rate, low = float(weights @ RATES), max(lower_end(weights, tail) - error, 0.0)
+    high, from_0 = (min(upper_end(weights, share) + error, 1.0) for share in (tail, 2 * tail))
+    return Level(rate, low, high, least, most, max(from_0, rate))
 
 
 def of_copies(level: Level) -> Level:
     """Where each prediction is a copy of another sample's label, as noisy as this one: the rate of one of the two."""
-    rate, low, high, least = (1 - math.sqrt(1 - min(end, 1.0)) for end in astuple(level))
-    return Level(rate, low, high, least)
+    return Level(*(1 - math.sqrt(1 - min(end, 1.0)) for end in astuple(level)))

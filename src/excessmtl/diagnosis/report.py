@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from excessmtl.aligned import aligned
+from excessmtl.diagnosis.classes import ClassRate
 from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.suspects import Suspect, suspects
 from excessmtl.diagnosis.verdicts import Verdict
 
 Interval = tuple[float, float]
+_CLEARLY = 0.1
+"""A class is named whose share of wrong labels is by so much above that of the task, and not by chance."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class TaskReport:
     noise_rate_interval: Interval | None = None
     wrong_labels: float | None = None
     """Classes: the share of labels that are wrong, the noise rate times (K - 1) / K. Numbers: the noise rate."""
+    class_rates: tuple[ClassRate, ...] | None = None
+    """Of every class: how many samples have its label, and the share of these labels that is wrong."""
     floor: float | None = None
     """The part of the held-out loss that the noise alone explains: cross-entropy in nats, or squared error."""
     floor_interval: Interval | None = None
@@ -49,6 +54,17 @@ class TaskReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON knows."""
         return {name: _plain(value) for name, value in asdict(self).items()}
+
+    @property
+    def worst_classes(self) -> list[ClassRate]:
+        """The classes whose labels are clearly worse than those of the task, the worst first."""
+        usual = self.wrong_labels or 0.0
+        worse = [
+            own
+            for own in self.class_rates or ()
+            if own.wrong - usual > max(_CLEARLY, 2 * math.sqrt(own.wrong * (1 - own.wrong) / own.labels))
+        ]
+        return sorted(worse, key=lambda own: -own.wrong) if self.verdict in ("noisy", "suspect") else []
 
 
 @dataclass(frozen=True)
@@ -105,12 +121,23 @@ class Report:
             )
         return self.held_out[task]
 
+    def with_names(self) -> list[TaskReport]:
+        """The tasks, with the names of their classes where the table has names."""
+        named = []
+        for task in self.tasks:
+            original = self.originals.get(task.task)
+            if original and task.class_rates:
+                rates = tuple(replace(own, label=original(float(own.label))) for own in task.class_rates)
+                task = replace(task, class_rates=rates)
+            named.append(task)
+        return named
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON knows."""
-        return {"tasks": [task.to_dict() for task in self.tasks]}
+        return {"tasks": [task.to_dict() for task in self.with_names()]}
 
     def __str__(self) -> str:
-        """A table with a line per task, and the reasons for every verdict but "clean"."""
+        """A table with a line per task, the reasons for every verdict but "clean", and the classes that are worst."""
         table: dict[str, list[str]] = {
             "task": [task.task for task in self.tasks],
             "verdict": [str(task.verdict) for task in self.tasks],
@@ -122,7 +149,13 @@ class Report:
             "samples": [str(task.samples) for task in self.tasks],
         }
         reasons = [f"{task.task}: {task.reason}" for task in self.tasks if task.verdict != "clean"]
-        return "\n".join([aligned(table, ("task", "verdict")), *reasons])
+        worst = [
+            f"{task.task}: of {own.labels} labels of class {_shown_class(own.label)}, about {own.wrong:.0%} are wrong "
+            f"(of all labels {task.wrong_labels:.0%})"
+            for task in self.with_names()
+            for own in task.worst_classes
+        ]
+        return "\n".join([aligned(table, ("task", "verdict")), *reasons, *worst])
 
 
 def _shown(number: float | None, unit: float | None = None) -> str:
@@ -130,6 +163,10 @@ def _shown(number: float | None, unit: float | None = None) -> str:
     if number is None or not math.isfinite(number):
         return "-"
     return "0" if unit is not None and abs(number) < 1e-3 * abs(unit) else f"{number:.3g}"
+
+
+def _shown_class(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
 
 
 def _shown_interval(interval: Interval | None) -> str:

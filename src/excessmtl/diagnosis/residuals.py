@@ -11,9 +11,10 @@ targets and predictions that shrink toward the mean are no noise. A bad label is
     P(residual | level)  =  (1 - e) core(residual | level)  +  e bad(residual | level)
 
 with the same noise rate e, the share of bad labels, at all levels and on both sides. That is the second witness: hard
-regions, discontinuities and rare large events are found at some levels or on one side only. So the cautious lower end
-of the rate is that of the half of the levels that shows the least noise. Errors that are wide for some samples, because
-of inputs that the prediction does not show, look like bad labels too: one shape of the core allows for these.
+regions, discontinuities and rare large events are found at some levels or on one side only, and look like exchanged
+labels or outliers there. So the rate of these two is that of the half of the levels that shows the least noise, and the
+cautious lower end is that of this half or of the one level that shows the least. Errors that are wide for some samples,
+because of inputs that the prediction does not show, look like bad labels too: one shape of the core allows for these.
 
 What residuals cannot tell: where the core is nearly as wide as the target, because the task is hard, because training
 has just begun, or because *every* label has an error, both parts look alike. The interval is wide then.
@@ -21,13 +22,25 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
-from excessmtl.diagnosis.levels import COUNTS, RATES, Level, level_of, of_copies, weights_of
+from excessmtl.diagnosis.levels import (
+    CAUTION,
+    COPIED,
+    COUNTS,
+    RATES,
+    Level,
+    level_of,
+    lower_end,
+    of_copies,
+    upper_end,
+    weights_of,
+)
 from excessmtl.diagnosis.skill import skill_of
 
 _LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
@@ -40,11 +53,12 @@ _UNEVEN, _WIDEST = 5.0, 0.5
 """Where the core is wider for some samples: so many times, and at most so much of the labels' standard deviation."""
 _FROM, _TO = 2.0, 7.0
 """The distances of outliers, over the standard deviation of the clean target. That of added errors is 1."""
-_KINDS = 3
-_COPIED = 0.9
-_EVERY_LABEL = 0.55
+_KINDS = _EXCHANGED, _ADDED, _OUTLIERS = 0, 1, 2
+_QUARTER = 0.25
+"""The weight below the cautious lower end of a single level."""
+_EVERY_LABEL = 0.52
 """An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
-_LEAST_SKILL = 0.05
+_LEAST_SKILL = 0.1
 """Predictions that explain less of the labels' variance may fit any share of bad labels."""
 _PAIRS = 20_000
 """Residuals of exchanged labels are drawn until there are so many, or one for each sample."""
@@ -104,10 +118,10 @@ class Bins:
     def parts(self, kind: int, rates: Array) -> tuple[Array, Array]:
         """[sides, rates, shapes, widths, bins]: shares of all samples, good ones and bad ones."""
         rate = rates[:, None, None, None]
-        if kind == 0:
+        if kind == _EXCHANGED:
             bad = rate * self.exchanged[:, None, None, None]
         else:
-            side = rate * (self._added(rate) if kind == 1 else self._outliers(rate))
+            side = rate * (self._added(rate) if kind == _ADDED else self._outliers(rate))
             bad = np.stack([side, side])
         left = np.clip(self.counts[0].sum() / self.counts.sum() - bad[0].sum(-1, keepdims=True), 0, 1 - rate)
         return np.stack([left * self.core, (1 - rate - left) * self.core]), bad
@@ -175,10 +189,15 @@ def _near(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     return near
 
 
-def _weights(table: Array) -> Array:
-    """[rates] over all levels: every kind of noise counts by how well it explains the residuals."""
-    likelihood = table.sum(1).max(2)
-    weights: Array = weights_of(likelihood.max(1)) @ np.stack([weights_of(own) for own in likelihood])
+def _weights(table: Array, quiet: NDArray[np.int64] | None = None) -> Array:
+    """[rates] every kind of noise counts by how well it explains the residuals of all levels.
+
+    `quiet`: the levels that the rates of exchanged labels and of outliers are taken from; None: all.
+    """
+    every = table.sum(1).max(2)
+    likelihood = every if quiet is None else table[:, quiet].sum(1).max(2)
+    likelihood[_ADDED] = every[_ADDED]  # overlaps with the core: a quiet level is quiet by chance
+    weights: Array = weights_of(every.max(1)) @ np.stack([weights_of(own) for own in likelihood])
     return weights
 
 
@@ -191,7 +210,7 @@ class Fit:
         scaled = [(task.predictions[:, i] / width[i], task.targets[:, i] / width[i]) for i in np.flatnonzero(width > 0)]
         self.outputs = [_levels(*own) for own in scaled]
         tables = [
-            [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in range(_KINDS)]
+            [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in _KINDS]
             for levels in self.outputs
         ]
         self.table = np.mean(tables, axis=0)
@@ -199,18 +218,20 @@ class Fit:
 
     def level(self) -> Level:
         """The noise rate."""
-        rate = float(_weights(self.table) @ RATES)
-        each = [float(_weights(self.table[:, [number]]) @ RATES) for number in range(self.table.shape[1])]
-        quiet = np.argsort(each)[: (len(each) + 1) // 2]
-        every, quieter = (level_of(_weights(COUNTS * own)) for own in (self.table, self.table[:, quiet]))
-        least = min(every.least, quieter.least) if len(each) > 1 else 0.0  # one is no witness
-        found = Level(rate, min(every.low, rate), max(every.high, rate), least)
-        learned, skill = self.learned(rate), skill_of(self.task)
-        if self.copied:  # as noisy as the labels: the square of what good labels tell
-            return of_copies(found) if learned >= _EVERY_LABEL**2 else Level(rate, 0.0, 1.0, 0.0)
-        if learned < _EVERY_LABEL or skill is None or skill.share < _LEAST_SKILL:
-            return Level(rate, 0.0, 1.0, 0.0)
-        return found
+        each = [_weights(self.table[:, [number]]) for number in range(self.table.shape[1])]
+        quiet = np.argsort([weights @ RATES for weights in each])[: (len(each) + 1) // 2]
+        half = lower_end(_weights(COUNTS * self.table[:, quiet]), 2 * CAUTION)
+        lowest = min(lower_end(weights, _QUARTER) for weights in each)
+        least = min(half, lowest) if len(each) > 1 else 0.0  # one level is no second witness
+        most = upper_end(_weights(COUNTS * self.table), CAUTION)
+        level = level_of(_weights(COUNTS * self.table, quiet), least, most)
+        rate = float(np.clip(_weights(self.table, quiet) @ RATES, level.low, level.high))
+        level = replace(level, rate=rate, high_from_0=max(level.high_from_0, rate))
+        learned, skill = self.learned(float(_weights(self.table) @ RATES)), skill_of(self.task)
+        weak = skill is None or skill.share < _LEAST_SKILL
+        if learned < _EVERY_LABEL or (weak and not self.copied):  # a copy is too noisy to have skill
+            return Level(rate, 0.0, 1.0, least=0.0, most=1.0, high_from_0=1.0)
+        return of_copies(level) if self.copied else level
 
     @property
     def copied(self) -> bool:
@@ -218,7 +239,7 @@ class Fit:
         shares = [
             _near(own, labels).mean() for own, labels in zip(self.task.predictions.T, self.task.targets.T, strict=True)
         ]
-        return bool(np.mean(shares) > _COPIED)
+        return bool(np.mean(shares) > COPIED)
 
     @property
     def graded(self) -> bool:
@@ -247,6 +268,9 @@ class Fit:
             odds[bins.rows] += bins.leads(kind, shape, rate) - before
         found: Array = 1 / (1 + np.exp(-odds))
         return found
+
+    def class_rates(self, rate: float) -> None:
+        """There are no classes."""
 
     def floor(self, rate: float) -> float:
         """The part of the squared error that bad labels cause: the rest is the mean square over the good ones."""

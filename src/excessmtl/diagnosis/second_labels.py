@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
-from excessmtl.diagnosis.levels import RATES, TAIL, Level, level_of, weights_of
+from excessmtl.diagnosis.levels import CAUTION, RATES, Level, level_of, lower_end, upper_end, weights_of
 
 LEAST = 30
 """Fewer pairs of labels say too little."""
@@ -48,7 +48,9 @@ def _of_classes(pairs: Pairs) -> Level:
     differing = int((pairs.first != pairs.second).sum())
     wrong = RATES * (1 - 1 / pairs.classes)
     differ = np.clip(1 - (1 - wrong) ** 2 - wrong**2 / (pairs.classes - 1), 1e-6, 1 - 1e-6)
-    return level_of(weights_of(differing * np.log(differ) + (pairs.samples - differing) * np.log1p(-differ)))
+    weights = weights_of(differing * np.log(differ) + (pairs.samples - differing) * np.log1p(-differ))
+    low, high = lower_end(weights, CAUTION), upper_end(weights, CAUTION)
+    return level_of(weights, low, high, CAUTION, error=0.0)  # two labels need no model of the noise
 
 
 def _of_numbers(pairs: Pairs) -> Level:
@@ -58,8 +60,8 @@ def _of_numbers(pairs: Pairs) -> Level:
     first, second = (pairs.first - centre) / scale, (pairs.second - centre) / scale
     noise, signal = ((first - second) ** 2).sum(1) / 2, (first * second).sum(1)
     drawn = np.random.default_rng(0).multinomial(pairs.samples, np.full(pairs.samples, 1 / pairs.samples), _RESAMPLES)
-    low, high = np.quantile(_ratio(drawn @ noise, drawn @ signal), (TAIL, 1 - TAIL))
-    return Level(float(_ratio(noise.sum(), signal.sum())), float(low), float(high), float(low))
+    low, high = np.quantile(_ratio(drawn @ noise, drawn @ signal), (CAUTION, 1 - CAUTION)).tolist()
+    return Level(float(_ratio(noise.sum(), signal.sum())), low, high, low, high, high)
 
 
 def _ratio(noise: Array, signal: Array) -> Array:

@@ -12,7 +12,7 @@ Verdict = Literal["clean", "suspect", "noisy", "not learned yet", "too little ev
 LEAST_SAMPLES = 50
 ENOUGH_SAMPLES = 400
 """From here on, more samples of the same kind do not help."""
-NOISY = 0.08
+NOISY = 0.06
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
 """At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
@@ -59,15 +59,16 @@ class Evidence:
         return None
 
     @property
-    def low(self) -> float:
-        """The lower end of the interval: 0 where no bad label is needed to explain the predictions."""
-        return 0.0 if self.doubt and not self.pairs else self.level.low
+    def interval(self) -> tuple[float, float]:
+        """From 0 where no bad label is needed to explain the predictions."""
+        return (0.0, self.level.high_from_0) if self.doubt and not self.pairs else (self.level.low, self.level.high)
 
 
 def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
     """The verdict and its reason."""
     level, skill = seen.level, seen.skill
-    span = f"{seen.low:.2f} to {level.high:.2f}"
+    low, high = seen.interval
+    span = f"{low:.2f} to {high:.2f}"
     rates = f"{level.rate:.2f} ({span})"
     if seen.pairs:
         return _by_second_labels(seen, rates)
@@ -104,13 +105,13 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
             "too little evidence",
             f"hard and noisy cannot be told apart here: any noise rate from {span} fits",
         )
-    if max(level.least, seen.low) >= SUSPECT or level.rate >= 2 * SUSPECT:
+    if max(level.least, low) >= SUSPECT or level.rate >= 2 * SUSPECT:
         if seen.doubt:
             explanation, test = seen.doubt
             return "suspect", f"{explanation}, or a share of about {level.rate:.2f} of the labels is bad: {test}"
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
-    if level.high >= CLEAN:
-        return "too little evidence", f"no noise is seen, but a noise rate of up to {level.high:.2f} is not excluded"
+    if level.most >= CLEAN:
+        return "too little evidence", f"no noise is seen, but a noise rate of up to {level.most:.2f} is not excluded"
     return "clean", f"where predictions are sure the labels agree: the noise rate is {rates}"
 
 

@@ -57,6 +57,8 @@ def test_every_task_has_a_gauge(diagnosed):
     assert "<b>bad" not in shown
     assert shown.count("<tr><td>") == 2 * MOST_SUSPECTS
     assert "there is no held-out label" in shown
+    assert shown.count("Wrong labels by class") == 1  # of the noisy task
+    assert shown.count('<tr><th scope="row">') == 4
 
 
 def test_pictures_and_conflicts_are_shown(diagnosed):

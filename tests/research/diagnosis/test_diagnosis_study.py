@@ -65,7 +65,18 @@ def test_the_same_seed_draws_the_same_data():
     assert not (one == other).all()
 
 
-def test_missed_goals_come_first_and_no_floor_is_above_its_loss():
-    met = [row[-1] == "yes" for row in page.goals().texts]
+def test_missed_goals_come_first_and_fresh_data_stands_beside_all():
+    rows = page.goals().texts
+    met = [row[-1] == "yes" for row in rows]
     assert met == sorted(met)
-    assert page.reported()["floor_above_loss"].sum() == 0
+    frame = page.reported()
+    assert set(frame["fresh"]) == {False, True}
+    clean = frame[(frame["noise"] == "none") & frame["fresh"]]["tasks"].sum()
+    assert any(row[3].endswith(f"of {clean:,}") for row in rows)
+
+
+def test_what_is_fresh():
+    """The second draw of bad labels and the third one of clean data; nothing of the part to choose on."""
+    every = [Cell("report", "iris", "tree", noise, 0.0, seed) for noise in ("none", "pair") for seed in range(3)]
+    assert [cell.fresh for cell in every] == [False, False, True, False, True, True]
+    assert not Cell("choose", "wine", "tree", "pair", 0.4, 1).fresh

@@ -10,7 +10,7 @@ import typer
 
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.cli.options import kinds_in, takes_a_run
-from excessmtl.lab.cli.terminal import console, silence_lightning
+from excessmtl.lab.cli.terminal import console, errors, silence_lightning
 from excessmtl.lab.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def diagnose(
             raise ValueError("--predictions takes the place of a run; leave RUN and --save out")
         from excessmtl.lab.data.prediction_table import diagnose_table
 
-        _show(diagnose_table(predictions, kinds_in(kind), id), json, suspects)
+        _show(diagnose_table(predictions, kinds_in(kind), id, errors.print), json, suspects)
         return
     if run is None or kind or id is not None:
         raise ValueError("name the folder of a run, or --predictions FILE, to which --kind and --id belong")

@@ -48,6 +48,12 @@ class _Label(_Part):
     picture: Annotated[str | None, BeforeValidator(_picture)] = None
 
 
+class _ClassRate(_Part):
+    label: Number | Word
+    labels: int
+    wrong: Number
+
+
 class _Task(_Part):
     task: Word
     verdict: Word
@@ -57,6 +63,7 @@ class _Task(_Part):
     floor: Score
     excess_risk: Score
     noise_rate_interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None
+    class_rates: list[_ClassRate] | None = None
     suspects: list[_Label]
 
 
@@ -84,7 +91,7 @@ def save(report: Report, run: Path, split: Split | None = None, conflict: "Confl
     `split`: whose samples the report is about; where they are pictures, those of the suspicious labels are kept too.
     `conflict`: between the gradients of the tasks.
     """
-    tasks = [{**task.to_dict(), "suspects": _suspects(report, task.task, split)} for task in report.tasks]
+    tasks = [{**task.to_dict(), "suspects": _suspects(report, task.task, split)} for task in report.with_names()]
     found = {"tasks": tasks, "conflict": None if conflict is None else asdict(conflict)}
     write_whole(run / FILE, json.dumps(found, indent=1, allow_nan=False).encode() + b"\n")
     return run / FILE
