@@ -26,7 +26,7 @@ def rate(predictions, labels, kinds="binary"):
 def test_probabilities_of_a_binary_task_are_read_as_such_and_it_is_mentioned():
     expected = rate(LOGITS, LABELS)
     assert expected == pytest.approx(0.6, abs=0.05)  # 30 % flipped: of random labels, half agree by chance
-    with pytest.warns(UserWarning, match=r"predictions\['churn'\] lie from 0 to 1 and are taken for probabilities"):
+    with pytest.warns(UserWarning, match=r"the predictions of 'churn' lie from 0 to 1 and are taken for probabilities"):
         assert rate(1 / (1 + np.exp(-LOGITS)), LABELS) == pytest.approx(expected, abs=1e-6)
 
 

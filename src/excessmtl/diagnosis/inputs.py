@@ -187,8 +187,8 @@ def _of_two_classes(task: str, values: Array) -> Array:
     finite = values[np.isfinite(values)]
     if len(np.unique(finite)) > 1 and finite.min() >= 0 and finite.max() <= 1:
         warn(
-            f"predictions[{task!r}] lie from 0 to 1 and are taken for probabilities; if they are logits, pass "
-            "torch.sigmoid(predictions), or an output for each of the two classes, [samples, 2]"
+            f"the predictions of {task!r} lie from 0 to 1 and are taken for probabilities; if they are logits, give a "
+            "score for each of the two classes"
         )
         shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
         return np.stack([np.log1p(-shares), np.log(shares)], axis=1)

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import excessmtl as library
 from commands import done, excessmtl, refused
 
 RNG = np.random.default_rng(1)
@@ -80,21 +79,4 @@ def test_how_a_column_was_read_is_one_plain_sentence(table):
     result = excessmtl("diagnose", "--predictions", table[0])
     assert result.exit_code == 0, result.output
     (line,) = result.stderr.strip().splitlines()
-    assert line.startswith("churn_predicted lies from 0 to 1 and is read as a probability; if it holds logits, give")
-    assert "torch" not in line
-
-
-@pytest.mark.parametrize("signs", [False, True])
-def test_probabilities_are_read_as_the_library_reads_them(table, tmp_path, signs):
-    """Also where the labels are -1 and +1, and -1 would else stand for a missing one."""
-    frame = pd.read_csv(table[0])[["churn", "churn_predicted"]].dropna()
-    if signs:
-        frame["churn"] = 2 * frame["churn"] - 1
-    frame.to_csv(tmp_path / "file.csv", index=False)
-    (task,) = json.loads(done("diagnose", "--predictions", tmp_path / "file.csv", "--json"))
-    with pytest.warns(UserWarning, match="are taken for probabilities"):
-        report = library.diagnose({"churn": frame["churn_predicted"]}, {"churn": frame["churn"]})
-    assert task["samples"] == len(frame)
-    assert task["noise_rate"] == pytest.approx(report["churn"].noise_rate)
-    shares = {own["label"]: own["wrong"] for own in task["class_rates"]}
-    assert shares == {own.label: pytest.approx(own.wrong) for own in report["churn"].class_rates}
+    assert line.startswith("the predictions of 'churn' lie from 0 to 1 and are taken for probabilities; if they are")

@@ -2,6 +2,7 @@
 
 import io
 import json as json_format
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,7 +64,12 @@ def diagnose(
             raise ValueError("--predictions takes the place of a run; leave RUN and --save out")
         from excessmtl.lab.data.prediction_table import diagnose_table
 
-        _show(diagnose_table(predictions, kinds_in(kind), id, errors.print), json, suspects)
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            report = diagnose_table(predictions, kinds_in(kind), id)
+        for sentence in dict.fromkeys(str(note.message) for note in notes):
+            errors.print(sentence)
+        _show(report, json, suspects)
         return
     if run is None or kind or id is not None:
         raise ValueError("name the folder of a run, or --predictions FILE, to which --kind and --id belong")

@@ -5,7 +5,7 @@ without having been trained on them: a logit or a probability of two classes, or
 column of scores per class, `churn_predicted_CLASS`. Empty cells are missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,12 @@ from numpy.typing import NDArray
 
 from excessmtl.diagnosis import Report, diagnose
 from excessmtl.lab.data.table import class_name, read_table
-from excessmtl.warn import warn
 
 _ENDING = "_predicted"
 
 
-def diagnose_table(
-    path: Path,
-    kinds: Mapping[str, str] | None = None,
-    id: str | None = None,
-    note: Callable[[str], None] = warn,
-) -> Report:
-    """The diagnosis of every task in the table; suspicious labels are named by their row and, with `id`, their name.
-
-    `note`: is told how a column was read where there are two ways to read it.
-    """
+def diagnose_table(path: Path, kinds: Mapping[str, str] | None = None, id: str | None = None) -> Report:
+    """The diagnosis of every task in the table; suspicious labels are named by their row and, with `id`, their name."""
     frame = read_table(path)
     if id is not None and id not in frame:
         raise ValueError(f"{path} has no column {id!r} for --id; it has {list(frame.columns)}")
@@ -46,29 +37,15 @@ def diagnose_table(
     if unknown:
         raise ValueError(f"--kind names {unknown[0]!r}, which {path} has no predictions of; its tasks are {tasks}")
     columns = {task: _of_task(path, frame, task) for task in tasks}
-    predictions, known = {}, dict(kinds or {})
-    for task, (own, labels) in columns.items():
-        predictions[task] = own
-        if _are_probabilities(own, labels, known.get(task)):
-            note(
-                f"{task}{_ENDING} lies from 0 to 1 and is read as a probability; if it holds logits, give a column of "
-                f"scores for each class, {task}{_ENDING}_0 and {task}{_ENDING}_1"
-            )
-            predictions[task], known[task] = np.stack([1 - own, own], axis=1), "binary"
-    report = diagnose(predictions, {task: labels for task, (_, labels) in columns.items()}, known)
+    report = diagnose(
+        {task: predictions for task, (predictions, _) in columns.items()},
+        {task: labels for task, (_, labels) in columns.items()},
+        dict(kinds or {}),
+    )
     names = None if id is None else frame[id].astype(str).tolist()
     classes = {task: scores for task in tasks if (scores := _classes(frame, task))}
     originals = {task: partial(class_name, own) for task, own in classes.items()}
     return replace(report, file_rows=list(range(len(frame))), ids=names, originals=originals)
-
-
-def _are_probabilities(values: NDArray[np.float64], labels: NDArray[np.float64], kind: str | None) -> bool:
-    """Whether these are shares, not all of them 0 or 1, of a task with two classes."""
-    if values.ndim != 1 or kind not in (None, "binary"):
-        return False
-    known, finite = set(np.unique(labels[~np.isnan(labels)])), values[np.isfinite(values)]
-    two = kind == "binary" or known <= {0.0, 1.0} or known == {-1.0, 1.0}
-    return two and bool(((finite >= 0) & (finite <= 1)).all()) and bool(((finite > 0) & (finite < 1)).any())
 
 
 def _classes(frame: pd.DataFrame, task: str) -> list[str]:
