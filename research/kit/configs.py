@@ -4,17 +4,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-RULES = ("excess", "root", "uniform", "uw", "log_loss", "famo", "igb", "imtl")
+EXCESS = ("excess", "unit", "root")
+RULES = (*EXCESS, "uniform", "uw", "log_loss", "famo", "igb", "imtl")
 
 
 @dataclass(frozen=True)
 class Config:
-    """One entry of a configuration file. "excess" is the library's rule, "root" the candidate of README.md."""
+    """One entry of a configuration file. "excess", "unit" and "root" are forms of the library's rule (README.md)."""
 
     name: str
     rule: str = "excess"
-    trust: float = 0.5
-    """Option of "root"."""
+    trust: float = 1.5
+    """Option of "excess", "unit" and "root"."""
+    need: float = 0.2
+    """Option of "excess"."""
     weighted_heads: bool = False
     """Whether heads receive weighted gradients; rivals do."""
     robust: bool = False

@@ -45,8 +45,10 @@ class Excess:
         norm, size = ((total / seen).clamp(min=1e-8) for total in (self._first_norm, self._first_size))
         if config.rule == "root":
             logs = -config.trust * (0.05 + left).log() - size.log()
+        elif config.rule == "unit":
+            logs = -config.trust * left - size.log()
         else:
-            logs = -1.5 * left + 0.2 * share.clamp(min=0.01).log() - 0.5 * (norm * first).log()
+            logs = -config.trust * left + config.need * share.clamp(min=0.01).log() - 0.5 * (norm * first).log()
         return logs.softmax(1) * logs.shape[1]
 
     def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from research.kit.cases import Cases
-from research.kit.configs import Config
+from research.kit.configs import EXCESS, Config
 from research.kit.losses import Classification, Regression
 from research.kit.problems import Problem
 from research.kit.rules import IMTL, Excess, LossValues
@@ -52,7 +52,7 @@ class Training:
         ]
         self._losses = [(Classification if count else Regression)(runs, config, count) for count in cases.classes]
         self._rule: Excess | LossValues | IMTL
-        if config.rule in ("excess", "before"):
+        if config.rule in EXCESS:
             self._rule = Excess(config, runs, tasks, hidden, Generator().manual_seed(1))
         elif config.rule == "imtl":
             self._rule = IMTL()
