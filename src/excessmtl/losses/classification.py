@@ -238,7 +238,7 @@ class RobustBCEWithLogits(StackableLoss):
         values = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
         values = _weighted(values, [loss.weight for loss in losses])
         if not first.entropy:
-            likelihoods = torch.where(target > 0.5, *noisy.detach())
+            likelihoods = torch.where(target > 0.5, noisy[0], noisy[1]).detach()
             frequencies = torch.stack((frequency, 1 - frequency), 1)
             share = _share_beyond_noise(-likelihoods, counts, strength, frequencies)
             values = _with_value(values, broadcast(share, values))
