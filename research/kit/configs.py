@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXCESS = ("excess", "unit", "root")
-RULES = (*EXCESS, "uniform", "uw", "log_loss", "famo", "igb", "imtl")
+RULES = (*EXCESS, "uniform", "uw", "famo", "imtl")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,7 @@ class Config:
     robust: bool = False
     """Forward correction in classification tasks, mixture weights in regression tasks."""
     entropy: bool = True
-    """The value of a corrected cross-entropy is with the entropy of the noise that it reckons with, as the library's;
-    else without it."""
+    """The value of a corrected cross-entropy is with the entropy of the noise that it reckons with; else without."""
     precision: float = 0.3
     """c: the gradient of a robust squared error is multiplied by c / (c + r/V), V the targets' variance; 0: no."""
 
