@@ -21,6 +21,16 @@ _POINTS = {"clean": 0.3, "noisy": 0.5, "overall": 0.5}
 _SHARE = 0.03
 _MOST = 10.0
 """One setting counts no more than this many tolerances, in either direction."""
+_PARTS = {
+    "free-1.5": "the default with robust losses",
+    "free-need-0": "`need` = 0",
+    "free-trust-0": "`trust` = 0",
+    "free-no-precision": "squared errors that count the same however noisy",
+    "before": "class losses with the entropy of the noise in their value",
+    "plain": "plain losses",
+    "uniform+R": "uniform weights with robust losses",
+}
+"""In docs/estimators.md: configurations and what they leave out."""
 RIVALS = ("uniform", "uw", "uniform+R", "uw+R", "famo+R", "imtl+R")
 
 
@@ -88,7 +98,17 @@ def table(rows: pd.DataFrame) -> Table:
     return Table.of_texts("", list(rows), texts.to_numpy().tolist())
 
 
-PAGE = Page(FOLDER / "README.md", {"chosen": lambda: table(pd.read_csv(FOLDER / "results.csv"))})
+def parts(rows: pd.DataFrame) -> Table:
+    """What the default loses without each of its parts."""
+    by_name = rows.set_index("config")
+    texts = [[words, *map(str, by_name.loc[name, ["regret", "dominated", "of"]])] for name, words in _PARTS.items()]
+    return Table.of_texts("", ["", "lost", "lost on both", "of"], texts)
+
+
+PAGES = (
+    Page(FOLDER / "README.md", {"chosen": lambda: table(pd.read_csv(FOLDER / "results.csv"))}),
+    Page(FOLDER.parents[1] / "docs/estimators.md", {"parts": lambda: parts(pd.read_csv(FOLDER / "results.csv"))}),
+)
 
 
 if __name__ == "__main__":
