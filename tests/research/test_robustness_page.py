@@ -162,29 +162,35 @@ def test_the_published_comparisons_are_what_the_published_runs_give_byte_for_byt
     assert (tmp_path / "regret.csv").read_bytes() == (robustness.DATA / "regret.csv").read_bytes()
 
 
+def counted(verdicts):
+    return verdicts.value_counts().reindex(["better", "equivalent", "undecided", "worse"], fill_value=0)
+
+
 def test_what_the_readme_counts_is_what_the_published_comparisons_say():
     every = pd.read_csv(robustness.DATA / "regret.csv")
     last = every[every["epoch"] == "last"]
-    counts = {measure: own["verdict"].value_counts() for measure, own in last.groupby("measure")}
-    plain = last[last["rival"] == "uniform"].groupby(["measure", "verdict"]).size()
-    places = standings(last)["verdict"].value_counts()
+    of = {measure: counted(own["verdict"]) for measure, own in last.groupby("measure")}
+    plain = last[last["rival"] == "uniform"]
+    plain = {measure: counted(own["verdict"]) for measure, own in plain.groupby("measure")}
+    places = counted(standings(last)["verdict"])
     sentences = [
-        "better on the clean tasks in {better} of 18 comparisons, equivalent in {equivalent}, undecided in {undecided} "
-        "and worse in {worse}".format(**plain["clean"]),
+        f"better on the clean tasks in {plain['clean']['better']} of {plain['clean'].sum()} comparisons, "
+        "equivalent in {equivalent}, undecided in {undecided} and worse in {worse}".format(**plain["clean"]),
         "over all tasks better in {better}, equivalent in {equivalent}, undecided in {undecided}, "
         "worse in {worse}".format(**plain["overall"]),
-        "on the clean tasks better in {better} of 198, equivalent in {equivalent}, undecided in {undecided}, "
-        "worse in {worse}".format(**counts["clean"]),
-        f"than *every* rival in {places['better'] + places['equivalent']} of 36 (clean tasks and all tasks are two), "
-        f"worse than at least one in {places['worse']}, undecided in {places['undecided']}",
+        f"on the clean tasks better in {of['clean']['better']} of {of['clean'].sum()}, "
+        "equivalent in {equivalent}, undecided in {undecided}, worse in {worse}".format(**of["clean"]),
+        f"than *every* rival in {places['better'] + places['equivalent']} of {places.sum()} (clean tasks and all tasks "
+        f"are two), worse than at least one in {places['worse']}, undecided in {places['undecided']}",
     ]
     text = (ROOT / "docs/how-sure.md").read_text(encoding="utf-8")
     for sentence in sentences:
         assert sentence in text
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert sentences[0] in readme
-    assert "thirteen settings on five data sets" in readme
-    assert (last["setting"].nunique(), last["benchmark"].nunique()) == (13, 5)
+    numbers = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    settings, sets = last["setting"].nunique(), last["benchmark"].nunique()
+    assert f"{[*numbers, 'thirteen'][settings]} settings on {numbers[sets]} data sets" in readme
 
 
 def test_a_folder_without_runs_is_one_sentence(tmp_path, capsys):
