@@ -31,14 +31,13 @@ perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a s
 pages: $(READY)  ## every document with numbers, from the committed files
 	$(BIN)/python -m research.pages
 
-ORACLES := runs/robustness/digits-oracle runs/robustness/sarcos-oracle
 COMPARED := $(addprefix runs/robustness/,digits sarcos sarcos-sgd people)
 
 results: $(READY)  ## the studies behind the pages, many hours; runs that are finished are not run again
 	set -e; for study in $$(ls studies/results/*.yaml studies/robustness/*.yaml studies/all-methods.yaml); do \
 		out=$${study#studies/}; $(BIN)/excessmtl sweep $$study --out runs/$${out%.yaml}; done
 	$(BIN)/python -m research.results runs/results
-	$(BIN)/python -m research.robustness $(COMPARED) --oracles $(ORACLES)
+	$(BIN)/python -m research.robustness $(COMPARED)
 	$(BIN)/python -m research.choosing runs/all-methods
 	$(BIN)/python -m research.pages
 

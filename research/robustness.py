@@ -1,8 +1,9 @@
-"""What docs/robustness.md shows: `python -m research.robustness RUNS_DIR... [--oracles RUNS_DIR...]`.
+"""What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
-With folders it writes the picture of the ranks and, under docs/data/robustness, every run (`runs.csv.gz`,
-`oracles.csv.gz`), what was tuned (`chosen.csv`) and every comparison with its verdict (`regret.csv`). The page is
-filled from these files. Without folders it draws the picture anew from the committed runs.
+With folders it writes the picture of the ranks and, under docs/data/robustness, every run (`runs.csv.gz`) and every
+comparison with its verdict (`regret.csv`). Runs of a later folder stand in for those of an earlier one with the same
+label in the same setting; docs/data/robustness itself may be a folder. The page is filled from these files. Without
+folders it draws the picture anew from the committed runs.
 """
 
 import argparse
@@ -13,11 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import studentized_range
 
-from excessmtl.files import atomic_write, write_whole
+from excessmtl.files import atomic_write
 from excessmtl.lab.compare.collect import collect, read_table, write_table
-from excessmtl.lab.compare.comparison import BETTER, CONFIDENCE, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
@@ -36,9 +36,17 @@ TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
 _WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
 _COLOURS = {True: COLOURS[0][0], False: COLOURS[2][0]}
 """Of the method that is judged, and of the others."""
-_LEFT_OUT = "noisy tasks left out"
-"""The label of runs that do not train the noisy tasks: only their clean tasks have a score."""
+SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "excess", METHOD)
+"""The labels whose means the page shows."""
 _BLOCK = ["setting", "noise"]
+
+
+def newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """All runs in one table; of those with one label in one setting, at one noise level, the last table's alone."""
+    runs = pd.concat([own.assign(part=part) for part, own in enumerate(frames)], ignore_index=True)
+    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label"]
+    last = runs["part"].groupby([runs[name].astype(str) for name in names]).transform("max")
+    return runs[runs["part"] == last].drop(columns="part").reset_index(drop=True)
 
 
 def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
@@ -67,23 +75,6 @@ def mean_ranks(scores: pd.DataFrame, measure: str) -> pd.Series:
     complete = rivals.size().unstack("label").notna().all()
     ranks = means.loc[:, complete].fillna(-math.inf).rank(axis=1, ascending=False)
     return ranks.groupby("benchmark").mean().mean().sort_values(kind="stable")
-
-
-def critical_difference(methods: int, blocks: int) -> float:
-    """How far apart two mean ranks must be to differ (Nemenyi; Demšar, JMLR 2006)."""
-    quantile = float(studentized_range.ppf(CONFIDENCE, methods, math.inf)) / math.sqrt(2)
-    return quantile * math.sqrt(methods * (methods + 1) / (6 * blocks))
-
-
-def ranks_part(scores: pd.DataFrame) -> str:
-    """Whether mean ranks tell any two methods apart."""
-    ranks = {title: mean_ranks(scores, name) for name, title in TITLES.items()}
-    least = critical_difference(len(next(iter(ranks.values()))), scores["benchmark"].nunique())
-    spans = ", ".join(f"{own.max() - own.min():.1f} on {title}" for title, own in ranks.items())
-    return (
-        f"Two mean ranks differ at {CONFIDENCE:.0%} confidence from {least:.1f} on (Nemenyi, counting data sets). The "
-        f"best and the worst method are {spans} apart."
-    )
 
 
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
@@ -142,24 +133,18 @@ def against_each(regrets: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
-def oracle_table(frame: pd.DataFrame, oracles: pd.DataFrame, method: str) -> Table:
-    """A row per setting, level and group of tasks; mean scores over the seeds, after the last epoch."""
-    both = scores_by_run(pd.concat([frame, oracles], ignore_index=True))
-    groups = both.groupby(["setting", "noise", "label"])[["clean", "noisy"]]
-    means = groups.agg(lambda values: values.mean(skipna=False))  # a run that has diverged is not left out
-    means.loc[means.index.get_level_values("label") == _LEFT_OUT, "noisy"] = math.nan
-    labels = sorted(set(oracles["label"]))
+def means(frame: pd.DataFrame) -> Table:
+    """A row per setting and level: mean scores over the seeds on clean tasks and on all, after the last epoch."""
+    groups = scores_by_run(frame).groupby([*_BLOCK, "label"])[["clean", "overall"]]
+    every = groups.agg(lambda values: values.mean(skipna=False)).to_dict("index")  # a diverged run is not left out
     rows = []
-    for setting, noise in dict.fromkeys((setting, noise) for setting, noise, label in means.index if label in labels):
-        keys = [*((setting, noise, label) for label in ("uniform", method, *labels)), (setting, 0.0, method)]
-        for measure in ("clean", "noisy"):
-            values = [float(means[measure].get(key, math.nan)) for key in keys]
-            # Errors are signed, so that higher is better.
-            kind = "error ↓" if any(value < 0 for value in values) else "accuracy, % ↑"
-            texts = ["" if math.isnan(value) else f"{abs(value):.4g}" for value in values]
-            rows.append([setting, f"{noise:g}", f"{TITLES[measure]}: {kind}", *texts])
-    columns = ["benchmark", "noise", "tasks", "uniform", method, *labels, f"{method}, clean labels"]
-    return Table.of_texts("", columns, rows)
+    for setting, noise in dict.fromkeys(key[:2] for key in every):
+        shown = [every.get((setting, noise, label)) for label in SHOWN]
+        # Errors are signed, so that higher is better.
+        kind = "error ↓" if any(own["clean"] < 0 for own in shown if own) else "% ↑"
+        texts = [f"{abs(own['clean']):.3g} / {abs(own['overall']):.3g}" if own else "" for own in shown]
+        rows.append([setting, f"{noise:g}", kind, *texts])
+    return Table.of_texts("", ["benchmark", "noise", "score", *SHOWN], rows)
 
 
 def draw_ranks(ranks: Mapping[str, pd.Series], highlighted: str | None) -> Figure:
@@ -201,8 +186,7 @@ PAGE = Page(
     {
         "all": lambda: against_all(_regrets()),
         "each": lambda: against_each(_regrets()),
-        "ranks": lambda: ranks_part(scores_by_run(_runs())),
-        "oracles": lambda: oracle_table(_runs(), read_table(DATA / "oracles.csv.gz"), METHOD),
+        "means": lambda: means(_runs()),
     },
 )
 
@@ -220,26 +204,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; none: the committed ones, drawn anew")
     parser.add_argument("--method", default=METHOD, help="the label that is judged")
-    parser.add_argument("--oracles", nargs="+", type=Path, default=[], help="runs that know which tasks are noisy")
     wanted = parser.parse_args(arguments)
     if not wanted.folders:
         _write_picture(_runs(), wanted.method)
         return
     try:
-        frame = pd.concat([collect(folder) for folder in wanted.folders], ignore_index=True)
-        oracles = [collect(folder) for folder in wanted.oracles]
-        regrets = judgements(frame, wanted.method)  # refuses a label that no run has
+        frame = newest([collect(folder) for folder in wanted.folders])
+        judgements(frame, wanted.method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
         parser.error(str(error))
     _write_picture(frame, wanted.method)
     write_table(frame, DATA / "runs.csv.gz")
-    chosen = [path.read_bytes() for folder in wanted.folders if (path := folder / "chosen.csv").is_file()]
-    if chosen:
-        rest = [part.split(b"\n", 1)[1] for part in chosen[1:]]
-        write_whole(DATA / "chosen.csv", b"".join([chosen[0], *rest]))
-    if oracles:
-        write_table(pd.concat(oracles, ignore_index=True), DATA / "oracles.csv.gz")
-    write_regrets(regrets, DATA / "regret.csv")
+    # Of the numbers that are published, which are rounded.
+    write_regrets(judgements(read_table(DATA / "runs.csv.gz"), wanted.method), DATA / "regret.csv")
     PAGE.write()
     print(f"{PAGE.path}: {len(frame)} runs")
 

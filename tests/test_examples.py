@@ -65,7 +65,7 @@ def test_it_runs(example, name):
     if name in NOISY:
         report = printed.split("\n\n")[0]
         verdicts = dict(re.findall(rf"^(odd|{NOISY[name]}) +(\w+)", report, flags=re.MULTILINE))
-        assert verdicts == {"odd": "clean", NOISY[name]: "suspect"}
+        assert verdicts == {"odd": "clean", NOISY[name]: "noisy" if name == "multi_task_loss.py" else "suspect"}
 
 
 def test_groups_without_heads(example, tmp_path):

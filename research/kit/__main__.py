@@ -10,9 +10,8 @@ import pandas as pd
 import torch
 
 from excessmtl.files import atomic_write
-from research.kit.cases import Cases, load
 from research.kit.configs import Config, read_configs
-from research.kit.problems import PROBLEMS, Case
+from research.kit.problems import PROBLEMS, Case, Cases, load
 from research.kit.training import Training
 
 FILE = "kit.csv.gz"

@@ -4,24 +4,26 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-RULES = ("excess", "root", "uniform", "uw", "log_loss", "famo", "igb", "imtl")
+EXCESS = ("excess", "unit", "root")
+RULES = (*EXCESS, "uniform", "uw", "famo", "imtl")
 
 
 @dataclass(frozen=True)
 class Config:
-    """One entry of a configuration file. "excess" is the library's rule, "root" the candidate of README.md."""
+    """One entry of a configuration file. "excess", "unit" and "root" are forms of the library's rule (README.md)."""
 
     name: str
     rule: str = "excess"
-    trust: float = 0.5
-    """Option of "root"."""
+    trust: float = 1.5
+    """Option of "excess", "unit" and "root"."""
+    need: float = 0.2
+    """Option of "excess"."""
     weighted_heads: bool = False
     """Whether heads receive weighted gradients; rivals do."""
     robust: bool = False
     """Forward correction in classification tasks, mixture weights in regression tasks."""
     entropy: bool = True
-    """The value of a corrected cross-entropy is with the entropy of the noise that it reckons with, as the library's;
-    else without it."""
+    """The value of a corrected cross-entropy is with the entropy of the noise that it reckons with; else without."""
     precision: float = 0.3
     """c: the gradient of a robust squared error is multiplied by c / (c + r/V), V the targets' variance; 0: no."""
 

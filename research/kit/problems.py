@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -39,13 +41,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Problem:
-    """How the data is made, which tasks are noisy and how, and the network: two hidden layers of one width."""
+    """How the data is made, which tasks are noisy and how, and how a network is trained."""
 
     make: Callable[[Arrays, int], Data]
     noisy: Sequence[int]
     noise: Sequence[tuple[float, str]]
     """Levels and kinds of noise (`disturbed`), beside no noise at all."""
-    hidden: int
     batch_size: int
     epochs: int
     rate: float
@@ -94,8 +95,8 @@ def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int,
 _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
 
-Network = tuple[int, int, int, float]
-"""Hidden units, batch size, epochs, and the middle learning rate."""
+Network = tuple[int, int, float]
+"""Batch size, epochs, and the middle learning rate."""
 
 
 def _pictures(training: int, tasks: Sequence[str], noisy: Sequence[int], network: Network) -> Problem:
@@ -118,17 +119,17 @@ _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
 _FLOWS = (0, 2, 3, 4, 5, 6, 7)
 """All but one, whose test error a few rows decide."""
 PROBLEMS: dict[str, Problem] = {
-    "pairs": _pictures(2000, ["left", "right"], [1], (32, 100, 20, 0.005)),
-    "hard-easy": _pictures(2000, ["left", "shoe", "right"], [2], (32, 100, 15, 0.01)),
-    "mixed": _pictures(2000, ["left", "bright", "right"], [2], (32, 100, 15, 0.01)),
-    "yeast": _rows("yeast", (1200, 500), (0, 3, 6, 9), _CLASS_NOISE, (32, 64, 12, 0.001)),
-    "emotions": _rows("emotions", (330, 100), (0, 3), _CLASS_NOISE, (32, 32, 20, 0.001)),
-    "bias": _rows("bias", (2500, 1000), [1], _OTHER, (32, 64, 15, 0.01)),
-    "rf1": _rows("rf1", (2500, 1000), (0, 2, 5), _NUMBER_NOISE, (32, 64, 10, 0.01), _FLOWS),
-    "rf1-majority": _rows("rf1", (2500, 1000), range(5), _NUMBER_NOISE[:2], (32, 64, 10, 0.005), _FLOWS),
-    "atp1d": _rows("atp1d", (200, 60), (0, 3), _NUMBER_NOISE, (32, 32, 40, 0.001)),
-    "jura": _rows("jura", (220, 60), [1], _NUMBER_NOISE, (32, 32, 50, 0.001)),
-    "diamonds": _rows("d", (2500, 1000), [0], _OTHER, (32, 64, 15, 0.003), (0, 1)),
+    "pairs": _pictures(2000, ["left", "right"], [1], (100, 20, 0.005)),
+    "hard-easy": _pictures(2000, ["left", "shoe", "right"], [2], (100, 15, 0.01)),
+    "mixed": _pictures(2000, ["left", "bright", "right"], [2], (100, 15, 0.01)),
+    "yeast": _rows("yeast", (1200, 500), (0, 3, 6, 9), _CLASS_NOISE, (64, 12, 0.001)),
+    "emotions": _rows("emotions", (330, 100), (0, 3), _CLASS_NOISE, (32, 20, 0.001)),
+    "bias": _rows("bias", (2500, 1000), [1], _OTHER, (64, 15, 0.01)),
+    "rf1": _rows("rf1", (2500, 1000), (0, 2, 5), _NUMBER_NOISE, (64, 10, 0.01), _FLOWS),
+    "rf1-majority": _rows("rf1", (2500, 1000), range(5), _NUMBER_NOISE[:2], (64, 10, 0.005), _FLOWS),
+    "atp1d": _rows("atp1d", (200, 60), (0, 3), _NUMBER_NOISE, (32, 40, 0.001)),
+    "jura": _rows("jura", (220, 60), [1], _NUMBER_NOISE, (32, 50, 0.001)),
+    "diamonds": _rows("d", (2500, 1000), [0], _OTHER, (64, 15, 0.003), (0, 1)),
 }
 PROBLEMS |= {
     "pairs-short": replace(PROBLEMS["pairs"], epochs=5, rate=0.015),
@@ -153,3 +154,47 @@ def disturbed(target: Array, classes: int, case: Case, draw: np.random.RandomSta
         drawn = {"shift": np.full(len(hit), 2.0), "outliers": 10 * draw.randn(len(hit))}
         made[hit] += drawn.get(case.kind, draw.randn(len(hit))) * target.std()
     return made
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Every tensor has a first dimension that counts cases, and lists have one for each task."""
+
+    inputs: Tensor
+    """[cases, samples, features]: training rows, validation rows, test rows."""
+    training: list[Tensor]
+    validation: list[Tensor]
+    """Disturbed like the training labels."""
+    test: list[Tensor]
+    """Labels that are right."""
+    classes: list[int]
+
+    @property
+    def training_rows(self) -> int:
+        """How many."""
+        return self.training[0].shape[1]
+
+
+def load(problem: Problem, arrays: Arrays, cases: Sequence[Case]) -> Cases:
+    """The data of all cases; what has the same seed has the same samples."""
+    data = {seed: problem.make(arrays, seed) for seed in dict.fromkeys(case.seed for case in cases)}
+    first = data[cases[0].seed]
+    count, tasks = first.training, range(len(first.classes))
+    end = count + first.validation
+
+    def labels(case: Case, task: int) -> Tensor:
+        known, classes = data[case.seed].targets[task][:end], first.classes[task]
+        if task not in problem.noisy:
+            return torch.as_tensor(known)
+        draw = np.random.RandomState(7 * case.seed + 31 * task + 5)
+        return torch.as_tensor(disturbed(known, classes, case, draw))
+
+    every = [torch.stack([labels(case, task) for case in cases]) for task in tasks]
+    right = [np.stack([data[case.seed].targets[task][end:] for case in cases]) for task in tasks]
+    return Cases(
+        torch.as_tensor(np.stack([data[case.seed].inputs for case in cases])).float(),
+        [values[:, :count] for values in every],
+        [values[:, count:] for values in every],
+        [torch.as_tensor(values) for values in right],
+        first.classes,
+    )

@@ -1,14 +1,10 @@
 """Weights of the tasks, [runs, tasks], for all runs at once."""
 
-import math
-
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from research.kit.configs import Config
 
-_WIDTH = 32
-"""The representation is projected to it."""
 _FIRST = 20
 """Steps that r0 and n0 are means of."""
 
@@ -16,19 +12,12 @@ _FIRST = 20
 class Excess:
     """The library's rule (docs/estimators.md) and, as "root", a candidate to replace it (README.md)."""
 
-    def __init__(self, config: Config, runs: int, tasks: int, hidden: int, generator: Generator) -> None:
+    def __init__(self, config: Config, runs: int, tasks: int, hidden: int) -> None:
         self._config = config
         zeros = torch.zeros(runs, tasks)
         self._loss, self._first_loss, self._first_norm, self._first_size = (zeros.clone() for _ in range(4))
-        width = min(_WIDTH, hidden)
-
-        def projection() -> Tensor:
-            if hidden <= _WIDTH:
-                return torch.eye(hidden)
-            return torch.randn(hidden, width, generator=generator) / math.sqrt(width)
-
-        self._left, self._right = projection(), projection()
-        self._signal, self._fisher = (torch.zeros(runs, tasks, width + 1) for _ in range(2))
+        # So narrow that the library would not project it either.
+        self._signal, self._fisher = (torch.zeros(runs, tasks, hidden + 1) for _ in range(2))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """The weights from this step's losses [runs, tasks], the representation [runs, batch, hidden] and the gradients
@@ -45,15 +34,17 @@ class Excess:
         norm, size = ((total / seen).clamp(min=1e-8) for total in (self._first_norm, self._first_size))
         if config.rule == "root":
             logs = -config.trust * (0.05 + left).log() - size.log()
+        elif config.rule == "unit":
+            logs = -config.trust * left - size.log()
         else:
-            logs = -1.5 * left + 0.2 * share.clamp(min=0.01).log() - 0.5 * (norm * first).log()
+            logs = -config.trust * left + config.need * share.clamp(min=0.01).log() - 0.5 * (norm * first).log()
         return logs.softmax(1) * logs.shape[1]
 
     def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """e / r; over the first steps more or less the mean of all tasks."""
         batch = shared.shape[1]
-        inputs = torch.cat([shared @ self._left, shared.new_ones(*shared.shape[:2], 1)], -1)
-        each = (pulls * batch) @ self._right
+        inputs = torch.cat([shared, shared.new_ones(*shared.shape[:2], 1)], -1)
+        each = pulls * batch
         mean = inputs.transpose(1, 2)[:, None] @ each / batch
         power = (mean**2).sum(-1)
         fisher = ((each**2).sum(-1) @ inputs**2) / batch
@@ -70,13 +61,11 @@ class Excess:
 
 
 class LossValues:
-    """Rivals that look at the losses alone: "uniform", "uw" (at its optimum), "log_loss", "igb", "famo"."""
+    """Rivals that look at the losses alone: "uniform", "uw" (at its optimum) and "famo"."""
 
-    def __init__(self, config: Config, runs: int, tasks: int, epoch: int) -> None:
-        self._rule, self._epoch = config.rule, epoch
-        """Steps of an epoch."""
-        self._running, self._base = torch.zeros(runs, tasks), torch.zeros(runs, tasks)
-        self._logits, self._mean, self._square = (torch.zeros(runs, tasks) for _ in range(3))
+    def __init__(self, config: Config, runs: int, tasks: int) -> None:
+        self._rule = config.rule
+        self._running, self._logits, self._mean, self._square = (torch.zeros(runs, tasks) for _ in range(4))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """The weights from this step's losses."""
@@ -86,16 +75,7 @@ class LossValues:
         if self._rule == "uw":
             self._running += 0.02 * (losses - self._running)
             return 0.5 * (1 - 0.98**step) / self._running
-        if self._rule == "igb":
-            if self._epoch < step <= 2 * self._epoch:
-                self._base += losses / self._epoch
-            gaps = (losses / self._base).softmax(1) * losses.shape[1] if step > 2 * self._epoch else 1.0
-            return gaps / losses
-        return self._famo(losses, step) if self._rule == "famo" else 1 / losses
-
-    def _famo(self, losses: Tensor, step: int) -> Tensor:
-        """The losses of the next batch stand in for those after the step."""
-        if step > 1:
+        if step > 1:  # the losses of the next batch stand in for those after the step
             fall = self._running.log() - losses.log()
             share = self._logits.softmax(1)
             gradient = share * (fall - (share * fall).sum(1, keepdim=True)) + 1e-3 * self._logits

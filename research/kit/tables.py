@@ -21,18 +21,17 @@ _POINTS = {"clean": 0.3, "noisy": 0.5, "overall": 0.5}
 _SHARE = 0.03
 _MOST = 10.0
 """One setting counts no more than this many tolerances, in either direction."""
-RIVALS = ("uniform", "uw", "famo", "imtl", "log_loss", "igb")
-"""Each of them with plain and, as NAME+R, with robust losses."""
-_NAMES = {
-    "excess+R": "**the default**: `excess` with robust losses",
-    "root": "**the candidate**, with robust losses",
-    "root-entropy": "candidate, class losses with the entropy of the noise",
-    "root-0": "candidate, `trust` = 0",
-    "root-.25": "candidate, `trust` = 0.25",
-    "root-no-precision": "candidate, squared errors without c / (c + r/V)",
-    "root-plain": "candidate, plain losses",
-    "uniform+R": "uniform weights, robust losses",
+_PARTS = {
+    "free-1.5": "the default with robust losses",
+    "free-need-0": "`need` = 0",
+    "free-trust-0": "`trust` = 0",
+    "free-no-precision": "squared errors that count the same however noisy",
+    "before": "class losses with the entropy of the noise in their value",
+    "plain": "plain losses",
+    "uniform+R": "uniform weights with robust losses",
 }
+"""In docs/estimators.md: configurations and what they leave out."""
+RIVALS = ("uniform", "uw", "uniform+R", "uw+R", "famo+R", "imtl+R")
 
 
 def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,70 +68,47 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per configuration with the columns of `results.csv`, the one with the fewest regrets first."""
+    """A row per configuration, the one with the fewest regrets first; README.md says what the columns are."""
     chosen = at_best_rate(frame)
-    names = [name for name in (*RIVALS, *(f"{rival}+R" for rival in RIVALS)) if name in set(chosen["config"])]
-    found = leads(chosen, names)
+    found = leads(chosen, [name for name in RIVALS if name in set(chosen["config"])])
     worse = found[["clean_upper", "overall_upper"]] < -1
-    found = found.assign(
-        regret=worse.any(axis=1),
-        dominated=worse.all(axis=1),
-        classes=~found["problem"].str.contains("bias|rf1|atp1d|jura|diamonds"),
-    )
-    counted = found.groupby("config")[["regret", "dominated"]].sum()
-    counted["comparisons"] = found.groupby("config").size()
+    counts = found.assign(regret=worse.any(axis=1), dominated=worse.all(axis=1)).groupby("config")
+    rows = counts[["regret", "dominated"]].sum().assign(of=counts.size())
+    numbers = found["problem"].str.contains("bias|rf1|atp1d|jura|diamonds")
+    noise, loud, short = found["level"] > 0, found["level"] == 0.8, found["problem"].str.contains("short")
 
-    def lead(score: str, rows: "pd.Series[bool]", rival: str) -> "pd.Series[float]":
-        return found[rows & (found["config_rival"] == rival)].groupby("config")[score].mean()
+    def lead(score: str, where: "pd.Series[bool]", rival: str = "uniform") -> "pd.Series[float]":
+        return found[where & (found["config_rival"] == rival)].groupby("config")[score].mean()
 
-    quiet, loud, noise = found["level"] == 0, found["level"] == 0.8, found["level"] > 0
-    for kind, rows in (("classes", found["classes"]), ("numbers", ~found["classes"])):
-        counted[f"noise_0_{kind}"] = lead("overall", quiet & rows, "uniform")
-        counted[f"clean_{kind}"] = lead("clean", noise & rows, "uniform")
-        counted[f"overall_{kind}"] = lead("overall", noise & rows, "uniform")
-    counted["loud_clean"] = lead("clean", loud & found["classes"], "uniform+R")
-    counted["loud_overall"] = lead("overall", loud & found["classes"], "uniform+R")
-    counted["sgd"] = lead("overall", found["problem"].str.contains("sgd"), "uniform")
-    counted["short"] = lead("noisy", noise & found["problem"].str.contains("short"), "uniform+R")
-    counted["majority"] = found[found["problem"].str.contains("majority")].groupby("config")["clean"].min()
-    return counted.sort_values("regret", kind="stable").round(2).reset_index()
-
-
-def _both(row: "pd.Series[float]", first: str, second: str) -> str:
-    return "" if pd.isna(row[first]) else f"{row[first]:z.1f} / {row[second]:z.1f}"
+    for kind, where in (("classes", ~numbers), ("numbers", numbers)):
+        rows[f"noise 0: {kind}"] = lead("overall", where & ~noise)
+        rows[f"clean {kind}"] = lead("clean", where & noise)
+        rows[f"all {kind}"] = lead("overall", where & noise)
+    rows["noise .8: clean classes"] = lead("clean", ~numbers & loud, "uniform+R")
+    rows["noise .8: all classes"] = lead("overall", ~numbers & loud, "uniform+R")
+    rows["SGD"] = lead("overall", found["problem"].str.contains("sgd"))
+    rows["short"] = lead("noisy", noise & short, "uniform+R")
+    rows["majority"] = found[found["problem"].str.contains("majority")].groupby("config")["clean"].min()
+    return rows.sort_values("regret", kind="stable").round(1).reset_index()
 
 
 def table(rows: pd.DataFrame) -> Table:
-    """What decides: two numbers in a cell are the clean tasks and all tasks, at noise 0 classes and numbers."""
-    headings = [
-        "method",
-        "regret",
-        "dominated",
-        "noise 0",
-        "classes",
-        "numbers",
-        "noise .8",
-        "SGD",
-        "short",
-        "majority",
-    ]
-    texts = [
-        [
-            _NAMES.get(str(row["config"]), str(row["config"])),
-            f"{row['regret']:.0f} of {row['comparisons']:.0f}",
-            f"{row['dominated']:.0f}",
-            _both(row, "noise_0_classes", "noise_0_numbers"),
-            _both(row, "clean_classes", "overall_classes"),
-            _both(row, "clean_numbers", "overall_numbers"),
-            _both(row, "loud_clean", "loud_overall"),
-            *("" if pd.isna(row[name]) else f"{row[name]:z.1f}" for name in ("sgd", "short", "majority")),
-        ]
-        for _, row in rows.iterrows()
-    ]
-    return Table.of_texts("", headings, texts)
+    """The same as text; empty where a configuration would be compared with itself."""
+    texts = rows.map(lambda value: value if isinstance(value, str) else "" if pd.isna(value) else f"{value:zg}")
+    return Table.of_texts("", list(rows), texts.to_numpy().tolist())
 
 
-PAGE = Page(FOLDER / "README.md", {"chosen": lambda: table(pd.read_csv(FOLDER / "results.csv"))})
+def parts(rows: pd.DataFrame) -> Table:
+    """What the default loses without each of its parts."""
+    by_name = rows.set_index("config")
+    texts = [[words, *map(str, by_name.loc[name, ["regret", "dominated", "of"]])] for name, words in _PARTS.items()]
+    return Table.of_texts("", ["", "lost", "lost on both", "of"], texts)
+
+
+PAGES = (
+    Page(FOLDER / "README.md", {"chosen": lambda: table(pd.read_csv(FOLDER / "results.csv"))}),
+    Page(FOLDER.parents[1] / "docs/estimators.md", {"parts": lambda: parts(pd.read_csv(FOLDER / "results.csv"))}),
+)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from research.kit.cases import Cases
-from research.kit.configs import Config
+from research.kit.configs import EXCESS, Config
 from research.kit.losses import Classification, Regression
-from research.kit.problems import Problem
+from research.kit.problems import Cases, Problem
 from research.kit.rules import IMTL, Excess, LossValues
 
+HIDDEN = 32
+"""Units of each of the two hidden layers."""
 _DECAY = 0.01
 """Of the weights under AdamW, decoupled."""
 
@@ -38,7 +39,7 @@ class Training:
         runs = self._number * len(rates)
         self._rows = torch.arange(runs) % self._number
         self._generator = Generator().manual_seed(0)
-        features, hidden, tasks = cases.inputs.shape[2], problem.hidden, len(cases.classes)
+        features, hidden, tasks = cases.inputs.shape[2], HIDDEN, len(cases.classes)
         # The first layers start twice as large in variance as nn.Linear's do.
         self._trunk = [
             self._initial(features, hidden, features / 2),
@@ -52,12 +53,12 @@ class Training:
         ]
         self._losses = [(Classification if count else Regression)(runs, config, count) for count in cases.classes]
         self._rule: Excess | LossValues | IMTL
-        if config.rule in ("excess", "before"):
-            self._rule = Excess(config, runs, tasks, hidden, Generator().manual_seed(1))
+        if config.rule in EXCESS:
+            self._rule = Excess(config, runs, tasks, HIDDEN)
         elif config.rule == "imtl":
             self._rule = IMTL()
         else:
-            self._rule = LossValues(config, runs, tasks, cases.training_rows // self._batch)
+            self._rule = LossValues(config, runs, tasks)
         self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
         self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._squares = [torch.zeros_like(tensor) for tensor in self._parameters]

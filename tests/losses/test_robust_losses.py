@@ -9,6 +9,7 @@ from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSEL
 
 LOGITS = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
+SURE = 20.0 * F.one_hot(CLASSES, 5)
 SOFT = torch.randn(12, 5, generator=torch.Generator().manual_seed(2)).softmax(1)
 MAPS = torch.randn(3, 5, 2, 2, generator=torch.Generator().manual_seed(3))
 MAP_CLASSES = torch.randint(5, (3, 2, 2), generator=torch.Generator().manual_seed(4))
@@ -45,16 +46,31 @@ def test_at_strength_zero_it_is_the_plain_loss(robust, plain, options, arguments
     torch.testing.assert_close(gradient(robust(**options, reduction=reduction, strength=0), *arguments), expected)
 
 
-def test_the_loss_is_the_likelihood_of_noisy_labels():
-    found = RobustCrossEntropy(strength=0.3, reduction="none")(LOGITS, CLASSES)
-    probability = LOGITS.softmax(1).gather(1, CLASSES[:, None])[:, 0]
-    frequency = (CLASSES.bincount(minlength=5)[CLASSES] + 1) / (12 + 5)
-    torch.testing.assert_close(found, -(0.7 * probability + 0.3 * frequency).log())
-    two = torch.stack((torch.zeros(12), LOGITS[:, 0]), 1)
-    labels = CLASSES % 2
-    torch.testing.assert_close(
-        RobustBCEWithLogits(strength=0.3)(LOGITS[:, 0], labels.float()), RobustCrossEntropy(strength=0.3)(two, labels)
-    )
+def test_the_loss_has_the_gradient_of_the_likelihood_and_a_value_without_the_entropy_of_the_noise():
+    frequency = (CLASSES.bincount(minlength=5) + 1) / (12 + 5)
+    turned = 0.7 * torch.eye(5) + 0.3 * frequency  # row c: what becomes of a label of class c
+    entropy = -(frequency @ (turned * turned.log()).sum(1))
+    expected = gradient(lambda logits: F.nll_loss((logits.softmax(1) @ turned).log(), CLASSES), LOGITS)
+    torch.testing.assert_close(gradient(RobustCrossEntropy(strength=0.3, entropy=True), LOGITS, CLASSES), expected)
+    without = gradient(RobustCrossEntropy(strength=0.3), LOGITS, CLASSES)
+    torch.testing.assert_close(without, (expected[0] - entropy, expected[1]))
+    two, labels = torch.stack((torch.zeros(12), LOGITS[:, 0]), 1), CLASSES % 2
+    binary = RobustBCEWithLogits(strength=0.3)(LOGITS[:, 0], labels.float())
+    torch.testing.assert_close(binary, RobustCrossEntropy(strength=0.3)(two, labels))
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [({"weight": OF_CLASSES}, (LOGITS, CLASSES)), ({"ignore_index": 2}, (SURE, CLASSES)), ({}, (LOGITS, SOFT))],
+)
+def test_without_the_entropy_a_share_of_every_value_remains_and_the_whole_gradient(options, arguments):
+    whole = gradient(RobustCrossEntropy(strength=0.3, reduction="none", entropy=True, **options), *arguments)
+    found = gradient(RobustCrossEntropy(strength=0.3, reduction="none", **options), *arguments)
+    torch.testing.assert_close(found[1], whole[1])
+    shares = (found[0] / whole[0])[whole[0] > 0]
+    # Methods divide by losses, so a tenth of a perfect one remains.
+    assert (abs(shares[0] - 0.1) < 1e-6) == (arguments[0] is SURE)
+    torch.testing.assert_close(shares, shares[:1].expand_as(shares))
 
 
 @pytest.mark.parametrize("make", [RobustBCEWithLogits, RobustMSELoss])

@@ -11,7 +11,7 @@ from excessmtl.lab.compare.collect import collect, read_table, write_table
 from excessmtl.lab.compare.regret import write_regrets
 from report_data import run, table
 from research import robustness
-from research.robustness import critical_difference, dominating, judgements, mean_ranks, scores_by_run, standings
+from research.robustness import dominating, judgements, mean_ranks, newest, scores_by_run, standings
 
 SCORES = {"excess": (0.9, 0.6), "uniform": (0.85, 0.7), "mgda": (0.7, 0.5)}
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,6 @@ def runs(tmp_path_factory):
         for seed in range(3)
     ]
     write_table(table(*rows), root / "runs.csv")
-    (root / "chosen.csv").write_text("benchmark,learning_rate\ndigits,0.001\n")
     return root
 
 
@@ -48,18 +47,6 @@ def test_verdicts_against_all_rivals_and_each(regrets):
     assert "every rival in 4 of 8, worse than at least one in 4, undecided in 0." in text
     assert "better on clean tasks *and* over all in 0 of 4 comparisons" in text
     assert robustness.against_each(regrets).texts[-1] == ["together", *"80004004"]
-
-
-def test_ranks_say_how_far_apart_methods_are(runs):
-    scores = scores_by_run(collect(runs))
-    assert mean_ranks(scores, "clean").to_dict() == {"excess": 1, "uniform": 2, "mgda": 3}
-    assert mean_ranks(scores, "overall").to_dict() == {"uniform": 1, "excess": 2, "mgda": 3}
-    assert "are 2.0 on clean tasks, 2.0 on all tasks, 2.0 on noisy tasks apart." in robustness.ranks_part(scores)
-
-
-def test_the_critical_difference_of_a_textbook():
-    # Demšar (2006), section 3.2.2: four methods on 14 data sets, q = 2.291 at 0.10.
-    assert critical_difference(4, 14) == pytest.approx(1.12, abs=0.005)
 
 
 def levels(worlds, **changes):
@@ -133,12 +120,17 @@ def test_a_method_stands_among_its_rivals_as_its_worst_comparison_says():
     assert standings(judged).set_index(["noise", "measure"]).loc[(0.4, "overall"), "verdict"] == "worse"
 
 
-def test_oracles_stand_beside_the_method(runs):
-    oracles = [scored("noisy tasks left out", 0.4, 0, 0.95, 0.1), scored("a network per task", 0.4, 0, 0.8, 0.7)]
-    clean, noisy = robustness.oracle_table(collect(runs), table(*oracles), "excess").texts
-    # uniform, excess, a network per task, noisy tasks left out, excess with clean labels
-    assert clean == ["digits", "0.4", "clean tasks: accuracy, % ↑", "81.1", "86.1", "80", "95", "90.1"]
-    assert noisy == ["digits", "0.4", "noisy tasks: accuracy, % ↑", "50", "40", "70", "", "60"]
+def test_means_of_the_methods_that_the_page_shows(monkeypatch):
+    monkeypatch.setattr(robustness, "SHOWN", ("uniform", "rlw", "mgda"))
+    _, loud = robustness.means(levels(WORLD)).texts
+    assert loud == ["toy", "0.4", "% ↑", "77.5 / 75", "", "65 / 60"]
+
+
+def test_runs_of_a_later_folder_stand_in_for_those_of_an_earlier_one():
+    together = newest([levels(WORLD), levels({"uniform": {0.4: (0.5, 0.5, 0.5)}})])
+    assert len(together) == len(levels(WORLD))
+    scores = together[together["label"] == "uniform"].groupby("noise")["noisy_score"].mean()
+    assert scores.to_dict() == pytest.approx({0.0: 0.8, 0.4: 0.5})
 
 
 def test_the_command_writes_the_files_that_the_page_is_filled_from(runs, tmp_path, monkeypatch):
@@ -152,7 +144,6 @@ def test_the_command_writes_the_files_that_the_page_is_filled_from(runs, tmp_pat
     assert len(every) == 2 * 4 * 2 * 2, "epochs, settings and levels, rivals, groups of tasks"
     worse = every[every["verdict"] == "worse"]
     assert (set(worse["rival"]), set(worse["measure"])) == ({"uniform"}, {"overall"})
-    assert (tmp_path / "data/chosen.csv").read_bytes() == (runs / "chosen.csv").read_bytes()
     assert (tmp_path / "figures/robustness.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -165,18 +156,19 @@ def test_the_published_comparisons_are_what_the_published_runs_give_byte_for_byt
 def test_what_the_readme_counts_is_what_the_published_comparisons_say():
     every = pd.read_csv(robustness.DATA / "regret.csv")
     last = every[every["epoch"] == "last"]
-    counts = {measure: own["verdict"].value_counts() for measure, own in last.groupby("measure")}
-    plain = last[last["rival"] == "uniform"].groupby(["measure", "verdict"]).size()
-    places = standings(last)["verdict"].value_counts()
+    words = ["better", "equivalent", "undecided", "worse"]
+    parts = last, last[last["rival"] == "uniform"], standings(last)
+    of, plain, places = (pd.crosstab(own["verdict"], own["measure"]).reindex(words, fill_value=0) for own in parts)
+    places = places.sum(axis=1)
     sentences = [
-        "better on the clean tasks in {better} of 18 comparisons, equivalent in {equivalent}, undecided in {undecided} "
-        "and worse in {worse}".format(**plain["clean"]),
+        f"better on the clean tasks in {plain['clean']['better']} of {plain['clean'].sum()} comparisons, "
+        "equivalent in {equivalent}, undecided in {undecided} and worse in {worse}".format(**plain["clean"]),
         "over all tasks better in {better}, equivalent in {equivalent}, undecided in {undecided}, "
         "worse in {worse}".format(**plain["overall"]),
-        "on the clean tasks better in {better} of 198, equivalent in {equivalent}, undecided in {undecided}, "
-        "worse in {worse}".format(**counts["clean"]),
-        f"than *every* rival in {places['better'] + places['equivalent']} of 36 (clean tasks and all tasks are two), "
-        f"worse than at least one in {places['worse']}, undecided in {places['undecided']}",
+        f"on the clean tasks better in {of['clean']['better']} of {of['clean'].sum()}, "
+        "equivalent in {equivalent}, undecided in {undecided}, worse in {worse}".format(**of["clean"]),
+        f"than *every* rival in {places['better'] + places['equivalent']} of {places.sum()} (clean tasks and all tasks "
+        f"are two), worse than at least one in {places['worse']}, undecided in {places['undecided']}",
     ]
     text = (ROOT / "docs/how-sure.md").read_text(encoding="utf-8")
     for sentence in sentences:

@@ -4,7 +4,10 @@ A wrong label is modelled as one drawn at random, with the frequency f_y that th
 to a share e of the labels. The probability of the label y is then (1 - e) p_y + e f_y, and the loss is its negative
 logarithm: forward correction with one unknown. At e = 0 it is the plain cross-entropy. A label that the network finds
 much less likely than its frequency gets a small gradient, so it is not memorised. A rare class is not taken for noise,
-as its frequency is low. The value stays in the unit of the plain loss.
+as its frequency is low.
+
+Even a perfect network cannot bring that loss below the entropy of the noise. The *value* is therefore without it, or a
+weighting method would take weight away for noise that the loss already reckons with. The gradient does not change.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,12 +22,17 @@ from excessmtl.losses.noise_rate import NoiseRate, check_strength
 from excessmtl.losses.reduction import broadcast, check_reduction, check_shapes, counted, filled, reduced
 from excessmtl.losses.together import Entries, Lesson, StackableLoss
 
+_LEAST = 0.1
+"""This share of the loss remains when the entropy of the noise is taken away. Methods that divide by losses, or take
+their logarithm, need values above zero."""
+
 
 class RobustCrossEntropy(StackableLoss):
     """`nn.CrossEntropyLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. It takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where
-    gradients are off, and from a batch with NaN or infinite logits.
+    Its value is without the entropy of that noise; its gradient is that of the likelihood. Use one for each task. It
+    takes what `nn.CrossEntropyLoss` takes. It learns nothing in `eval()` mode, where gradients are off, and from a
+    batch with NaN or infinite logits.
 
     Args:
         weight: a weight for each class.
@@ -34,6 +42,7 @@ class RobustCrossEntropy(StackableLoss):
         strength: a fixed share of wrong labels to reckon with; 0 is the plain loss. None: the estimated one.
         pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
             every step; one without labels passes targets that do not count.
+        entropy: whether the value contains the entropy of the noise, as in versions before this option.
     """
 
     weight: Tensor | None
@@ -46,12 +55,14 @@ class RobustCrossEntropy(StackableLoss):
         label_smoothing: float = 0.0,
         strength: float | None = None,
         pool: bool = True,
+        entropy: bool = False,
     ) -> None:
         super().__init__()
         self.register_buffer("weight", ordinary(weight), persistent=False)
         self.options: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
         self.reduction = check_reduction(reduction)
         self.rate = NoiseRate(check_strength(strength), pool)
+        self.entropy = entropy
 
     @property
     def noise(self) -> Tensor:
@@ -76,7 +87,7 @@ class RobustCrossEntropy(StackableLoss):
                 f"{list(target.shape)}; reshape one"
             )
         weight = None if self.weight is None else id(self)
-        return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.training
+        return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.entropy, self.training
 
     @classmethod
     def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
@@ -88,14 +99,19 @@ class RobustCrossEntropy(StackableLoss):
         counts = counts if soft else target != ignore
         rates = [loss.rate for loss in losses]
         strength = first.rate.effective(stacked(rates))
-        chance = _frequencies(target, counts, logs.shape[2]).log()
-        chance = chance.view(len(losses), 1, -1, *(1 for _ in logs.shape[3:]))
+        frequencies = _frequencies(target, counts, logs.shape[2])
+        chance = frequencies.log().view(len(losses), 1, -1, *(1 for _ in logs.shape[3:]))
         noisy = mixed(logs, broadcast(strength, logs), chance)
         weight = None if first.weight is None else first.weight.to(noisy.dtype)
         # These are log-probabilities: the log_softmax inside leaves them as they are.
         samples = noisy.flatten(0, 1), target.flatten(0, 1), weight
         values = F.cross_entropy(*samples, reduction=first.reduction, **first.options)
         values = values.view(*logs.shape[:2], *logs.shape[3:]) if values.ndim else values
+        if not first.entropy:
+            labels = target.argmax(2) if soft else torch.where(counts, target, 0)
+            likelihoods = noisy.detach().gather(2, labels.unsqueeze(2)).squeeze(2)
+            share = _share_beyond_noise(-likelihoods, None if soft else counts, strength, frequencies)
+            values = _with_value(values, broadcast(share, values) if values.ndim else share[0])
         return values, _lesson(rates, logs.detach(), target, counts) if first.rate.learns else None
 
     def _check_classes(self, target: Tensor) -> None:
@@ -117,6 +133,30 @@ def _frequencies(target: Tensor, counts: Tensor, classes: int) -> Tensor:
     return (seen + 1) / (seen.sum(1, keepdim=True) + classes)
 
 
+def _share_beyond_noise(losses: Tensor, counts: Tensor | None, strength: Tensor, frequencies: Tensor) -> Tensor:
+    """[losses] the share of the mean loss that is not the entropy of the noise that the loss reckons with.
+
+    Args:
+        losses: negative log-likelihoods of the labels, [losses, ...].
+        counts: which of them count; None: all.
+        strength: the noise rates, [losses].
+        frequencies: of the classes, [losses, classes].
+    """
+    counts = (torch.ones_like(losses, dtype=torch.bool) if counts is None else counts).flatten(1)
+    mean = torch.where(counts, losses.flatten(1), 0.0).sum(1) / counts.sum(1).clamp(min=1)
+    changed = strength[:, None] * frequencies
+    entropies: Tensor = torch.special.entr(changed)
+    kept: Tensor = torch.special.entr(changed + (1 - strength)[:, None])
+    entropy = (frequencies * (kept - entropies)).sum(1) + entropies.sum(1)
+    # Where nothing is lost the share does not matter: zero over zero.
+    return (1 - entropy / mean).nan_to_num(1.0).clamp(_LEAST, 1)
+
+
+def _with_value(values: Tensor, share: Tensor) -> Tensor:
+    """The value times a share, with the gradient of all of it."""
+    return values - (1 - share) * values.detach()
+
+
 @torch.no_grad()
 def _lesson(rates: Sequence[NoiseRate], logs: Tensor, target: Tensor, counts: Tensor) -> Lesson:
     confidence, predicted = logs.max(2)
@@ -132,9 +172,10 @@ def _lesson(rates: Sequence[NoiseRate], logs: Tensor, target: Tensor, counts: Te
 class RobustBCEWithLogits(StackableLoss):
     """`nn.BCEWithLogitsLoss` whose trust in the labels follows the noise it sees.
 
-    Use one for each task. It learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or
-    infinite logits. NaN targets do not count. Other targets must lie from 0 to 1: on a CPU an error says so, on a GPU
-    the loss is NaN, since an error would make the host wait in every step.
+    Its value is without the entropy of that noise; its gradient is that of the likelihood. Use one for each task. It
+    learns nothing in `eval()` mode, where gradients are off, and from a batch with NaN or infinite logits. NaN targets
+    do not count. Other targets must lie from 0 to 1: on a CPU an error says so, on a GPU the loss is NaN, since an
+    error would make the host wait in every step.
 
     Args:
         weight: a weight for each element, as in `nn.BCEWithLogitsLoss`.
@@ -143,6 +184,7 @@ class RobustBCEWithLogits(StackableLoss):
         strength: a fixed share of wrong labels to reckon with; 0 is the plain loss. None: the estimated one.
         pool: whether all processes of `torch.distributed` make one estimate. Then each of them has to call the loss in
             every step; one without labels passes NaN targets.
+        entropy: whether the value contains the entropy of the noise, as in versions before this option.
     """
 
     weight: Tensor | None
@@ -155,12 +197,14 @@ class RobustBCEWithLogits(StackableLoss):
         pos_weight: Tensor | None = None,
         strength: float | None = None,
         pool: bool = True,
+        entropy: bool = False,
     ) -> None:
         super().__init__()
         self.register_buffer("weight", ordinary(weight), persistent=False)
         self.register_buffer("pos_weight", ordinary(pos_weight), persistent=False)
         self.reduction = check_reduction(reduction)
         self.rate = NoiseRate(check_strength(strength), pool)
+        self.entropy = entropy
 
     @property
     def noise(self) -> Tensor:
@@ -176,7 +220,7 @@ class RobustBCEWithLogits(StackableLoss):
         """The options, and what is learned from."""
         check_shapes(shape, target.shape)
         weights = [None if weight is None else weight.shape for weight in (self.weight, self.pos_weight)]
-        return *weights, self.rate.fixed, self.rate.pool, self.training
+        return *weights, self.rate.fixed, self.rate.pool, self.entropy, self.training
 
     @classmethod
     def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
@@ -188,10 +232,16 @@ class RobustBCEWithLogits(StackableLoss):
         # Of both classes at once, the positive one first.
         chance = torch.stack((frequency, 1 - frequency)).log().view(2, -1, *(1 for _ in input.shape[1:]))
         logs = F.logsigmoid(torch.stack((input, -input)))
-        noisy = mixed(logs, broadcast(first.rate.effective(stacked(rates)), input), chance)
+        strength = first.rate.effective(stacked(rates))
+        noisy = mixed(logs, broadcast(strength, input), chance)
         positive = _weighted(target, [loss.pos_weight for loss in losses])
         values = -(torch.stack((positive, 1 - target)) * noisy).sum(0)
         values = _weighted(values, [loss.weight for loss in losses])
+        if not first.entropy:
+            likelihoods = torch.where(target > 0.5, noisy[0], noisy[1]).detach()
+            frequencies = torch.stack((frequency, 1 - frequency), 1)
+            share = _share_beyond_noise(-likelihoods, counts, strength, frequencies)
+            values = _with_value(values, broadcast(share, values))
         if not first.rate.learns:
             return values, None
         with torch.no_grad():
