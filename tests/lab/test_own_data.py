@@ -1,9 +1,7 @@
 """A package of the user's own, outside the repository: trained, swept by two workers, reported on and loaded."""
 
 import csv
-import json
 import sys
-import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from commands import excessmtl, in_a_process, refused
+from commands import excessmtl, refused
 from excessmtl import lab
 
 PACKAGE = '''
@@ -71,40 +69,6 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
     sys.modules.pop("scales_of_mine", None)
-
-
-@pytest.mark.slow
-def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(package):
-    rule = ["--method", "scales_of_mine:Fixed", "--option", "first=0.9", "--noise", "0.5", "--device", "cpu"]
-    done = in_a_process("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((package / "one" / "summary.json").read_text())
-    assert (summary["benchmark"], summary["label"], summary["noisy_tasks"]) == ("scales", "Fixed first=0.9", ["heavy"])
-    assert summary["units"] == {"heavy": "share", "weight": "kg"}
-    assert summary["weights"] == {"heavy": pytest.approx(0.9), "weight": pytest.approx(0.1)}
-    with np.load(package / "one" / "steps.npz") as steps:
-        assert steps["losses"].shape == (4, 2)
-
-    (package / "study.yaml").write_text(
-        textwrap.dedent("""
-        benchmarks: ["scales_of_mine:load"]
-        methods: [uniform, single, {method: "scales_of_mine:Fixed", options: {first: 0.6}, label: fixed}]
-        noise: [0, 0.5]
-        settings: {device: cpu, epochs: 1}
-        """)
-    )
-    done = in_a_process("sweep", "study.yaml", "--jobs", 2)
-    assert done.returncode == 0, done.stdout + done.stderr
-    frame = lab.collect(package / "runs" / "study")
-    assert sorted(frame.label) == ["fixed", "fixed", "single", "single", "uniform", "uniform"]
-    assert set(frame.benchmark) == {"scales"}
-    assert "nothing to do" in in_a_process("sweep", "study.yaml").stdout
-    assert lab.report("runs/study", "report.html").read_text(encoding="utf-8").count("scales") > 1
-
-    network = lab.load("one", trust=True)
-    outputs = network(torch.zeros(3, 4))
-    assert {task: tuple(output.shape) for task, output in outputs.items()} == {"heavy": (3, 2), "weight": (3, 1)}
-    assert not network.training
 
 
 @pytest.mark.parametrize(

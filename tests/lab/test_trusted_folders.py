@@ -72,7 +72,9 @@ def test_reading_a_folder_of_runs_imports_nothing(run, place):
 
 def test_what_the_user_types_needs_no_trust(run):
     settings = {"method": "stranger:Fixed", "out": run, "epochs": 3, "device": "cpu", "resume": True}
-    assert lab.train("stranger:load", **settings).summary["epochs"] == 3
+    summary = lab.train("stranger:load", **settings).summary
+    assert (summary["epochs"], summary["units"]) == (3, {"heavy": "share", "weight": "kg"})
+    assert summary["weights"] == pytest.approx({"heavy": 0.75, "weight": 0.25})
 
 
 def test_going_on_with_a_run_does_not_follow_the_path_in_its_folder(run, place):
