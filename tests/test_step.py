@@ -81,14 +81,15 @@ def test_the_last_step_is_kept_in_both_forms(method, scalar):
 
 
 @both_forms
-def test_the_last_step_keeps_no_graph_alive(scalar):
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_last_step_and_a_micro_batch_keep_no_graph_alive(scalar, accumulate):
     model, balancer = started(ROBUST)
     x, targets = batch()
     z = model.trunk(x)
     losses = heads_on(model, z, targets)
-    take_step(balancer, losses, scalar)
-    watched = weakref.ref(z)
+    take_step(balancer, losses, scalar, accumulate=accumulate)
+    watched = [weakref.ref(tensor) for tensor in (z, *losses.values())]
     del z, losses
-    assert watched() is None
+    assert [reference() for reference in watched] == [None] * 4
     assert balancer.last_step.losses.isfinite().all()
     assert balancer.last_step.numbers.untyped_storage().nbytes() == 4 * len(TASKS) * 4

@@ -11,15 +11,11 @@ import numpy as np
 import process_worker
 import pytest
 
+import commands
 from excessmtl import lab
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
-}
+ENVIRONMENT = commands.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
 
 
 @pytest.fixture(scope="module")
