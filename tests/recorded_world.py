@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from choices import Method
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP
 from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask
@@ -32,24 +31,13 @@ class Scaled(nn.Module):
         return (z * self.scale)[:, : self.width]
 
 
-def batches(count, size=8, device="cpu", seed=3):
-    """The same for the same arguments: inputs, and targets by task."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(width):
-        return torch.randn(size, width, generator=generator).to(device)
-
-    return [(draw(FEATURES), {task: draw(OUTPUTS[task]) for task in TASKS}) for _ in range(count)]
-
-
 class World:
     """A model with its balancer and optimiser; `steps` keeps all results."""
 
-    def __init__(self, method, device="cpu", head="linear", **options):
+    def __init__(self, method, device, head="linear", **options):
         torch.manual_seed(1)
         trunk = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
         self.model = MultiTask(trunk, {task: HEADS[head](OUTPUTS[task]) for task in TASKS}).to(device)
-        method = Method(method) if isinstance(method, str) else method
         self.balancer = method.create(self.model.trunk, **options)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.steps = []

@@ -118,10 +118,3 @@ def test_an_atomic_write_keeps_the_old_file_until_the_new_one_is_whole(tmp_path:
         stop_half_way()
     assert path.read_bytes() == b"old"
     assert [file.name for file in path.parent.iterdir()] == ["file"]
-
-
-def test_the_umask_decides_who_may_read_a_written_file(tmp_path: Path) -> None:
-    (tmp_path / "ordinary").touch()
-    with atomic_write(tmp_path / "file") as file:
-        file.write(b"shared")
-    assert (tmp_path / "file").stat().st_mode == (tmp_path / "ordinary").stat().st_mode

@@ -326,7 +326,6 @@ MISTAKES = {
     "options of": (lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"dig": {}}), "unknown task 'dig'"),
     "no outputs": (lambda m: step_with(m, outputs={}), "outputs has no task in it"),
     "no targets": (lambda m: step_with(m, targets={}), "targets has no task in it"),
-    "none": (lambda m: step_with(m, targets=None), "targets has no task in it"),
     "unknown": (lambda m: step_with(m, targets={"digits": 0}), "targets names unknown task 'digits'"),
     "numbers": (lambda m: step_with(m, targets={"spam": [0, 1]}), r"targets\['spam'\] must be a tensor, found list"),
     "output": (lambda m: step_with(m, outputs={"own": torch.zeros(32, 2)}), "outputs has no task 'digit'"),

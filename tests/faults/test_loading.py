@@ -16,16 +16,12 @@ OTHERS = [
     # Method, what it was saved with, and what the balancer has that is to load it.
     (Method("excess"), {}, {"first_steps": 5}),
     (Method("excess"), {}, {"estimator": "paper"}),
-    (Method("excess"), {}, {"every": 2}),
     (Method("excess"), {}, {"heads": "weighted"}),
     (Method("uniform"), {}, {"scale": 3.0}),
     (Method("uniform"), {"protect": {"a": 0.5}}, {"protect": {"a": 0.4}}),
     (Method("uniform"), {}, {"protect": {"b": 0.5}}),
     (PAPER, {}, {"accumulators": "bf16"}),
     (PAPER, {}, {"probe": "representation"}),
-    (PAPER, {}, {"step_size": 0.1}),
-    (Method("rlw"), {}, {"seed": 1}),
-    (Method("mgda"), {}, {"probe": "representation"}),
     (Method("static"), {}, {"weights": [0.2, 0.3, 0.5]}),
 ]
 

@@ -15,17 +15,6 @@ MGDA = Method("mgda")
 FEW = [ROBUST, PAPER, UNIFORM, GRADNORM]
 
 
-def check_around(method, balancer, losses, model, scalar):
-    """Right where a method looks at all shared parameters: its gradients are taken leaf by leaf. Others refuse."""
-    if method in HOLDING:
-        check_backward(balancer, losses, model, model.trunk, scalar=scalar)
-    else:
-        model.zero_grad()
-        with pytest.raises(ValueError, match="both through the representation and around it; pass at="):
-            (balancer if scalar else balancer.backward)(losses)
-        assert all(parameter.grad is None for parameter in model.parameters())
-
-
 # ------------------------------------------------------------------ a leaf reached through z and around it
 
 
@@ -65,7 +54,10 @@ class StemAround(nn.Module):
 @each_layer
 @each("method", FEW)
 def test_a_leaf_around_the_representation_is_looked_for_in_every_step(method, layer, before, scalar):
-    """In the first steps the task that reaches it around z has no label, or does not go around it."""
+    """In the first steps the task that reaches it around z has no label, or does not go around it.
+
+    Right where a method looks at all shared parameters: its gradients are taken leaf by leaf. Others refuse.
+    """
     torch.manual_seed(4)
     model = StemAround(LAYERS[layer]).to(DEVICE)
     balancer = method.create(model.trunk)
@@ -73,7 +65,14 @@ def test_a_leaf_around_the_representation_is_looked_for_in_every_step(method, la
         losses = model.losses(torch.randn(8, FEATURES, device=DEVICE), around=before == "b is missing")
         losses = {**losses, "b": None} if before == "b is missing" else losses
         check_backward(balancer, losses, model, model.trunk, scalar=scalar)
-    check_around(method, balancer, model.losses(torch.randn(8, FEATURES, device=DEVICE)), model, scalar)
+    losses = model.losses(torch.randn(8, FEATURES, device=DEVICE))
+    if method in HOLDING:
+        check_backward(balancer, losses, model, model.trunk, scalar=scalar)
+    else:
+        model.zero_grad()
+        with pytest.raises(ValueError, match="both through the representation and around it; pass at="):
+            (balancer if scalar else balancer.backward)(losses)
+        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
@@ -85,37 +84,6 @@ def test_a_leaf_around_the_representation_is_named_and_the_remedy_works(method):
     with pytest.raises(ValueError, match=r"task 'b' reaches a tensor of shape \(6.*around it"):
         balancer.backward(losses)
     check_backward(balancer, losses, model, model.trunk, at=model.at)
-
-
-class TiedLater(nn.Module):
-    """A trunk that may use the weight of a head."""
-
-    def __init__(self, layer, head):
-        super().__init__()
-        self.layer, self.tied = layer, False
-        self.head = [head]  # not a part of it
-
-    def forward(self, x):
-        z = self.layer(x)
-        return z + self.head[0][1].weight.mean(0) if self.tied else z
-
-
-@pytest.mark.filterwarnings("ignore:.* parameters outside shared are reached by several tasks")
-@each_layer
-@each("method", FEW)
-def test_a_trunk_that_begins_to_use_the_weight_of_a_head_is_noticed(method, layer, scalar):
-    torch.manual_seed(4)
-    heads = nn.ModuleDict({task: nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, 1)) for task in TASKS})
-    model = MultiTask(TiedLater(LAYERS[layer](), heads["b"]), heads).to(DEVICE)
-    balancer = method.create(model.trunk)
-    for tied in (False, False, False, True):
-        model.trunk.tied = tied
-        outputs = model(torch.randn(8, FEATURES, device=DEVICE))
-        losses = {task: output.square().mean() for task, output in outputs.items()}
-        if tied:
-            check_around(method, balancer, losses, model, scalar)
-        else:
-            check_backward(balancer, losses, model, model.trunk, scalar=scalar)
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -91,6 +91,17 @@ def test_hooks_on_parameters_act_once_where_no_representation_is_known():
     assert len(calls) == (2 * 3 + 6) + (2 + 6)
 
 
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_hook_behind_the_gradient_of_a_leaf_acts_once(method):
+    model, balancer = started(method)
+    seen = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda leaf: seen.append((leaf, leaf.grad.clone())))
+    balancer.backward(model.losses())
+    assert {leaf for leaf, _ in seen} == set(model.parameters())
+    assert [torch.equal(leaf.grad, gradient) for leaf, gradient in seen] == [True] * 8
+
+
 @pytest.mark.parametrize("method", [UNIFORM, ROBUST], ids=str)
 def test_a_retained_gradient_of_the_representation_is_the_one_sent_down(method):
     model, balancer = started(method)

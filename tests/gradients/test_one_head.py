@@ -81,6 +81,11 @@ def in_reverse(outputs, targets):
     return {task: mse_loss(outputs[:, 2 - i], targets[:, i]) for i, task in enumerate(TASKS)}, {}
 
 
+def unbound_in_reverse(outputs, targets):
+    columns = mse_loss(outputs, targets, reduction="none").sum(0).unbind()
+    return dict(zip(TASKS, reversed(columns), strict=True)), {}
+
+
 def one_column_for_two(outputs, targets):
     losses, options = columns(outputs, targets)
     return {**losses, "b": losses["b"] + outputs[:, 0].square().mean()}, options
@@ -91,6 +96,7 @@ OTHERS = {
     "centred": centred,
     "turned": turned,
     "in reverse": in_reverse,
+    "unbound in reverse": unbound_in_reverse,
     "one column for two": one_column_for_two,
 }
 

@@ -62,7 +62,7 @@ def by_hand(method="excess", micro_batches=1, take_step=backward, factor=1):
     model = Model()
     balancer, optimizer = balancer_of(model, method), optimizer_of(model, factor)
     for number, batch in enumerate(loader()):
-        last = (number + 1) % micro_batches == 0
+        last = (number + 1) % micro_batches == 0 or number + 1 == STEPS
         take_step(balancer, model(**batch)["losses"], not last, micro_batches)
         if last:
             optimizer.step()

@@ -1,10 +1,10 @@
-"""A package of the user's own, outside the repository: trained, swept by two workers, reported on and loaded."""
+"""Data of the user's own: a module outside the repository, objects, datasets; test_own_data_page.py has the page."""
 
 import csv
-import json
+import re
 import sys
-import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,55 +12,25 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from commands import excessmtl, in_a_process, refused
+from commands import excessmtl, refused
 from excessmtl import lab
 
-PACKAGE = '''
+PAGE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
+RULE = """
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from excessmtl import lab
-from excessmtl.methods.observation import Observation
-from excessmtl.methods.base import Decision, Rule, State
-
-percent = lab.Metric("mae", lab.average(lambda output, target: (output - target).abs()), "kg", higher_is_better=False)
-weighing = lab.Kind(lab.regression.loss, (percent,), "mae", lab.regression.disturb)
-
-
-def load(seed: int, rows: int = 60) -> lab.Benchmark:
-    """Two tasks from random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    splits = []
-    for count in (rows, 20, 20):
-        x = torch.randn(count, 4, generator=generator)
-        splits.append(lab.Split(x, {"heavy": (x[:, 0] > 0).long(), "weight": 3 * x[:, 1:2]}))
-    return lab.Benchmark(
-        name="scales",
-        source="made up",
-        tasks=(lab.Task("heavy", 2, lab.classification), lab.Task("weight", 1, weighing)),
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
-        recipe=lab.Recipe(learning_rate=0.01, weight_decay=0.0, batch_size=20, epochs=2),
-        noisy_tasks=("heavy",),
-        build_trunk=lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()),
-        build_head=lambda task: nn.Linear(8, task.outputs),
-    )
+from excessmtl.methods.base import Decision, Rule
 
 
 @dataclass(frozen=True)
 class Fixed(Rule):
-    """The first task gets this share."""
-
     first: float = 0.75
 
-    def update(self, state: State, seen: Observation) -> Decision:
-        weights = torch.full_like(seen.losses, (1 - self.first) / (len(seen.losses) - 1))
-        weights[0] = self.first
-        return Decision(weights, state)
-'''
+    def update(self, state, seen):
+        return Decision(torch.tensor([self.first, 1 - self.first]), state)
+"""
+PACKAGE = re.search(r"```python\n# my_data.py\n(.*?)```", PAGE, flags=re.DOTALL)[1] + RULE
+"""The benchmark of the page on own data, and a rule."""
 
 
 @pytest.fixture
@@ -73,45 +43,11 @@ def package(tmp_path, monkeypatch):
     sys.modules.pop("scales_of_mine", None)
 
 
-@pytest.mark.slow
-def test_train_sweep_report_and_load_a_benchmark_and_a_rule_by_import_path(package):
-    rule = ["--method", "scales_of_mine:Fixed", "--option", "first=0.9", "--noise", "0.5", "--device", "cpu"]
-    done = in_a_process("train", "scales_of_mine:load", *rule, "--benchmark-option", "rows=40", "--out", "one")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((package / "one" / "summary.json").read_text())
-    assert (summary["benchmark"], summary["label"], summary["noisy_tasks"]) == ("scales", "Fixed first=0.9", ["heavy"])
-    assert summary["units"] == {"heavy": "share", "weight": "kg"}
-    assert summary["weights"] == {"heavy": pytest.approx(0.9), "weight": pytest.approx(0.1)}
-    with np.load(package / "one" / "steps.npz") as steps:
-        assert steps["losses"].shape == (4, 2)
-
-    (package / "study.yaml").write_text(
-        textwrap.dedent("""
-        benchmarks: ["scales_of_mine:load"]
-        methods: [uniform, single, {method: "scales_of_mine:Fixed", options: {first: 0.6}, label: fixed}]
-        noise: [0, 0.5]
-        settings: {device: cpu, epochs: 1}
-        """)
-    )
-    done = in_a_process("sweep", "study.yaml", "--jobs", 2)
-    assert done.returncode == 0, done.stdout + done.stderr
-    frame = lab.collect(package / "runs" / "study")
-    assert sorted(frame.label) == ["fixed", "fixed", "single", "single", "uniform", "uniform"]
-    assert set(frame.benchmark) == {"scales"}
-    assert "nothing to do" in in_a_process("sweep", "study.yaml").stdout
-    assert lab.report("runs/study", "report.html").read_text(encoding="utf-8").count("scales") > 1
-
-    network = lab.load("one", trust=True)
-    outputs = network(torch.zeros(3, 4))
-    assert {task: tuple(output.shape) for task, output in outputs.items()} == {"heavy": (3, 2), "weight": (3, 1)}
-    assert not network.training
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["scales_of_mine:laod"], "benchmark 'scales_of_mine:laod' cannot be imported: 'scales_of_mine' has no 'laod'"),
-        (["scales_of_mine:percent"], "is neither a Benchmark nor a function"),
+        (["scales_of_mine:nn"], "is neither a Benchmark nor a function"),
         (["scales_of_mine:load", "--method", "scales_of_mine:load"], "must be a class derived from Rule"),
         (["scales_of_mine:load", "--method", "scales_of_mine:Fixed", "--option", "last=1"], "do not fit method"),
         (["scales_of_mine:load", "--data", "."], "takes no data; leave it out"),

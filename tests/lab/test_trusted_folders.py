@@ -47,11 +47,11 @@ def test_nothing_in_a_folder_is_imported_unless_it_is_trusted(run, place):
     assert not (place / "imported").exists()
     done("diagnose", run, "--trust")
     assert (place / "imported").exists()
-    assert lab.load(run, trust=True)(torch.zeros(3, 4))["heavy"].shape == (3, 2)
-    assert [task.task for task in lab.diagnose(run, trust=True).tasks] == ["heavy", "weight"]
+    assert lab.load(run, trust=True)(torch.zeros(3, 10))["level"].shape == (3, 1)
+    assert [task.task for task in lab.diagnose(run, trust=True).tasks] == ["level", "positive"]
     import stranger
 
-    assert lab.load(run, stranger.load(0))(torch.zeros(3, 4))["weight"].shape == (3, 1)
+    assert lab.load(run, stranger.load(0))(torch.zeros(3, 10))["positive"].shape == (3, 1)
 
 
 def test_a_function_of_the_system_is_not_called(run, place):
@@ -72,7 +72,9 @@ def test_reading_a_folder_of_runs_imports_nothing(run, place):
 
 def test_what_the_user_types_needs_no_trust(run):
     settings = {"method": "stranger:Fixed", "out": run, "epochs": 3, "device": "cpu", "resume": True}
-    assert lab.train("stranger:load", **settings).summary["epochs"] == 3
+    summary = lab.train("stranger:load", **settings).summary
+    assert summary["epochs"] == 3
+    assert summary["weights"] == pytest.approx({"level": 0.75, "positive": 0.25})
 
 
 def test_going_on_with_a_run_does_not_follow_the_path_in_its_folder(run, place):

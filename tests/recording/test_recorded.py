@@ -21,8 +21,8 @@ from choices import METHODS, PAPER, ROBUST, UNIFORM, Method, rule_of
 from excessmtl.methods.base import Decision, Rule
 from excessmtl.recording import recorded as engine
 from excessmtl.recording.recording import MOST, WARM_UP
-from models import DEVICE, OUTPUTS, TASKS, WIDTH
-from recorded_world import HEADS, STEPS, World, assert_same, batches, recorded
+from models import DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH
+from recorded_world import HEADS, STEPS, World, assert_same, recorded
 
 pytestmark = pytest.mark.usefixtures("recording")
 on_cuda = pytest.mark.skipif(DEVICE.type != "cuda", reason="the stand-in does what a recording cannot")
@@ -37,9 +37,10 @@ def both(method=ROBUST, **options):
 
 
 def one_batch(seed, size=8, missing=(), bad=()):
-    ((x, targets),) = batches(1, size, DEVICE, seed)
-    bad_targets = {task: target * (torch.nan if task in bad else 1) for task, target in targets.items()}
-    return x, {task: None if task in missing else target for task, target in bad_targets.items()}
+    generator = torch.Generator().manual_seed(seed)
+    x, *drawn = (torch.randn(size, width, generator=generator).to(DEVICE) for width in (FEATURES, *OUTPUTS.values()))
+    targets = {task: target * (torch.nan if task in bad else 1) for task, target in zip(TASKS, drawn, strict=True)}
+    return x, {task: None if task in missing else target for task, target in targets.items()}
 
 
 def take(seeds, *worlds, arguments=None, **batch):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from choices import UNIFORM, both_forms
+from choices import UNIFORM
 from excessmtl import Balancer
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Rule
@@ -42,46 +42,21 @@ def test_it_sees_the_gradients_there_and_what_comes_with_the_step():
     trunk = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
     heads = {task: nn.Linear(4, 1) for task in "ab"}
     x = torch.randn(5, 3)
-    for engine in ("fast", "reference"):
+    for engine, form in (("fast", "backward"), ("fast", "forward"), ("reference", "backward")):
         balancer = Balancer(AtFirstParameter(), ["a", "b"], trunk, engine=engine, scale="mean")
         losses = {task: head(trunk(x)).square().mean() for task, head in heads.items()}
         norms = [torch.autograd.grad(loss, trunk[0].weight, retain_graph=True)[0].norm() for loss in losses.values()]
         importance = torch.tensor([1.0, 3.0])
         expected = importance / torch.stack(norms)
-        step = balancer.backward(losses, importance=importance)
-        torch.testing.assert_close(step.weights, expected / expected.sum())
-
-
-@dataclass(frozen=True)
-class ByDifficulty(Rule):
-    """Weights that the training loop knows."""
-
-    name = "by_difficulty"
-    uses = frozenset({"difficulty"})
-
-    def update(self, state, seen):
-        """In proportion to the difficulties, or equal where none are given."""
-        given = seen.extras.get("difficulty")
-        raw = torch.ones_like(seen.losses) if given is None else given.to(seen.losses)
-        return Decision(raw / raw.sum(), state)
-
-
-@both_forms
-def test_an_argument_of_the_rule_s_own(scalar):
-    model = mlp()
-    balancer = Balancer(ByDifficulty(), TASKS, model.trunk, scale="mean")
-    for difficulty, wanted in ((torch.tensor([1.0, 1.0, 2.0]), [0.25, 0.25, 0.5]), (None, [1 / 3] * 3)):
-        losses = model.losses()
-        take = balancer if scalar else balancer.backward
-        take(losses, difficulty=difficulty)
-        assert balancer.last_step.weights.tolist() == pytest.approx(wanted)
+        getattr(balancer, form)(losses, importance=importance)
+        torch.testing.assert_close(balancer.last_step.weights, expected / expected.sum())
 
 
 def test_an_argument_that_no_rule_reads_is_refused():
     model = mlp()
     x, targets = batch()
-    with pytest.raises(ValueError, match="difficulty is not used by 'uniform'; leave it out"):
-        UNIFORM.create(model.trunk).backward(losses_of(model(x), targets), difficulty=torch.ones(3))
-    balancer = Balancer(ByDifficulty(), TASKS, model.trunk)
-    with pytest.raises(ValueError, match="difficulty is used with the last micro-batch only"):
-        balancer.backward(losses_of(model(x), targets), accumulate=True, difficulty=torch.ones(3))
+    with pytest.raises(ValueError, match="importance is not used by 'uniform'; leave it out"):
+        UNIFORM.create(model.trunk).backward(losses_of(model(x), targets), importance=torch.ones(3))
+    balancer = Balancer(AtFirstParameter(), TASKS, model.trunk)
+    with pytest.raises(ValueError, match="importance is used with the last micro-batch only"):
+        balancer.backward(losses_of(model(x), targets), accumulate=True, importance=torch.ones(3))

@@ -27,11 +27,13 @@ def invoke(*arguments):
     return excessmtl("sweep", *arguments)
 
 
-def test_a_study_of_the_package_is_found_by_its_name(tmp_path, monkeypatch):
+def test_a_study_of_the_package_is_found_by_its_name_and_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = invoke("demo", "--dry-run")
     assert shown.exit_code == 0, shown.stderr
     assert "12 of 12 runs would run, in runs/demo" in shown.stdout
+    assert "multimnist, GradNorm, noise 0.6, seed 2" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
     for name, sentence in (("nothing", "'demo'"), ("nothing.yaml", "error: cannot read or write nothing.yaml")):
         refused(invoke(name), sentence)
 
@@ -52,15 +54,6 @@ def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
     assert again.exit_code == 0
     assert "nothing to do, all 4 runs are finished" in again.stdout
     assert "Of 5 comparisons excess is better in 0" in again.stdout
-
-
-def test_a_dry_run_writes_nothing(tiny, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = invoke(tiny, "--dry-run")
-    assert result.exit_code == 0
-    assert "simulated-arm, excess, noise 0.8, seed 0" in result.stdout
-    assert "4 of 4 runs would run, in runs/tiny" in result.stdout
-    assert list(tmp_path.iterdir()) == [tiny]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ def test_steps_are_tables_with_a_column_per_task(tmp_path):
     ("content", "reason"),
     [
         (b"", "not a zip file"),
-        (b"no archive", "not a zip file"),
         (b"PK\x03\x04 cut off", "not a zip file"),
         (archive(losses=np.ones(5, np.float32)), r"its arrays must be numbers of shape \[steps, 2 tasks\]"),
         (archive(losses=np.ones((4, 2), np.float32)), r"its arrays must be numbers of shape \[steps, 2 tasks\]"),

@@ -13,16 +13,6 @@ IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 PAGE = b"<!DOCTYPE html>"
 
 
-def test_sizes_types_and_balance() -> None:
-    train, test = load_digits()
-    assert (len(train), len(test)) == (4000, 1000)
-    for digits in (train, test):
-        assert digits.images.dtype == torch.uint8
-        assert digits.images.shape == (len(digits), 28, 28)
-        assert digits.labels.dtype == torch.int64
-        assert digits.labels.bincount().tolist() == [len(digits) // 10] * 10
-
-
 def test_no_digit_occurs_twice() -> None:
     images = torch.cat([part.images for part in load_digits()])
     assert len(images.flatten(1).unique(dim=0)) == 5000

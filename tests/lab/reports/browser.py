@@ -37,6 +37,7 @@ class Opened:
 
 @contextmanager
 def opened(browser, path, width=1280, height=900, scheme="light"):
+    """The page of a report; it must not have complained at the end."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     found = Opened(context.new_page())
     found.page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
@@ -46,5 +47,6 @@ def opened(browser, path, width=1280, height=900, scheme="light"):
     found.page.wait_for_selector("html[data-ready]", timeout=120_000)
     try:
         yield found
+        assert found.complaints == []
     finally:
         context.close()

@@ -3,17 +3,12 @@
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from excessmtl.lab.cli.app import app
+from commands import done, excessmtl, refused
 from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.reports import page as reports_page
 from report_data import copied, made_up, table
-
-
-def command(*arguments):
-    return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
 def render(folder, command):
@@ -27,8 +22,7 @@ def readable(page):
 
 
 def test_the_command_writes_one_page_that_needs_nothing_else(runs, tmp_path):
-    result = command(runs, "-o", tmp_path / "report.html")
-    assert result.exit_code == 0, result.output
+    done("report", runs, "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert not re.findall(r'(?:src|href)="(?!#|data:)', readable(page))
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
@@ -90,13 +84,11 @@ def test_a_link_to_a_file_elsewhere_is_not_embedded(runs, tmp_path):
 def test_the_regret_of_any_method_is_shown_where_it_has_a_rival(tmp_path):
     write_table(table(made_up("mine"), made_up("mgda")), tmp_path / "runs" / "runs.csv")
     assert 'id="regret"' not in render(tmp_path / "runs", "")
-    result = command(tmp_path / "runs", "-o", tmp_path / "report.html", "--method", "mine")
-    assert result.exit_code == 0, result.output
-    assert "comparisons mine is better in 0, equivalent in 0, undecided in 2, worse in 0" in result.output
+    printed = done("report", tmp_path / "runs", "-o", tmp_path / "report.html", "--method", "mine")
+    assert "comparisons mine is better in 0, equivalent in 0, undecided in 2, worse in 0" in printed
     assert "How much worse mine is than each rival" in (tmp_path / "report.html").read_text()
-    wrong = command(tmp_path / "runs", "-o", tmp_path / "other.html", "--method", "yours")
-    assert wrong.exit_code == 2
-    assert "there is no run of 'yours'; the methods of these runs are mine, mgda" in wrong.stderr
+    wrong = excessmtl("report", tmp_path / "runs", "-o", tmp_path / "other.html", "--method", "yours")
+    refused(wrong, "there is no run of 'yours'; the methods of these runs are mine, mgda")
     assert not (tmp_path / "other.html").exists()
 
 
@@ -118,15 +110,5 @@ def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, file, content, m
         (tmp_path / "runs").mkdir()
     if content is not None:
         (tmp_path / "runs" / file).write_text(content)
-    result = command(tmp_path / "runs", "-o", tmp_path / "out" / "report.html")
-    assert result.exit_code == 2, result.output
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert result.stderr.startswith("error: ")
-    assert message in result.stderr
+    refused(excessmtl("report", tmp_path / "runs", "-o", tmp_path / "out" / "report.html"), message)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_as_target_is_refused(runs, tmp_path):
-    result = command(runs, "-o", tmp_path)
-    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "is a folder; name a file" in result.stderr

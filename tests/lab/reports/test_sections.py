@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from commands import excessmtl, refused
 from excessmtl import lab
-from excessmtl.lab.cli.app import app
 from excessmtl.lab.compare.collect import write_table
 from excessmtl.lab.reports.sections import FILE, record
 from made_up_runs import as_frame
@@ -20,7 +19,7 @@ from worlds import RIGHT, multimnist
 
 def report(folder, *options):
     out = folder.with_name("report.html")
-    result = CliRunner().invoke(app, ["report", str(folder), "-o", str(out), *options])
+    result = excessmtl("report", folder, "-o", out, *options)
     return result, out.read_text() if out.exists() else ""
 
 
@@ -101,21 +100,19 @@ def test_a_report_shows_the_papers_sections_only_where_it_is_asked_to(tmp_path):
 def test_a_damaged_list_of_sections_is_one_sentence_and_imports_nothing(runs, content):
     (runs / FILE).write_text(content)
     result, page = report(runs)
-    assert (result.exit_code, page) == (2, "")
-    (line,) = result.stderr.strip().splitlines()
-    assert re.match(r"error: .*sections\.json cannot be read .*; delete it, and use --sections", line)
+    refused(result, "sections.json cannot be read", "; delete it, and use --sections")
+    assert page == ""
 
 
 def test_a_folder_cannot_have_a_package_of_its_own_imported(runs, second_paper, monkeypatch):
     monkeypatch.syspath_prepend(second_paper)
     (runs / FILE).write_text(json.dumps(["my_paper"]))
     result, _ = report(runs)
-    assert result.exit_code == 2
-    assert "no package of the laboratory is called 'my_paper'" in result.stderr
+    refused(result, "no package of the laboratory is called 'my_paper'")
     assert "my_paper" not in sys.modules
 
 
 def test_an_unknown_package_is_named(runs):
     result, page = report(runs, "--sections", "nothing")
-    assert (result.exit_code, page) == (2, "")
-    assert "there is no package 'nothing' with a module `sections`" in result.stderr
+    refused(result, "there is no package 'nothing' with a module `sections`")
+    assert page == ""

@@ -13,7 +13,6 @@ import yaml
 from commands import done, excessmtl, refused
 from excessmtl import lab
 
-QUANTITIES = ("weights", "losses", "excess_risks")
 PARTS = ["model", "optimiser", "balancer", "losses", "random", "rows", "seconds", "history", "scaler", "cuda_random"]
 TRAIN = ["--targets", "b,c", "--kind", "b=classification", "--device", "cpu", "--batch-size", 20]
 

@@ -9,7 +9,7 @@ import pytest
 from excessmtl import lab
 from excessmtl.lab.studies.study import expand, folder_of, tuning_folder
 from excessmtl.lab.studies.sweep import next_runs
-from report_data import run
+from report_data import finish
 
 PLAIN = {
     "benchmarks": ["simulated-arm", {"benchmark": "simulated-arm", "noise_kind": "outliers", "noise": [0.4]}],
@@ -19,15 +19,6 @@ PLAIN = {
     "tune": {"learning_rate": [0.001, 0.003], "weight_decay": [0, 0.1]},
     "tune_seeds": 2,
 }
-
-
-def finish(configs, out, loss):
-    """Every run as if it had been trained, with the validation loss that `loss` gives it."""
-    for config in configs:
-        folder = out / folder_of(config)
-        folder.mkdir(parents=True)
-        summary = run(config.name, config.noise, config.seed, {"clean": 0.5})
-        (folder / "summary.json").write_text(json.dumps({**summary, "validation_error": loss(config)}))
 
 
 def test_every_combination_is_tried_for_each_setting_level_and_method():
@@ -48,7 +39,7 @@ def test_the_lowest_mean_validation_loss_is_chosen(tmp_path):
             return {0.003: 0.1 if config.seed == 1000 else 0.6, 0.001: 0.5}[config.learning_rate] + config.weight_decay
         return None if config.weight_decay == 0 else config.learning_rate  # None: diverged
 
-    finish(tries, tmp_path, loss)
+    finish(tries, tmp_path, lambda config: {"validation_error": loss(config)})
     runs, table = study.tune.choose(study.runs, tmp_path)
     chosen = {(config.method, config.learning_rate, config.weight_decay) for config in runs}
     assert chosen == {("uniform", 0.003, 0), ("excess", 0.001, 0.1)}
@@ -64,7 +55,8 @@ def test_a_point_that_has_not_finished_is_no_choice(tmp_path):
     study = expand(PLAIN, "s")
     tries = study.tune.runs(study.runs)
     half = [config for config in tries if config.method == "uniform" and config.learning_rate == 0.003]
-    finish([*half, next(config for config in tries if config.method == "uniform")], tmp_path, lambda config: 0.5)
+    some = [*half, next(config for config in tries if config.method == "uniform")]
+    finish(some, tmp_path, lambda config: {"validation_error": 0.5})
     runs, _ = study.tune.choose(study.runs, tmp_path)
     assert {(config.method, config.learning_rate) for config in runs} == {("uniform", 0.003)}
 

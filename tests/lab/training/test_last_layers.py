@@ -1,6 +1,7 @@
 """Runs of a method that takes the last layers and the labels: `bayes_agg`."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -29,10 +30,7 @@ def table(path):
     }
     for target in columns.values():
         target[draws.random(400) < 0.2] = np.nan
-    names = ["x0", "x1", "x2", *columns]
-    rows = np.column_stack([x, *columns.values()])
-    lines = [",".join("" if np.isnan(value) else f"{value:.6g}" for value in row) for row in rows]
-    path.write_text("\n".join([",".join(names), *lines]))
+    pd.DataFrame({**{f"x{place}": x[:, place] for place in range(3)}, **columns}).to_csv(path, index=False)
     kinds = [word for task in ("churn=binary", "colour=classification") for word in ("--kind", task)]
     return [str(path), "--targets", ",".join(columns), *kinds]
 

@@ -1,14 +1,8 @@
 """One process at a time trains in a folder; a second command without --out gets a folder of its own."""
 
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import replace
-
 import pytest
 
-from commands import ENVIRONMENT, done, excessmtl, refused
+from commands import done
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run, train
 
@@ -16,29 +10,11 @@ CONFIG = RunConfig("simulated-arm", "uniform", epochs=2, limit_batches=2, device
 SMALL = ["--method", "uniform", "--epochs", "1", "--limit-batches", "1", "--device", "cpu"]
 
 
-@pytest.mark.slow
-def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    arguments = ["train", "simulated-arm", "--epochs", 5000, "--device", "cpu", "--resume", "--out", tmp_path / "run"]
-    command = [sys.executable, "-m", "excessmtl", *map(str, arguments)]
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-    try:
-        deadline = time.monotonic() + 100
-        while not (tmp_path / "run" / "checkpoint" / "latest.json").exists():
-            assert time.monotonic() < deadline
-            assert first.poll() is None
-            time.sleep(0.1)
-        refused(excessmtl(*arguments), "error: another process is training in")
-        assert first.poll() is None
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-    # What a killed process held is free again.
-    config = replace(CONFIG, method="excess", epochs=5000, limit_batches=None)
-    Run(config, tmp_path / "run", resume=True).folder.close()
-
-
-def test_the_folder_is_free_after_a_run_and_after_a_failure(tmp_path, monkeypatch):
-    train(CONFIG, tmp_path / "run")
+def test_the_folder_is_taken_during_a_run_and_free_after_it_and_after_a_failure(tmp_path, monkeypatch):
+    run = Run(CONFIG, tmp_path / "run")
+    with pytest.raises(ValueError, match="another process is training in"):
+        train(CONFIG, tmp_path / "run", resume=True)
+    run.execute()
     train(CONFIG, tmp_path / "run", resume=True)
     monkeypatch.setattr(Run, "_epoch", lambda self, epoch: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -118,6 +118,7 @@ def test_config_is_resolved_to_the_last_option(tmp_path):
     train(RunConfig("multimnist", "excess", seed=3, noise=0.4, **SMALL), tmp_path / "run")
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["seed"], config["noise_seed"], config["device"]) == (3, 3, "cpu")
+    assert (config["noisy_tasks"], config["learning_rate"]) == (["bottom_right"], 1e-3)
     assert config["benchmark_options"] == {"canvas": 36, "pairs": None, "bundled": False}
     assert config["source"].startswith("bundled digits")
     options = config["method_options"]
@@ -153,8 +154,6 @@ def test_bf16_trains_and_resumes_exactly(tmp_path, method):
     with killed_after(0):
         train(config, tmp_path / "parts")
     assert train(config, tmp_path / "parts", resume=True)["metrics"] == whole["metrics"]
-    full = train(RunConfig("multimnist", method, noise=0.8, **SMALL), tmp_path / "full")
-    assert full["metrics"] != whole["metrics"], "bf16 changed nothing, so it was not used"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
