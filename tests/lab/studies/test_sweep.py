@@ -1,6 +1,7 @@
 """Sweeps: what they run, what they do not run again, and what they survive."""
 
 import importlib.util
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -30,13 +31,15 @@ def study(seeds, methods=("uniform", "rlw"), noise=(0.0,), **settings):
 
 
 class Witness(SweepWatcher):
-    """Remembers what it was told."""
+    """Remembers what it was told; kills a worker after so many runs."""
 
-    def __init__(self):
-        self.ended, self.hit = [], []
+    def __init__(self, kill_after=None):
+        self.kill_after, self.ended, self.hit = kill_after, [], []
 
     def on_finished(self, config, summary, seconds):
         self.ended.append(config)
+        if len(self.ended) == self.kill_after:
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
     def on_death(self, config, reason):
         self.hit.append(config)
@@ -44,6 +47,22 @@ class Witness(SweepWatcher):
 
 def started(out):
     return Counter((out / "started.txt").read_text().splitlines())
+
+
+@pytest.mark.slow
+def test_forty_runs_and_a_worker_killed_in_the_middle_end_complete_and_nothing_runs_again(tmp_path):
+    runs = study(5, ["uniform", "rlw", "dwa", "groupdro"], [0.0, 0.4])
+    witness = Witness(kill_after=15)
+    outcome = sweep(runs, tmp_path, jobs=2, watcher=witness)
+    assert len(witness.hit) == 1
+    assert (len(outcome.finished), outcome.before, outcome.failed) == (40, (), ())
+    assert set(read_table(tmp_path / "runs.csv")["folder"]) == {str(folder_of(config)) for config in runs}
+
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
+    again = sweep(runs, tmp_path, jobs=2, watcher=witness)
+    assert (again.finished, len(again.before), again.failed) == ((), 40, ())
+    assert len(witness.ended) == 40
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")} == stamps
 
 
 @pytest.mark.slow
