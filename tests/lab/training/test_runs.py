@@ -30,7 +30,7 @@ def without_time(summary):
 
 
 KILLED = ["train", "digit-domains", "--method", "gradnorm", "--noise", 0.5, "--epochs", 6, "--limit-batches", 4]
-KILLED += ["--device", "cpu", "--batch-size", 32]
+KILLED += ["--device", "cpu", "--batch-size", 32, "--optimiser", "adamw"]
 
 
 @pytest.fixture(scope="module")
