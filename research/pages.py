@@ -1,10 +1,10 @@
 """Every document with numbers, from committed files: `python -m research.pages` (`make pages`) fills them anew."""
 
-from research import choosing, performance, results, robustness
+from research import choosing, performance, readme, results, robustness
 from research.diagnosis import page as diagnosis
 from research.kit import tables as kit
 
-PAGES = (choosing.PAGE, diagnosis.PAGE, *kit.PAGES, performance.PAGE, results.PAGE, robustness.PAGE)
+PAGES = (choosing.PAGE, diagnosis.PAGE, *kit.PAGES, performance.PAGE, readme.PAGE, results.PAGE, robustness.PAGE)
 """A test fills them all and compares with what is committed."""
 
 if __name__ == "__main__":

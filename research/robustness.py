@@ -1,14 +1,13 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
-With folders it writes the picture of the ranks and, under docs/data/robustness, every run (`runs.csv.gz`) and every
+With folders it writes the picture and, under docs/data/robustness, every run (`runs.csv.gz`) and every
 comparison with its verdict (`regret.csv`). Runs of a later folder stand in for those of an earlier one with the same
 label in the same setting; docs/data/robustness itself may be a folder. The page is filled from these files. Without
 folders it draws the picture anew from the committed runs.
 """
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.runs.config import SINGLE
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "robustness"
@@ -34,8 +32,14 @@ LAST, CHOSEN = "last", "chosen"
 TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
 """Up to which difference two methods count as equivalent."""
 _WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
-_COLOURS = {True: COLOURS[0][0], False: COLOURS[2][0]}
-"""Of the method that is judged, and of the others."""
+_DRAWN = {"multimnist": ("MultiMNIST", "accuracy, % ↑"), "sarcos": ("SARCOS", "error ↓")}
+_FEW = 2
+"""Noisy tasks, in the setting that is drawn."""
+_LINES = {
+    "uniform": ("plain training", COLOURS[2][0]),
+    "uniform + robust loss": ("robust losses alone", COLOURS[1][0]),
+    METHOD: ("MultiTaskLoss", COLOURS[0][0]),
+}
 SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "excess", METHOD)
 """The labels whose means the page shows."""
 _BLOCK = ["setting", "noise"]
@@ -64,19 +68,6 @@ def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def mean_ranks(scores: pd.DataFrame, measure: str) -> pd.Series:
-    """Method -> its mean rank, the best first; averaged within a benchmark first, whose settings are not independent.
-
-    A method of which a run has diverged is last in that setting. Methods that some setting lacks take no part (a rank
-    among fewer is a better one for free), nor do single-task networks.
-    """
-    rivals = scores[scores["method"] != SINGLE].groupby(["benchmark", *_BLOCK, "label"])[measure]
-    means = rivals.agg(lambda own: own.mean(skipna=False)).unstack("label").dropna(how="all")
-    complete = rivals.size().unstack("label").notna().all()
-    ranks = means.loc[:, complete].fillna(-math.inf).rank(axis=1, ascending=False)
-    return ranks.groupby("benchmark").mean().mean().sort_values(kind="stable")
-
-
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
     """The regrets of a method (None: the default) by `TOLERANCES` against every other method, at both choices of epoch.
 
@@ -85,9 +76,9 @@ def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
     known = frame[[isinstance(scores, dict) for scores in frame["chosen_scores"]]]
     tables = [pd.DataFrame(columns=["epoch", *COLUMNS])]
     for epoch, own in {LAST: frame, CHOSEN: known.assign(scores=known["chosen_scores"])}.items():
-        regrets = regrets_of(own.reset_index(drop=True), method, TOLERANCES) if len(own) else None
-        if regrets is not None:
-            tables.append(regrets.table[regrets.table["rival"] != ITSELF].assign(epoch=epoch))
+        every = regrets_of(own.reset_index(drop=True), method, TOLERANCES) if len(own) else None
+        if every is not None:
+            tables.append(every.table[every.table["rival"] != ITSELF].assign(epoch=epoch))
     return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)[["epoch", *COLUMNS]]
 
 
@@ -103,11 +94,11 @@ def dominating(judged: pd.DataFrame) -> pd.DataFrame:
     return worse[worse == len(TOLERANCES)].reset_index()[[*_BLOCK, "rival"]]
 
 
-def against_all(regrets: pd.DataFrame) -> str:
+def against_all(judged: pd.DataFrame) -> str:
     """A sentence for each choice of the epoch: how the method stands among all its rivals."""
     parts = []
     for epoch, words in _WORDS.items():
-        own = regrets[regrets["epoch"] == epoch]
+        own = judged[judged["epoch"] == epoch]
         places, both = standings(own), dominating(own)
         count = places["verdict"].value_counts().reindex(WORST_FIRST, fill_value=0)
         levels = len(places.drop_duplicates(["setting", "noise"]))
@@ -120,9 +111,9 @@ def against_all(regrets: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def against_each(regrets: pd.DataFrame) -> Table:
+def against_each(judged: pd.DataFrame) -> Table:
     """A row per rival: how often the method is better, equivalent, undecided and worse after the last epoch."""
-    last = regrets[regrets["epoch"] == LAST]
+    last = judged[judged["epoch"] == LAST]
     words = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
     columns = [(group.name, word) for group in TOLERANCES for word in words]
     counts = last.groupby(["rival", "measure", "verdict"]).size().unstack(["measure", "verdict"], fill_value=0)
@@ -147,27 +138,22 @@ def means(frame: pd.DataFrame) -> Table:
     return Table.of_texts("", ["benchmark", "noise", "score", *SHOWN], rows)
 
 
-def draw_ranks(ranks: Mapping[str, pd.Series], highlighted: str | None) -> Figure:
-    """A line per method with a mark for each group of tasks; narrow, so that a phone shows it whole.
-
-    The best on the first group stands at the top; `highlighted` is drawn in colour.
-    """
-    names = list(next(iter(ranks.values())).index)
-    figure = Figure(figsize=(4.8, 0.27 * len(names) + 1.1), layout="constrained")
-    axes = figure.subplots()
-    for height, name in enumerate(names):
-        own = [part[name] for part in ranks.values() if name in part]
-        axes.plot([min(own), max(own)], [height, height], lw=1, color=_COLOURS[name == highlighted], zorder=1)
-    for (title, part), mark in zip(ranks.items(), "osD", strict=False):
-        heights = [names.index(name) for name in part.index]
-        colours = [_COLOURS[name == highlighted] for name in part.index]
-        axes.scatter(part, heights, s=28, marker=mark, c=colours, label=title)
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="mean rank, 1 is the best", xlim=(1, len(names)))
-    axes.invert_yaxis()
-    for label in axes.get_yticklabels():
-        label.set(weight="bold" if label.get_text() == highlighted else "normal")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=len(ranks), frameon=False)
+def draw(frame: pd.DataFrame) -> Figure:
+    """The scores of clean and of noisy tasks against the share of bad labels, a line per method, with deviations."""
+    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+    for row, (benchmark, (title, unit)) in zip(figure.subplots(2, 2), _DRAWN.items(), strict=True):
+        own = frame[(frame["benchmark"] == benchmark) & (frame["noise_kind"] == "uniform")]
+        own = own[(own["optimiser"] == "adamw") & (own["noisy_tasks"].map(len) <= _FEW)]
+        for axes, measure in zip(row, ("clean", "noisy"), strict=True):
+            for label, (name, colour) in _LINES.items():
+                scores = own[own["label"] == label].groupby("noise")[f"{measure}_score"]
+                factor = 100 if "%" in unit else 1
+                levels, mean = 100 * scores.mean().index, factor * scores.mean()
+                axes.errorbar(levels, mean, factor * scores.std(), color=colour, label=name, marker="o", capsize=2)
+            axes.set(title=f"{title}, {TITLES[measure]}", xlabel="bad labels in the noisy tasks, %", ylabel=unit)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", alpha=0.3)
+    figure.legend(handles=axes.get_legend_handles_labels()[0], loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -177,26 +163,24 @@ def _runs() -> pd.DataFrame:
 
 
 @cache
-def _regrets() -> pd.DataFrame:
+def regrets() -> pd.DataFrame:
+    """Every comparison that is published."""
     return pd.read_csv(DATA / "regret.csv")
 
 
 PAGE = Page(
     DOCS / "robustness.md",
     {
-        "all": lambda: against_all(_regrets()),
-        "each": lambda: against_each(_regrets()),
+        "all": lambda: against_all(regrets()),
+        "each": lambda: against_each(regrets()),
         "means": lambda: means(_runs()),
     },
 )
 
 
-def _write_picture(frame: pd.DataFrame, method: str) -> None:
-    scores = scores_by_run(frame)
-    ranks = {title: mean_ranks(scores, name) for name, title in TITLES.items()}
-    figure = draw_ranks({title: own for title, own in ranks.items() if len(own)}, method)
+def _write_picture(frame: pd.DataFrame) -> None:
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
-        figure.savefig(file, format="png", dpi=200)
+        draw(frame).savefig(file, format="png", dpi=150)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -206,14 +190,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--method", default=METHOD, help="the label that is judged")
     wanted = parser.parse_args(arguments)
     if not wanted.folders:
-        _write_picture(_runs(), wanted.method)
+        _write_picture(_runs())
         return
     try:
         frame = newest([collect(folder) for folder in wanted.folders])
         judgements(frame, wanted.method)  # refuses a label that no run has
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    _write_picture(frame, wanted.method)
+    _write_picture(frame)
     write_table(frame, DATA / "runs.csv.gz")
     # Of the numbers that are published, which are rounded.
     write_regrets(judgements(read_table(DATA / "runs.csv.gz"), wanted.method), DATA / "regret.csv")

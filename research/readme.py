@@ -1,0 +1,57 @@
+"""The numbers of README.md, from the files that docs/robustness.md and docs/performance.md show."""
+
+from pathlib import Path
+
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from excessmtl.lab.compare.page import Page
+from research.performance import read
+from research.robustness import LAST, TITLES, TOLERANCES, regrets
+
+_RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
+_WORDS = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
+_NETWORKS = {
+    "resnet18-4": "a ResNet-18 with 4 tasks",
+    "resnet18-40": "one with 40",
+    "bert-3": "a BERT with 3",
+    "mlp-7": "a small MLP with 7",
+}
+
+
+def compared() -> str:
+    """A bullet for each of the rivals that a reader decides between."""
+    last = regrets()[regrets()["epoch"] == LAST]
+    bullets = []
+    for rival, name in _RIVALS.items():
+        parts = []
+        for group in TOLERANCES:
+            verdicts = last[(last["rival"] == rival) & (last["measure"] == group.name)]["verdict"]
+            better, *others = ((verdicts == word).sum() for word in _WORDS)
+            counts = ", ".join(f"{word} in {count}" for word, count in zip(_WORDS[1:], others, strict=True))
+            parts.append(f"better on {TITLES[group.name]} in {better} of {len(verdicts)} comparisons, {counts}")
+        bullets.append(f"- **Compared with {name}**, `MultiTaskLoss` is {'; '.join(parts)}.")
+    return "\n".join(bullets)
+
+
+def ratios(file: str, method: str, over: str = "plain") -> dict[str, list[float]]:
+    """Network -> what a step of a method costs over one of another, in each of the runs of a file."""
+    content = read(file)
+    networks: dict[str, list[float]] = {}
+    for result in (result for run in content.get("after") or [content["results"]] for result in run):
+        medians = {row["method"]: row["ratio"][1] for row in result["rows"]}
+        networks.setdefault(result["network"], []).append(medians[method] / medians[over])
+    return networks
+
+
+def cost() -> str:
+    """A bullet on the cost of a step."""
+    gpu, cpu = ratios("rewrite_cuda", "excess"), ratios("robust_losses_cpu", "excess-robust", "excess")
+    texts = [f"x{max(gpu[network]):.2f} on {name}" for network, name in _NETWORKS.items()]
+    most = max(number for own in cpu.values() for number in own)
+    return (
+        f"- **Cost of a step** of `excess` on a GPU, over plain PyTorch: {', '.join(texts)} "
+        "([all measurements](docs/performance.md)). On a CPU robust losses make a step of a small MLP up to "
+        f"x{most:.2f} as long ([file](docs/data/speed/robust_losses_cpu.json))."
+    )
+
+
+PAGE = Page(Path(__file__).parents[1] / "README.md", {"compared": compared, "cost": cost})
