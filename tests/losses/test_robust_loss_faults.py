@@ -282,3 +282,12 @@ def test_a_state_of_an_earlier_version_is_refused_in_one_sentence(prefix):
     with pytest.raises(ValueError, match=rf"^{prefix}moments has shape \[2, 6\].*earlier version.*strict=False"):
         module.load_state_dict(state)
     assert not loss.moments.any()
+
+
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_class_without_an_output_is_named(label):
+    sentence = (
+        f"classes from 0 to 2, as many as there are outputs, or ignore_index where there is no label, found {label}"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        RobustCrossEntropy()(torch.zeros(4, 3), torch.tensor([0, -100, label, 1]))

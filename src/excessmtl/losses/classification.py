@@ -129,7 +129,15 @@ def _frequencies(target: Tensor, counts: Tensor, classes: int) -> Tensor:
     else:
         counted = counts.flatten(1)
         labels = torch.where(counted, target.flatten(1), 0)
-        seen = torch.zeros(len(target), classes, device=target.device).scatter_add(1, labels, counted.float())
+        seen = torch.zeros(len(target), classes, device=target.device)
+        try:
+            seen = seen.scatter_add(1, labels, counted.float())
+        except RuntimeError as error:  # on a CPU; a GPU stops the process by itself
+            strange = labels[(labels < 0) | (labels >= classes)][0].item()
+            raise ValueError(
+                f"target must hold classes from 0 to {classes - 1}, as many as there are outputs, or ignore_index "
+                f"where there is no label, found {strange}"
+            ) from error
     return (seen + 1) / (seen.sum(1, keepdim=True) + classes)
 
 
