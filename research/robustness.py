@@ -139,8 +139,11 @@ def means(frame: pd.DataFrame) -> Table:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The scores of clean and of noisy tasks against the share of bad labels, a line per method, with deviations."""
-    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+    """The scores of clean and of noisy tasks against the share of bad labels, a line per method, with deviations.
+
+    Narrow, so that a phone shows it whole.
+    """
+    figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     for row, (benchmark, (title, unit)) in zip(figure.subplots(2, 2), _DRAWN.items(), strict=True):
         own = frame[(frame["benchmark"] == benchmark) & (frame["noise_kind"] == "uniform")]
         own = own[(own["optimiser"] == "adamw") & (own["noisy_tasks"].map(len) <= _FEW)]
@@ -149,11 +152,13 @@ def draw(frame: pd.DataFrame) -> Figure:
                 scores = own[own["label"] == label].groupby("noise")[f"{measure}_score"]
                 factor = 100 if "%" in unit else 1
                 levels, mean = 100 * scores.mean().index, factor * scores.mean()
-                axes.errorbar(levels, mean, factor * scores.std(), color=colour, label=name, marker="o", capsize=2)
-            axes.set(title=f"{title}, {TITLES[measure]}", xlabel="bad labels in the noisy tasks, %", ylabel=unit)
+                axes.errorbar(levels, mean, factor * scores.std(), color=colour, label=name, marker="o", markersize=4)
+            axes.set(title=f"{title}, {TITLES[measure]}", xlabel="bad labels, %", ylabel=unit, xticks=levels)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", alpha=0.3)
-    figure.legend(handles=axes.get_legend_handles_labels()[0], loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        handles=axes.get_legend_handles_labels()[0], loc="outside lower center", ncols=3, frameon=False, columnspacing=1
+    )
     return figure
 
 
