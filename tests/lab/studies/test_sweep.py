@@ -31,7 +31,7 @@ def study(seeds, methods=("uniform", "rlw"), noise=(0.0,), **settings):
 
 
 class Witness(SweepWatcher):
-    """Remembers what it was told; kills a worker after so many runs."""
+    """Remembers what it was told; kills all workers after so many runs: one of two may be idle just then."""
 
     def __init__(self, kill_after=None):
         self.kill_after, self.ended, self.hit = kill_after, [], []
@@ -39,7 +39,8 @@ class Witness(SweepWatcher):
     def on_finished(self, config, summary, seconds):
         self.ended.append(config)
         if len(self.ended) == self.kill_after:
-            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGKILL)
 
     def on_death(self, config, reason):
         self.hit.append(config)
@@ -50,11 +51,11 @@ def started(out):
 
 
 @pytest.mark.slow
-def test_forty_runs_and_a_worker_killed_in_the_middle_end_complete_and_nothing_runs_again(tmp_path):
+def test_forty_runs_and_workers_killed_in_the_middle_end_complete_and_nothing_runs_again(tmp_path):
     runs = study(5, ["uniform", "rlw", "dwa", "groupdro"], [0.0, 0.4])
     witness = Witness(kill_after=15)
     outcome = sweep(runs, tmp_path, jobs=2, watcher=witness)
-    assert len(witness.hit) == 1
+    assert 1 <= len(witness.hit) <= 2
     assert (len(outcome.finished), outcome.before, outcome.failed) == (40, (), ())
     assert set(read_table(tmp_path / "runs.csv")["folder"]) == {str(folder_of(config)) for config in runs}
 
