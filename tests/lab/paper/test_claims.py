@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from excessmtl.lab.compare.comparison import UNDECIDED
-from excessmtl.lab.paper.claims.findings import Finding, most
+from excessmtl.lab.paper.claims.findings import Finding, most, opposite
 from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.methods import (
     GRADNORM,
@@ -253,3 +253,7 @@ def test_claims_about_training_read_the_run_folders(tmp_path, paper_is_right):
     wanted = "holds" if paper_is_right else "does not hold"
     assert {part: matching(found, part).verdict for part in NEED_FOLDERS} == dict.fromkeys(NEED_FOLDERS, wanted)
     assert {matching(judged(frame), part).verdict for part in NEED_FOLDERS} == {"not tried"}
+
+
+def test_what_is_missing_has_no_opposite():
+    assert [opposite(answer) for answer in (True, False, UNDECIDED, None)] == [False, True, UNDECIDED, None]

@@ -31,14 +31,14 @@ def question(ask: Question) -> Question:
     return ask
 
 
-def all_hold(answers: Iterable[Answer]) -> Answer:
+def all_hold(answers: Iterable[Answer | None]) -> Answer | None:
     """No where one answer is no; yes where all are yes."""
     return min(answers, key=WORST_FIRST.index, default=True)
 
 
-def opposite(answer: Answer | None) -> Answer:
-    """What is undecided stays so."""
-    return UNDECIDED if answer == UNDECIDED else not answer
+def opposite(answer: Answer | None) -> Answer | None:
+    """What is undecided stays so, and what is missing."""
+    return answer if answer in (UNDECIDED, None) else not answer
 
 
 def first(findings: Sequence[Finding], order: Sequence[Answer | None] = WORST_FIRST, separator: str = "; ") -> Finding:
