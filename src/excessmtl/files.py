@@ -50,6 +50,14 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode()
 
 
+def is_plain_file(path: Path, root: Path) -> bool:
+    """Whether it is a regular file that really lies below `root`."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(root.resolve())
+    except (OSError, ValueError):
+        return False
+
+
 def _in_words(mode: int) -> str:
     kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")

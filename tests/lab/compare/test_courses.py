@@ -6,7 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from excessmtl.lab.compare.courses import QUANTITIES, file_in, read_epochs, read_steps
+from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps
+from excessmtl.lab.runs.folder import file_in
 
 
 def archive(tasks=("a", "b"), **changes):

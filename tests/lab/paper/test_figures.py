@@ -10,7 +10,7 @@ import pytest
 
 from commands import done, excessmtl, refused
 from excessmtl.lab.compare.collect import write_table
-from excessmtl.lab.paper import registry, reproduction
+from excessmtl.lab.paper import registry
 from excessmtl.lab.paper.plans import PLANS
 from excessmtl.lab.reports.sections import recorded
 from excessmtl.lab.runs.folder import folder_of
@@ -105,7 +105,7 @@ def _pretend(runs, out, *, jobs=None, watcher=None):
 
 
 def test_a_figure_shows_the_runs_it_asked_for_and_no_others_in_the_pool(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction, "sweep", _pretend)
+    monkeypatch.setattr("excessmtl.lab.studies.sweep.sweep", _pretend)
     for epochs in (1, 2):
         _without_training(monkeypatch, epochs)
         done("reproduce", "excess-risk", "--out", tmp_path)
@@ -120,7 +120,7 @@ def test_failed_runs_are_told_and_nothing_is_drawn(tmp_path, monkeypatch):
     def failing(runs, out, *, jobs=None, watcher=None):
         return Outcome((), (), (Failure(runs[0], "no luck", ""),))
 
-    monkeypatch.setattr(reproduction, "sweep", failing)
+    monkeypatch.setattr("excessmtl.lab.studies.sweep.sweep", failing)
     refused(excessmtl("reproduce", "loss-profile", "--out", tmp_path), "1 of 36 runs failed, nothing was", "no luck")
     assert list(tmp_path.glob("*.png")) == []
 

@@ -11,7 +11,7 @@ import pytest
 from commands import excessmtl, refused
 from excessmtl import lab
 from excessmtl.lab.compare.collect import write_table
-from excessmtl.lab.reports.sections import FILE, record
+from excessmtl.lab.runs.folder import SECTIONS
 from made_up_runs import as_frame
 from report_data import ACCURACY, ERROR, made_up, table
 from worlds import RIGHT, multimnist
@@ -49,7 +49,7 @@ def test_a_figure_of_another_paper_is_one_folder(runs, second_paper, monkeypatch
         result, page = report(runs, "--sections", "my_paper")
     else:
         monkeypatch.setattr(lab, "__path__", [*lab.__path__, str(second_paper)])
-        record(runs, "my_paper")
+        (runs / SECTIONS).write_text('["my_paper"]')
         result, page = report(runs)
     assert result.exit_code == 0, result.output
     section = re.search(r'<section id="my-figure-1".*?</section>', page, flags=re.DOTALL)[0]
@@ -78,7 +78,7 @@ BUNDLED = "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"
 def test_the_papers_claims_are_shown_where_they_were_tried(tmp_path, changes, seeds, claims):
     frame = as_frame(multimnist(RIGHT)).assign(**changes)
     write_table(frame[frame["seed"] < seeds], tmp_path / "runs" / "runs.csv")
-    record(tmp_path / "runs", "paper")
+    (tmp_path / "runs" / SECTIONS).write_text('["paper"]')
     _, page = report(tmp_path / "runs")
     assert ('id="claims"' in page, 'href="#claims"' in page) == (claims, claims)
 
@@ -98,7 +98,7 @@ def test_a_report_shows_the_papers_sections_only_where_it_is_asked_to(tmp_path):
 
 @pytest.mark.parametrize("content", ["{", '"paper"', "[3]", '["os"]', '["paper.claims"]', '["../paper"]'])
 def test_a_damaged_list_of_sections_is_one_sentence_and_imports_nothing(runs, content):
-    (runs / FILE).write_text(content)
+    (runs / SECTIONS).write_text(content)
     result, page = report(runs)
     refused(result, "sections.json cannot be read", "; delete it, and use --sections")
     assert page == ""
@@ -106,7 +106,7 @@ def test_a_damaged_list_of_sections_is_one_sentence_and_imports_nothing(runs, co
 
 def test_a_folder_cannot_have_a_package_of_its_own_imported(runs, second_paper, monkeypatch):
     monkeypatch.syspath_prepend(second_paper)
-    (runs / FILE).write_text(json.dumps(["my_paper"]))
+    (runs / SECTIONS).write_text(json.dumps(["my_paper"]))
     result, _ = report(runs)
     refused(result, "no package of the laboratory is called 'my_paper'")
     assert "my_paper" not in sys.modules

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from excessmtl import lab
-from excessmtl.lab.studies.study import expand, folder_of, tuning_folder
-from excessmtl.lab.studies.sweep import next_runs
+from excessmtl.lab.studies.study import expand, folder_of
+from excessmtl.lab.studies.sweep import next_runs, tuning_folder
 from report_data import finish
 
 PLAIN = {

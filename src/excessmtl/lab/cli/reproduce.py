@@ -32,12 +32,16 @@ def reproduce(
     chosen, checked = registry.chosen(name, scale)
     paths = registry.data_paths(data)
     from excessmtl.lab.paper import reproduction
-    from excessmtl.lab.studies.progress import SweepProgress
 
     silence_lightning()
     if runs is not None:
         _print(reproduction.draw_from(chosen, runs, out), f"from {runs}")
         return
+    if not any(figure.about for figure in chosen):
+        _print(reproduction.reproduce(chosen, checked, out, data=paths), checked)
+        return
+    from excessmtl.lab.studies.progress import SweepProgress
+
     with SweepProgress(console) as watcher:
         _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)
 
@@ -52,11 +56,7 @@ def _list() -> None:
     for name, (summary, figures) in {**entries, "all": ("All of them; they share runs", list(known.values()))}.items():
         table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
     console.print(table)
-    console.print(
-        "Approximate times on 2 free CPU cores, with stand-ins for data that is not bundled, and all of MNIST at the "
-        "paper's scale.",
-        soft_wrap=True,
-    )
+    console.print("On 2 free CPU cores; stand-ins for data that is not bundled; `paper`: all of MNIST.", soft_wrap=True)
 
 
 def _print(made: "Made", origin: str) -> None:

@@ -27,20 +27,6 @@ class Steps:
     excess_risks: pd.DataFrame
 
 
-def file_in(root: Path, folder: str, name: str) -> Path | None:
-    """A file of a run below `root`; None where it is missing, no plain file, or a link that leads out of `root`."""
-    path = root / folder / name
-    return path if is_plain_file(path, root) else None
-
-
-def is_plain_file(path: Path, root: Path) -> bool:
-    """Whether it is a regular file that really lies below `root`."""
-    try:
-        return path.is_file() and path.resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):
-        return False
-
-
 def read_steps(path: Path) -> Steps:
     """steps.npz."""
     with path.open("rb") as file, explained(f"{path} is not the steps.npz of a run", _ADVICE, Exception):

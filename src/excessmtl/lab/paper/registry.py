@@ -106,16 +106,17 @@ def figure(name: str, summary: str, *about: Any, **runs: Any) -> Callable[[Draw]
     return register
 
 
-def registry() -> Mapping[str, Figure]:
-    """The figures by name."""
+def registry(wanted: str | None = None) -> Mapping[str, Figure]:
+    """The figures by name; with `wanted` at least this one, where there is one of that name."""
     for module in pkgutil.iter_modules(figures.__path__):  # imported when asked for: they bring scipy and joblib
-        importlib.import_module(f"{figures.__name__}.{module.name}")
+        if wanted not in _FIGURES:
+            importlib.import_module(f"{figures.__name__}.{module.name}")
     return dict(sorted(_FIGURES.items()))
 
 
 def chosen(name: str, scale: str) -> tuple[list[Figure], Scale]:
     """The figures that `name` stands for ("all": every one), both arguments checked."""
-    known = registry()
+    known = registry(name)
     if name != "all" and name not in known:
         raise ValueError(f"unknown figure {name!r}; the figures are {', '.join(known)} and all")
     if scale not in SCALES:

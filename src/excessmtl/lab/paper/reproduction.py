@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from excessmtl.lab.compare.collect import collect
+from excessmtl.files import write_whole
 from excessmtl.lab.paper.plans import Data, Scale, needed_runs
 from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.subjects import Runs
-from excessmtl.lab.reports.sections import record
-from excessmtl.lab.runs.folder import folder_of
-from excessmtl.lab.studies.preflight import check_runs
-from excessmtl.lab.studies.sweep import SweepWatcher, is_finished, sweep
+from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.folder import SECTIONS, folder_of
+
+if TYPE_CHECKING:
+    from excessmtl.lab.studies.sweep import SweepWatcher
 
 POOL = "runs"
 """The folder in `out` whose runs all figures share."""
@@ -24,21 +26,14 @@ def reproduce(
     *,
     data: Data,
     jobs: int | None = None,
-    watcher: SweepWatcher | None = None,
+    watcher: "SweepWatcher | None" = None,
 ) -> Made:
     """Train what is missing, then draw; the figures with the files they wrote, one by one."""
     needed = needed_runs(figures, scale, data)
     pool = out / POOL
     if needed:
-        check_runs([run for run in needed if not is_finished(run, pool)])
-        outcome = sweep(needed, pool, jobs=jobs, watcher=watcher)
-        if outcome.failed:
-            first = outcome.failed[0]
-            raise ValueError(
-                f"{len(outcome.failed)} of {len(needed)} runs failed, nothing was drawn; the first, "
-                f"{folder_of(first.config)}: {first.reason}"
-            )
-        record(out, "paper")
+        _train(needed, pool, jobs, watcher)
+        write_whole(out / SECTIONS, b'["paper"]\n')
     for entry in figures:
         if not entry.about:
             drawing = entry.draw(scale)
@@ -46,8 +41,24 @@ def reproduce(
         else:
             # The runs that this figure asked for, not all that lie in the pool: another scale may have left some.
             wanted = {folder_of(run).as_posix() for run in entry.runs(scale, data)}
-            frame = collect(pool)
-            yield entry, _saved(entry, Runs.of(frame[frame.folder.isin(wanted)], pool), out)
+            runs = Runs.read(pool)
+            yield entry, _saved(entry, Runs(runs.frame[runs.frame.folder.isin(wanted)]), out)
+
+
+def _train(runs: Sequence[RunConfig], pool: Path, jobs: int | None, watcher: "SweepWatcher | None") -> None:
+    from excessmtl.lab.studies.sweep import is_finished, sweep  # figures that need no run do without
+    from excessmtl.lab.studies.workers import check_in_a_worker
+
+    left = [run for run in runs if not is_finished(run, pool)]
+    if left:
+        check_in_a_worker(left)
+    outcome = sweep(runs, pool, jobs=jobs, watcher=watcher)
+    if outcome.failed:
+        first = outcome.failed[0]
+        raise ValueError(
+            f"{len(outcome.failed)} of {len(runs)} runs failed, nothing was drawn; the first, "
+            f"{folder_of(first.config)}: {first.reason}"
+        )
 
 
 def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
@@ -58,9 +69,7 @@ def draw_from(figures: Sequence[Figure], runs: Path, out: Path) -> Made:
         raise ValueError(f"--runs draws from training runs, and {names} is not made of any; leave --runs out")
     found = Runs.read(runs)
     if not any(found.subjects(entry.about) for entry in from_runs):
-        raise ValueError(
-            f"{runs} holds no run that {names} shows; `excessmtl reproduce --list` says what they are about"
-        )
+        raise ValueError(f"{runs} holds no run that {names} shows; --list says what they are about")
     for entry in from_runs:
         yield entry, _saved(entry, found, out)
 

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.lab.compare.comparison import Spread
-from excessmtl.lab.compare.courses import file_in
 from excessmtl.lab.compare.settings import Setting, settings
 from excessmtl.lab.paper.methods import with_shown_names
 
@@ -111,6 +110,8 @@ class Runs:
     @classmethod
     def of(cls, frame: pd.DataFrame, root: Path | None = None) -> "Runs":
         """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
+        from excessmtl.lab.runs.folder import file_in  # `reproduce --list` needs no run
+
         named = with_shown_names(frame)
         for column, name in _FILES.items():
             paths = [None if root is None else file_in(root, folder, name) for folder in frame.folder]
@@ -120,7 +121,7 @@ class Runs:
     @classmethod
     def read(cls, folder: Path) -> "Runs":
         """All finished runs under a folder."""
-        from excessmtl.lab.compare.collect import collect  # `reproduce --list` needs no run
+        from excessmtl.lab.compare.collect import collect
 
         return cls.of(collect(folder), folder)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from excessmtl.diagnosis import Report
-from excessmtl.files import read_text, write_whole
-from excessmtl.lab.compare.courses import is_plain_file
+from excessmtl.files import is_plain_file, read_text, write_whole
 from excessmtl.lab.data.base import Split
 from excessmtl.lab.reports.pictures import samples_of, thumbnail
 from excessmtl.lab.schema import Number, Word, checked, explained, shortened

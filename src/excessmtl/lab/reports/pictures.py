@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from excessmtl.diagnosis.inputs import HeldOut
-from excessmtl.lab.compare.courses import is_plain_file
+from excessmtl.files import is_plain_file
 from excessmtl.lab.data.base import Split
 
 _KINDS = {".svg": "image/svg+xml", ".png": "image/png"}

@@ -18,17 +18,15 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from excessmtl.files import read_text, write_whole
-from excessmtl.lab.compare.courses import is_plain_file
+from excessmtl.files import is_plain_file, read_text
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.reports.pictures import address
+from excessmtl.lab.runs.folder import SECTIONS
 from excessmtl.lab.schema import Word, checked, explained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE = "sections.json"
-"""In the folder of the runs: the names of the packages whose sections their report shows."""
 _LABORATORY = "excessmtl.lab"
 
 
@@ -91,7 +89,7 @@ def sections_named(names: Iterable[str]) -> list[Section]:
 
 def recorded(folder: Path) -> list[str]:
     """The packages that the folder names. It may come from anywhere, so only those of the laboratory are taken."""
-    path = folder / FILE
+    path = folder / SECTIONS
     if not is_plain_file(path, folder):
         return []
     with explained(f"{path} cannot be read", "delete it, and use --sections", ValueError, RecursionError):
@@ -100,11 +98,6 @@ def recorded(folder: Path) -> list[str]:
         if unknown:
             raise ValueError(f"no package of the laboratory is called {unknown[0]!r}")
     return names
-
-
-def record(folder: Path, name: str) -> None:
-    """Have the report on this folder show the sections of a package of the laboratory."""
-    write_whole(folder / FILE, json.dumps([name]).encode() + b"\n")
 
 
 def _has_sections(package: str) -> bool:

@@ -15,17 +15,25 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from excessmtl.files import atomic_write, unfinished, write_whole
+from excessmtl.files import atomic_write, is_plain_file, unfinished, write_whole
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.record import OF_THE_MACHINE, RunRecord
 from excessmtl.lab.runs.summary import Row, columns_of, read_json
 from excessmtl.lab.schema import shortened
 
+SECTIONS = "sections.json"
+"""In a folder of runs: the names of the packages whose sections their report shows."""
 _LOCK = ".lock"
 _LONGEST_NAME = 60
 _IN_THE_PATH = ("benchmark", "method", "options", "label", "noise", "seed")
 _OF_THE_DEVICE = ("device", "devices")
 _WHY_NOT_LONGER = "; only more epochs are possible, and only with a constant learning rate"
+
+
+def file_in(root: Path, folder: str, name: str) -> Path | None:
+    """A file of a run below `root`; None where it is missing, no plain file, or a link that leads out of `root`."""
+    path = root / folder / name
+    return path if is_plain_file(path, root) else None
 
 
 class RunFolder:

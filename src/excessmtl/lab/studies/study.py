@@ -33,7 +33,6 @@ TUNABLE = ("learning_rate", "weight_decay", "batch_size", "schedule", "warmup_st
 """Fields of a run that a study may tune; the others change what is compared."""
 FIRST_SEED = 1000
 """Of the tuning runs where a study says only how many: no seed both chooses and counts."""
-CHOSEN = "chosen.csv"
 _PACKAGE = Path(__file__).parents[2]
 _APART = ("noise_kind", "noisy_tasks", "optimiser")
 """Tables tell two entries of one benchmark apart by these."""
@@ -261,11 +260,6 @@ def _fields(schema: type[BaseModel], plain: Any, where: str) -> Fields:
     """What the mapping says, checked."""
     model = checked(schema, plain, where)
     return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
-
-
-def tuning_folder(out: Path) -> Path:
-    """Beside the folder of the study, whose tables are about its own runs alone."""
-    return out.with_name(f"{out.name}-tuning")
 
 
 def _place(config: RunConfig) -> Path:

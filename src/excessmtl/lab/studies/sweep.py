@@ -10,16 +10,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from excessmtl.files import write_whole
 from excessmtl.lab.compare.collect import collect, write_table
 from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder, folder_of
-from excessmtl.lab.studies.study import CHOSEN, Study, tuning_folder
 from excessmtl.lab.studies.workers import Compute, run, using_backend
 
+if TYPE_CHECKING:
+    from excessmtl.lab.studies.study import Study
+
+CHOSEN = "chosen.csv"
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
 
@@ -61,13 +64,13 @@ class SweepWatcher:
 
 
 def run_study(
-    study: Study,
+    study: "Study",
     out: Path,
     *,
     jobs: int | None = None,
     backend: str = "loky",
     watcher: SweepWatcher | None = None,
-) -> tuple[Study, Outcome]:
+) -> "tuple[Study, Outcome]":
     """Run what is not finished of a study; the study with the runs as they were trained, and what became of them.
 
     `sweep` says what the arguments mean. Tuning runs lie in a folder beside `out`, which has `chosen.csv`. Failed
@@ -86,7 +89,12 @@ def run_study(
     return study, replace(outcome, failed=(*failed, *outcome.failed))
 
 
-def next_runs(study: Study, out: Path) -> tuple[list[RunConfig], int, Path]:
+def tuning_folder(out: Path) -> Path:
+    """Beside the folder of the study, whose tables are about its own runs alone."""
+    return out.with_name(f"{out.name}-tuning")
+
+
+def next_runs(study: "Study", out: Path) -> tuple[list[RunConfig], int, Path]:
     """What would run now, of how many, and where: the tuning runs as long as some are not finished."""
     runs, place = study.runs, out
     if study.tune is not None:

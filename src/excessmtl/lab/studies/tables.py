@@ -11,7 +11,8 @@ from excessmtl.lab.compare.regret import regrets_of, verdict, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.runs.folder import folder_of
-from excessmtl.lab.studies.study import CHOSEN, Study
+from excessmtl.lab.studies.study import Study
+from excessmtl.lab.studies.sweep import CHOSEN
 
 _LEFT_OUT = [measure.heading for measure in (DELTA_M, MEAN_RANK, SECONDS)] + ["seeds"]
 """Columns that a terminal has no room for."""
