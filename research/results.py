@@ -15,17 +15,16 @@ import numpy as np
 import pandas as pd
 
 from excessmtl.files import atomic_write, write_whole
-from excessmtl.lab.compare.collect import write_table
-from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
+from excessmtl.lab.compare.collect import csv_text, read_epochs, read_steps, thinned, write_table
 from excessmtl.lab.compare.measures import Measure, Row, rows_of, score_measures
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.settings import Setting
-from excessmtl.lab.compare.table import Cell, Table, csv_text
+from excessmtl.lab.compare.table import Cell, Table
 from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
-from excessmtl.lab.paper.methods import COMPARED, METHODS
 from excessmtl.lab.paper.registry import registry
-from excessmtl.lab.paper.subjects import DATA, Runs
+from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
+from excessmtl.lab.runs.summary import QUANTITIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY = DOCS / "data" / "study"

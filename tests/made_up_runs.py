@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from excessmtl.lab.paper.methods import METHODS
+from excessmtl.lab.paper.subjects import METHODS
 from report_data import made_up, table
 
 SOURCES = {

@@ -10,7 +10,7 @@ import pytest
 from commands import excessmtl, refused
 from excessmtl import lab
 from excessmtl.files import atomic_write, write_whole
-from excessmtl.lab.paper.methods import UNIFORM
+from excessmtl.lab.paper.subjects import UNIFORM
 from made_up_runs import as_frame, made_up_run
 
 

@@ -4,7 +4,7 @@ How each kind of method behaves is a function of the noise level n: its scores o
 the clean tasks and, on MultiMNIST, the losses of both; on NYUv2 normals, depth, segmentation and the weight.
 """
 
-from excessmtl.lab.paper.methods import (
+from excessmtl.lab.paper.subjects import (
     ADAPTIVE_RIVALS,
     COMPARED,
     GROUPDRO,

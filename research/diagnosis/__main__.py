@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from excessmtl.files import write_whole
-from excessmtl.lab.cli.terminal import plain_errors
+from excessmtl.lab.cli.app import plain_errors
 from research.diagnosis import page
 from research.diagnosis.measure import summary
 from research.diagnosis.study import cells

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from choices import each
 from commands import done, excessmtl, refused
 from excessmtl.excess.method import rules
-from excessmtl.lab.cli.terminal import console
+from excessmtl.lab.cli.app import console
 from excessmtl.methods import registry
 from excessmtl.methods.base import Rule
 from excessmtl.methods.documentation import options_of

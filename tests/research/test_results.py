@@ -7,11 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from excessmtl.lab.compare.collect import read_table, write_table
-from excessmtl.lab.compare.courses import read_epochs, read_steps
+from excessmtl.lab.compare.collect import read_epochs, read_steps, read_table, write_table
 from excessmtl.lab.paper.claims.verdicts import verdicts
-from excessmtl.lab.paper.methods import COMPARED
-from excessmtl.lab.paper.subjects import Runs
+from excessmtl.lab.paper.subjects import COMPARED, Runs
 from excessmtl.lab.studies.study import read_study
 from made_up_runs import write_course
 from research import results

@@ -4,7 +4,7 @@ import pytest
 import torch
 import typer
 
-from excessmtl.lab.cli.terminal import plain_errors
+from excessmtl.lab.cli.app import plain_errors
 
 
 @pytest.mark.parametrize(

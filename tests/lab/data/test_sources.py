@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import DataNotFoundError
+from excessmtl.lab.data.base import DataNotFoundError, cache_folder
 from excessmtl.lab.data.downloads import Source
 
 FILES = {"images": b"many pixels", "labels": b"few labels"}
@@ -101,10 +101,10 @@ def test_a_data_set_by_path_says_where_to_get_it(cache: Path) -> None:
 
 
 def test_the_cache_folder_is_the_users_choice_or_the_platforms(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    assert sources.cache_folder() == cache
+    assert cache_folder() == cache
     monkeypatch.delenv("EXCESSMTL_DATA")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: Path("/caches", name))
-    assert sources.cache_folder() == Path("/caches/excessmtl")
+    assert cache_folder() == Path("/caches/excessmtl")
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ import excessmtl
 from excessmtl.lab.compare.collect import read_table, write_table
 from excessmtl.lab.paper import registry
 from excessmtl.lab.paper.figures import conceptual
-from excessmtl.lab.paper.methods import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, shown_name
 from excessmtl.lab.paper.registry import heading
 from excessmtl.lab.paper.reproduction import draw_from
-from excessmtl.lab.paper.subjects import Runs
+from excessmtl.lab.paper.subjects import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, Runs, shown_name
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 

@@ -7,10 +7,9 @@ import torch
 
 from excessmtl.lab.data import registry as benchmarks
 from excessmtl.lab.paper import plans, registry
-from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, shown_name
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid, needed_runs
 from excessmtl.lab.paper.registry import Figure
-from excessmtl.lab.paper.subjects import DATA
+from excessmtl.lab.paper.subjects import COMPARED, DATA, PAPER, ROBUST, shown_name
 from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 

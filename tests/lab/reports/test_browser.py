@@ -5,8 +5,8 @@ import pytest
 from browser import ARGUMENTS, executable, opened
 
 from excessmtl.lab.compare.collect import write_table
-from excessmtl.lab.compare.courses import QUANTITIES
 from excessmtl.lab.reports.page import write_report
+from excessmtl.lab.runs.summary import QUANTITIES
 from report_data import copied, made_up, table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -10,7 +10,7 @@ from torch import nn
 
 import excessmtl
 from excessmtl import lab
-from excessmtl.lab.compare.courses import read_epochs, read_steps
+from excessmtl.lab.compare.collect import read_epochs, read_steps
 
 TASKS = ["price", "churn"]
 

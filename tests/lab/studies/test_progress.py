@@ -5,8 +5,7 @@ import io
 from rich.console import Console
 
 from excessmtl.lab.runs.config import RunConfig
-from excessmtl.lab.studies.progress import SweepProgress
-from excessmtl.lab.studies.sweep import Failure
+from excessmtl.lab.studies.sweep import Failure, SweepProgress
 
 
 def test_a_line_for_everything_that_happens():

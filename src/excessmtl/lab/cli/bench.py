@@ -8,7 +8,7 @@ import torch
 import typer
 
 from excessmtl.files import check_replaceable
-from excessmtl.lab.cli.terminal import console, names_in
+from excessmtl.lab.cli.app import console, names_in
 
 
 def bench(

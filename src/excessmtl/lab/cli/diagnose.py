@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excessmtl.files import check_replaceable, write_whole
+from excessmtl.lab.cli.app import console, errors, silence_lightning
 from excessmtl.lab.cli.options import kinds_in, takes_a_run
-from excessmtl.lab.cli.terminal import console, errors, silence_lightning
 from excessmtl.lab.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
     """Every label of every task as a table; those of a table by its rows, so that nobody relabels others."""
     import pandas as pd
 
-    from excessmtl.lab.compare.table import csv_text
+    from excessmtl.lab.compare.collect import csv_text
 
     labels = [{"task": task.task, **vars(label)} for task in report.tasks for label in report.suspects(task.task, None)]
     number = "sample" if report.file_rows is None else "row"

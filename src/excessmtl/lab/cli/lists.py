@@ -7,7 +7,7 @@ from rich.table import Column, Table
 
 from excessmtl.create import BALANCER_OPTIONS
 from excessmtl.excess.method import rules
-from excessmtl.lab.cli.terminal import console, errors, plain_errors
+from excessmtl.lab.cli.app import console, errors, plain_errors
 from excessmtl.methods import registry
 from excessmtl.methods.catalogue import rows
 from excessmtl.methods.documentation import options_of

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 import yaml
 
-from excessmtl.lab.cli.terminal import names_in
+from excessmtl.lab.cli.app import names_in
 from excessmtl.lab.runs.config import DATA, Help, RunConfig
 from excessmtl.lab.schema import yaml_value
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from excessmtl.lab.cli.terminal import console
+from excessmtl.lab.cli.app import console
 
 _METHOD = "Whose regret to show, by its label. Default: the one row of excess with its default options."
 

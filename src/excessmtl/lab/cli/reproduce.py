@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from excessmtl.lab.cli.terminal import console, silence_lightning
+from excessmtl.lab.cli.app import console, silence_lightning
 
 if TYPE_CHECKING:
     from excessmtl.lab.paper.reproduction import Made
@@ -40,7 +40,7 @@ def reproduce(
     if not any(figure.about for figure in chosen):
         _print(reproduction.reproduce(chosen, checked, out, data=paths), checked)
         return
-    from excessmtl.lab.studies.progress import SweepProgress
+    from excessmtl.lab.studies.sweep import SweepProgress
 
     with SweepProgress(console) as watcher:
         _print(reproduction.reproduce(chosen, checked, out, data=paths, jobs=jobs, watcher=watcher), checked)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from excessmtl.lab.cli.terminal import console, silence_lightning
+from excessmtl.lab.cli.app import console, silence_lightning
 
 FAILED = 1
 
@@ -27,9 +27,8 @@ def sweep(
 ) -> None:
     """Run what is not finished of a study, and print its tables. If stopped or killed, the same command resumes it."""
     # Imported here: this takes seconds, and `--help` should not.
-    from excessmtl.lab.studies.progress import SweepProgress, described
     from excessmtl.lab.studies.study import read_study
-    from excessmtl.lab.studies.sweep import next_runs, run_study
+    from excessmtl.lab.studies.sweep import SweepProgress, described, next_runs, run_study
     from excessmtl.lab.studies.tables import write_tables
     from excessmtl.lab.studies.workers import check_in_a_worker
 

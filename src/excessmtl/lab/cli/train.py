@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from excessmtl.lab.cli.app import console, silence_lightning
 from excessmtl.lab.cli.options import takes_a_run
-from excessmtl.lab.cli.terminal import console, silence_lightning
 from excessmtl.lab.runs.config import RunConfig
 
 

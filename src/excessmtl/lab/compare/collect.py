@@ -1,4 +1,7 @@
-"""All finished runs under a folder as one table, wherever in it they lie; and such a table as a CSV file."""
+"""What runs have left behind, as tables: all finished runs under a folder, or the course of one.
+
+Folders of runs are passed around. A damaged or made-up file is one sentence, and nothing outside the folder is read.
+"""
 
 import gzip
 import io
@@ -6,14 +9,16 @@ import json
 import math
 import re
 import zlib
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import ZipFile
 
+import numpy as np
 import pandas as pd
 
 from excessmtl.files import read_bytes, write_whole
-from excessmtl.lab.compare.table import csv_text, restored
-from excessmtl.lab.runs.summary import NESTED, PLAIN, TEXTS, columns_of, read_json
+from excessmtl.lab.runs.summary import NESTED, PLAIN, QUANTITIES, TEXTS, columns_of, read_json
 from excessmtl.lab.schema import explained
 
 _LARGEST_TABLE = 2**28
@@ -22,6 +27,11 @@ _TABLES = ("runs.csv", "runs.csv.gz")
 _FOLD = re.compile(r"; fold \d+ of \d+")
 """In the source of a run that `crossval` trained on a part of the training data."""
 _TEXTS = ("folder", *TEXTS)
+_LARGEST = 2**31
+"""Bytes of one array; a run of a million steps with 500 tasks has as many."""
+_ADVICE = "delete the run or make it again"
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""Apostrophes that were there before count too, so that `restored` takes away exactly the one that was added."""
 
 
 def collect(folder: Path | str) -> pd.DataFrame:
@@ -108,3 +118,62 @@ def _rounded(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return None if math.isnan(value) else float(f"{value:.7g}")
+
+
+def csv_text(frame: pd.DataFrame, float_format: str = "%.6g") -> str:
+    """The frame as CSV; numbers, and texts that are numbers, stay as they are."""
+    texts = frame.map(_shown) if len(frame) else frame
+    return str(texts.to_csv(index=False, float_format=float_format, lineterminator="\n"))
+
+
+def restored(cell: str) -> str:
+    """The text that `csv_text` was given for this cell."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _shown(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Step by step: one row per step, one column per task."""
+
+    weights: pd.DataFrame
+    losses: pd.DataFrame
+    excess_risks: pd.DataFrame
+
+
+def read_steps(path: Path) -> Steps:
+    """steps.npz."""
+    with path.open("rb") as file, explained(f"{path} is not the steps.npz of a run", _ADVICE, Exception):
+        with ZipFile(file) as archive:  # a few bytes may claim to be gigabytes
+            if any(entry.file_size > _LARGEST for entry in archive.infolist()):
+                raise ValueError(f"an array has more than {_LARGEST:,} bytes")
+        file.seek(0)
+        with np.load(file) as arrays:  # refuses pickled objects
+            tasks = [str(task) for task in arrays["tasks"]]
+            tables = {name: arrays[name] for name in QUANTITIES}
+        expected = (len(tables["losses"]), len(tasks))
+        if any(table.shape != expected or table.dtype.kind != "f" for table in tables.values()):
+            raise ValueError(f"its arrays must be numbers of shape [steps, {len(tasks)} tasks]")
+        return Steps(**{name: pd.DataFrame(table, columns=tasks) for name, table in tables.items()})
+
+
+def read_epochs(path: Path) -> pd.DataFrame:
+    """metrics.csv: one row per epoch, all numbers."""
+    with path.open("rb") as file, explained(f"{path} is not the metrics.csv of a run", _ADVICE, Exception):
+        return pd.read_csv(file).apply(pd.to_numeric)
+
+
+def thinned(course: pd.DataFrame, rows: int) -> pd.DataFrame:
+    """At most `rows` rows, each the mean over its stretch of the course; stretches have nearly the same length."""
+    return course.groupby(np.arange(len(course)) * min(rows, len(course)) // len(course)).mean()

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.files import write_whole
+from excessmtl.lab.compare.collect import csv_text
 from excessmtl.lab.compare.comparison import (
     BETTER,
     CONFIDENCE,
@@ -27,7 +28,7 @@ from excessmtl.lab.compare.comparison import (
 )
 from excessmtl.lab.compare.measures import number
 from excessmtl.lab.compare.settings import Setting, chosen_options, settings
-from excessmtl.lab.compare.table import Cell, Row, Table, csv_text
+from excessmtl.lab.compare.table import Cell, Row, Table
 from excessmtl.lab.runs.config import SINGLE
 
 ITSELF = "itself at noise 0"

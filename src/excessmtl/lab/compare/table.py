@@ -5,20 +5,16 @@ And tables as CSV that a spreadsheet shows and does not compute: a cell that beg
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import pandas as pd
 import rich.table
 from rich.text import Text
 
 from excessmtl.lab.compare.comparison import Spread
 
 _WORDS = ("method", "benchmark", "rival", "tasks", "verdict")
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""Apostrophes that were there before count too, so that `restored` takes away exactly the one that was added."""
 Format = str | Callable[[Any], str]
 """How a value is written: a format such as ".2f", or a function."""
 
@@ -128,26 +124,3 @@ def written(value: Any, how: Format) -> str:
 
 def _one_line(column: str) -> str:
     return column.replace("\n", " ")
-
-
-def csv_text(frame: pd.DataFrame, float_format: str = "%.6g") -> str:
-    """The frame as CSV; numbers, and texts that are numbers, stay as they are."""
-    texts = frame.map(_shown) if len(frame) else frame
-    return str(texts.to_csv(index=False, float_format=float_format, lineterminator="\n"))
-
-
-def restored(cell: str) -> str:
-    """The text that `csv_text` was given for this cell."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _shown(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _is_number(value) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -1,5 +1,6 @@
 """What a benchmark is: tasks, three splits, a network and the recipe it is trained with."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.utils.data import Dataset, Subset
 
+from excessmtl.extras import needed_by
 from excessmtl.lab.data.tasks import Task
 
 Targets = dict[str, Tensor]
@@ -21,6 +23,16 @@ Augment = Callable[[Tensor, Targets, Generator], tuple[Tensor, Targets]]
 
 class DataNotFoundError(ValueError):
     """The benchmark's data is not there; the message says where to get it and which stand-in to use."""
+
+
+def cache_folder() -> Path:
+    """`EXCESSMTL_DATA` where it is set, else a folder of ours in the platform's cache; not created here."""
+    if chosen := os.environ.get("EXCESSMTL_DATA"):
+        return Path(chosen).expanduser()
+    with needed_by("the cache folder", "lab"):
+        from platformdirs import user_cache_path
+
+    return user_cache_path("excessmtl")
 
 
 @dataclass(frozen=True)

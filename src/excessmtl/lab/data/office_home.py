@@ -17,7 +17,7 @@ from torch import nn
 
 from excessmtl.files import write_whole
 from excessmtl.lab.data import sources
-from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark
+from excessmtl.lab.data.base import Benchmark, Recipe, Split, benchmark, cache_folder
 from excessmtl.lab.data.downloads import is_archive, unpacked
 from excessmtl.lab.data.kinds import classification
 from excessmtl.lab.data.networks import ResNet18
@@ -82,7 +82,7 @@ def _decoded(path: Path, size: int, split_seed: int) -> tuple[Path, dict[str, li
     names = None if is_archive(path) else _files_below(path)
     files = [path] if names is None else [path / name for name in names]
     stamp = stamp_of(files, _FORMAT, str(path.resolve()), size, split_seed)
-    stored = sources.cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp}.npy"
+    stored = cache_folder() / "image-trees" / f"{path.name}-{size}-{stamp}.npy"
     index = stored.with_suffix(".json")
     if not (stored.is_file() and index.is_file()):
         with unpacked(path) if names is None else nullcontext(path) as root:

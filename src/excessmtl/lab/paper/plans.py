@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from excessmtl.lab.paper.methods import METHODS, PAPER
-from excessmtl.lab.paper.subjects import DATA
+from excessmtl.lab.data.base import cache_folder
+from excessmtl.lab.paper.subjects import DATA, METHODS, PAPER
 from excessmtl.lab.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
         if not planned:
             raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
         return wanted
-    from excessmtl.lab.data import sources  # knows how to fetch data, which a list of figures does not need
-
-    return wanted if planned and sources.where(wanted) is not None else stand_in
+    return wanted if planned and (cache_folder() / wanted).exists() else stand_in
 
 
 def grid(

@@ -7,6 +7,7 @@ put a file with a decorated function into `paper/figures/`: the command finds it
 import importlib
 import io
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from excessmtl.files import write_whole
+from excessmtl.lab.compare.collect import csv_text
 from excessmtl.lab.compare.palette import known_look
-from excessmtl.lab.compare.table import csv_text
 from excessmtl.lab.paper import figures
-from excessmtl.lab.paper.methods import METHODS, ROBUST, SINGLE_TASK
 from excessmtl.lab.paper.plans import SCALES, Data, Scale, grid
-from excessmtl.lab.paper.subjects import DATA, Runs, Subject
+from excessmtl.lab.paper.subjects import DATA, METHODS, ROBUST, SINGLE_TASK, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
 
 SMALL = 8
@@ -108,9 +108,12 @@ def figure(name: str, summary: str, *about: Any, **runs: Any) -> Callable[[Draw]
 
 def registry(wanted: str | None = None) -> Mapping[str, Figure]:
     """The figures by name; with `wanted` at least this one, where there is one of that name."""
-    for module in pkgutil.iter_modules(figures.__path__):  # imported when asked for: they bring scipy and joblib
-        if wanted not in _FIGURES:
-            importlib.import_module(f"{figures.__name__}.{module.name}")
+    modules = [module.name for module in pkgutil.iter_modules(figures.__path__)]
+    # A figure alone is found by the text of its file: importing the others would bring scipy and joblib.
+    decorated = re.compile(rf'@figure\(\s*"{re.escape(wanted or "")}"')
+    texts = {name: Path(figures.__path__[0], f"{name}.py").read_text(encoding="utf-8") for name in modules}
+    for name in [name for name, text in texts.items() if decorated.search(text)] or modules:
+        importlib.import_module(f"{figures.__name__}.{name}")
     return dict(sorted(_FIGURES.items()))
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps, thinned
+from excessmtl.lab.compare.collect import read_epochs, read_steps, thinned
 from excessmtl.lab.compare.measures import CLEAN_WEIGHT, MEAN_RANK, SECONDS, Measure, Row, measures_of
 from excessmtl.lab.compare.settings import Setting
 from excessmtl.lab.runs.folder import file_in
+from excessmtl.lab.runs.summary import QUANTITIES
 
 MOST_POINTS, FEWEST_POINTS = 240, 24
 """Per curve. A page with few runs has the most, one with many tasks in many runs never less than the fewest."""

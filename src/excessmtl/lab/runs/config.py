@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from excessmtl.lab.data.find import import_path, is_import_path
 from excessmtl.lab.data.noise import NOISE_KINDS, UNIFORM
 from excessmtl.lab.data.tasks import LOSSES, PLAIN
 from excessmtl.lab.schema import STRICT, Names, Number, Options, Word, in_sentences
@@ -121,6 +120,8 @@ class RunConfig:
 
 def check_method(name: str) -> None:
     """Refuses a method that is not there."""
+    from excessmtl.lab.data.find import import_path, is_import_path
+
     if is_import_path(name):
         import_path(name, "method")
     else:

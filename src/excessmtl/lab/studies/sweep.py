@@ -2,6 +2,7 @@
 
 A run that raises is reported and leaves the others alone. A run whose worker process dies is tried again from its
 checkpoint, the third time alone, in case it was too much for the machine together with others; then it is given up.
+A watcher is told what happens: `SweepProgress` prints it.
 """
 
 from collections import Counter
@@ -10,11 +11,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from excessmtl.files import write_whole
-from excessmtl.lab.compare.collect import collect, write_table
-from excessmtl.lab.compare.table import csv_text
+from excessmtl.lab.compare.collect import collect, csv_text, write_table
+from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder, folder_of
 from excessmtl.lab.studies.workers import Compute, run, using_backend
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 CHOSEN = "chosen.csv"
 _DEATHS_TOGETHER = 2
 """How often the worker of a run may die before the run is tried alone."""
+_SHOWN = 4
+"""Tasks whose scores are in the line of a run."""
 
 
 @dataclass(frozen=True)
@@ -186,3 +192,65 @@ def _write_failures(path: Path, failed: Sequence[Failure]) -> None:
         return
     parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in failed]
     write_whole(path, "\n".join(parts).encode())
+
+
+class SweepProgress(SweepWatcher):
+    """A line for every run that ends, and on a terminal a bar below them; a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar = Progress(
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,  # elsewhere a bar would be noise; the lines say as much
+            speed_estimate_period=1e6,  # seconds: a run may take hours
+        )
+        self.bar.add_task("")
+        (self.task,) = self.bar.tasks
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def on_start(self, todo: Sequence[RunConfig], before: int, jobs: int) -> None:
+        """How much there is to do. A study that tunes starts twice."""
+        if todo:
+            known = f", {before} are finished already" if before else ""
+            self._print(f"{len(todo)} runs to do{known}; {min(jobs, len(todo))} at a time")
+        else:
+            self._print(f"nothing to do, all {before} runs are finished")
+        self.bar.reset(self.task.id, total=len(todo))
+
+    def on_finished(self, config: RunConfig, summary: dict[str, Any], seconds: float) -> None:
+        """Scores of the run."""
+        scores = [
+            f"{task} {'diverged' if score is None else f'{score:.4f}'}" for task, score in summary["scores"].items()
+        ]
+        self._end(config, ", ".join(scores[:_SHOWN]) + (", ..." if len(scores) > _SHOWN else ""))
+
+    def on_failed(self, failure: Failure) -> None:
+        """Why it failed."""
+        self._end(failure.config, f"FAILED: {failure.reason}")
+
+    def on_death(self, config: RunConfig, reason: str) -> None:
+        """The sweep goes on."""
+        self._print(f"{described(config)}: its worker died ({reason}); it will go on from its checkpoint")
+
+    def _end(self, config: RunConfig, news: str) -> None:
+        self.bar.advance(self.task.id)
+        self._print(f"{self.task.completed:.0f}/{self.task.total:.0f}  {described(config)}: {news}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def described(config: RunConfig) -> str:
+    """A run in a few words."""
+    kind = "" if config.noise_kind == UNIFORM else f" ({config.noise_kind})"
+    return f"{config.benchmark}, {config.name}, noise {config.noise:g}{kind}, seed {config.seed}"

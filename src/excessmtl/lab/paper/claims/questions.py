@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from excessmtl.lab.paper.claims.findings import Finding, Lacking, all_hold, opposite, question
 from excessmtl.lab.paper.claims.method_runs import WEIGHT, MethodRuns, levels
-from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, SINGLE_TASK, UNIFORM
+from excessmtl.lab.paper.subjects import ADAPTIVE_RIVALS, SINGLE_TASK, UNIFORM
 
 CLEAN = "clean_score"
 _RELATIVE, _ABSOLUTE = 1.1, 0.02

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from excessmtl.lab.compare.courses import read_epochs, read_steps
+from excessmtl.lab.compare.collect import read_epochs, read_steps
 from excessmtl.lab.paper.claims.findings import Finding, Lacking, question
 from excessmtl.lab.paper.claims.method_runs import WEIGHT, MethodRuns
 from excessmtl.lab.paper.figures.training import agreement, course
-from excessmtl.lab.paper.methods import UNIFORM
+from excessmtl.lab.paper.subjects import UNIFORM
 
 _EARLY, _MATCH = 0.1, 0.9
 _SUBSTANTIAL, _NEARLY = 0.6, 0.1

@@ -19,8 +19,7 @@ from excessmtl.lab.compare.comparison import UNDECIDED, Answer
 from excessmtl.lab.paper.claims import questions, training  # noqa: F401, their questions are listed on import
 from excessmtl.lab.paper.claims.findings import QUESTIONS, WORST_FIRST, Finding, Lacking, first, most, opposite
 from excessmtl.lab.paper.claims.method_runs import MethodRuns, levels
-from excessmtl.lab.paper.methods import ADAPTIVE_RIVALS, PAPER_EXCESS, ROBUST
-from excessmtl.lab.paper.subjects import DATA, Runs, Subject
+from excessmtl.lab.paper.subjects import ADAPTIVE_RIVALS, DATA, PAPER_EXCESS, ROBUST, Runs, Subject
 
 Judgement = Literal["holds", "does not hold", "undecided", "not tried"]
 _WORDS: dict[Answer | None, Judgement] = {

@@ -16,9 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.lab.compare.courses import read_epochs, read_steps, thinned
+from excessmtl.lab.compare.collect import read_epochs, read_steps, thinned
 from excessmtl.lab.compare.palette import COLOURS
-from excessmtl.lab.paper.methods import COMPARED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.lab.paper.registry import (
     SMALL,
     Drawing,
@@ -31,7 +30,7 @@ from excessmtl.lab.paper.registry import (
     spread_heading,
     tidy,
 )
-from excessmtl.lab.paper.subjects import Subject, over_seeds
+from excessmtl.lab.paper.subjects import COMPARED, PAPER, ROBUST, SINGLE_TASK, Subject, over_seeds
 
 RISK_NOISE, COURSE_NOISE, LOSS_NOISE = 0.6, 0.8, (0.0, 0.8)
 """The noise levels of Figures 2, 3 and 4."""

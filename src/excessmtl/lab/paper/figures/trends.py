@@ -6,8 +6,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from excessmtl.lab.compare.measures import score_measures
-from excessmtl.lab.paper.methods import COMPARED, MGDA, MOML, NORMALISED, PAPER, ROBUST, SINGLE_TASK
 from excessmtl.lab.paper.registry import (
     Drawing,
     by_method,
@@ -19,7 +17,17 @@ from excessmtl.lab.paper.registry import (
     spread_heading,
     tidy,
 )
-from excessmtl.lab.paper.subjects import Subject, over_seeds
+from excessmtl.lab.paper.subjects import (
+    COMPARED,
+    MGDA,
+    MOML,
+    NORMALISED,
+    PAPER,
+    ROBUST,
+    SINGLE_TASK,
+    Subject,
+    over_seeds,
+)
 
 _DECADES = 4
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
@@ -46,18 +54,18 @@ def draw_trends(subject: Subject, runs: pd.DataFrame) -> Drawing | None:
     columns = {name: runs[name] for name in _TRENDS}
     columns |= {f"score_{task}": runs.scores.map(lambda own, task=task: own[task]) for task in subject.setting.tasks}
     table = over_seeds(subject, columns, metric=metric.name)
-    overall = score_measures(subject.setting)[-1]
-    unit = f", {overall.unit}" if overall.unit else ""
-    label = f"{metric.name}{unit}" + (", lower is better" if overall.better == "lower" else "")
+    unit = f", {metric.shown_unit}" if metric.shown_unit else ""
+    label = f"{metric.name}{unit}" + ("" if metric.higher_is_better else ", lower is better")
+    factor = 100.0 if metric.is_share else 1.0
     panels = {
-        "overall_score": ("all tasks", label, overall.factor),
-        "clean_score": ("clean tasks", label, overall.factor),
+        "overall_score": ("all tasks", label, factor),
+        "clean_score": ("clean tasks", label, factor),
         "clean_weight": ("weight of the clean tasks", "", 1.0),
     }
     picture = _over_noise(subject, table, panels)
     *scores, weight = picture.axes
     for axes, column in zip(scores, ("overall_score", "clean_score"), strict=True):
-        if overall.better == "lower" and table[column].max() > _DECADES * table[column].min():
+        if not metric.higher_is_better and table[column].max() > _DECADES * table[column].min():
             log_scale(axes)
     weight.set_ylim(-0.03, 1.03)
     return Drawing({"": table}, {"": picture})

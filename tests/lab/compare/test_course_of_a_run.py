@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from excessmtl.lab.compare.courses import QUANTITIES, read_epochs, read_steps
+from excessmtl.lab.compare.collect import read_epochs, read_steps
 from excessmtl.lab.runs.folder import file_in
+from excessmtl.lab.runs.summary import QUANTITIES
 
 
 def archive(tasks=("a", "b"), **changes):
@@ -55,7 +56,7 @@ def test_a_file_that_no_run_wrote_is_one_sentence(tmp_path, content, reason):
 
 
 def test_an_array_that_unpacks_to_gigabytes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("excessmtl.lab.compare.courses._LARGEST", 100)
+    monkeypatch.setattr("excessmtl.lab.compare.collect._LARGEST", 100)
     (tmp_path / "steps.npz").write_bytes(archive())
     with pytest.raises(ValueError, match="an array has more than 100 bytes"):
         read_steps(tmp_path / "steps.npz")
