@@ -67,7 +67,8 @@ def test_the_numbers_of_its_parts(robust, scalar):
     model = Model()
     by_hand = copy.deepcopy(model)
     criterion = MultiTaskLoss(KINDS, model.encoder, robust=robust, protect={"spam": 0.2}, scale="mean")
-    balancer = excessmtl.create("excess", TASKS, by_hand.encoder, protect={"spam": 0.2}, scale="mean")
+    options = {"protect": {"spam": 0.2}, "scale": "mean", "likelihoods": ["digit", "spam"] if robust else []}
+    balancer = excessmtl.create("excess", TASKS, by_hand.encoder, **options)
     losses = PLAIN | ({task: make(reduction="none").to(DEVICE) for task, make in ROBUST.items()} if robust else {})
     for seed in range(25):  # the robust estimate of numbers is fitted from the 20th batch on
         x, targets = batch(seed)
@@ -266,10 +267,14 @@ def test_tasks_come_and_go():
     criterion.add_task("price", "regression", {"strength": 0.0})
     with pytest.raises(ValueError, match=r"tasks\['own'\] must be one of"):
         criterion.add_task("own", "numbers")
+    with pytest.raises(ValueError, match="more than once"):
+        criterion.add_task("digit", "regression")
     assert criterion.tasks == ("digit", "spam", "price")
+    assert criterion.balancer.rule.likelihoods == (True, True, False)
     assert torch.equal(criterion.losses["spam"].noise, noise)
     criterion.remove_task("digit")
     assert step().losses.isfinite().tolist() == [True, True]
+    assert criterion.balancer.rule.likelihoods == (True, False)
     fresh = MultiTaskLoss({"spam": "binary", "price": "regression"}, model.encoder)
     fresh.load_state_dict(criterion.state_dict())
     assert torch.equal(fresh.losses["spam"].noise, criterion.losses["spam"].noise)

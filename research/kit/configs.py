@@ -4,28 +4,27 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-EXCESS = ("excess", "unit", "root")
-RULES = (*EXCESS, "uniform", "uw", "famo", "imtl")
+RULES = ("excess", "uniform", "uw", "famo", "imtl")
 
 
 @dataclass(frozen=True)
 class Config:
-    """One entry of a configuration file. "excess", "unit" and "root" are forms of the library's rule (README.md)."""
+    """One entry of a configuration file."""
 
     name: str
     rule: str = "excess"
     trust: float = 1.5
-    """Option of "excess", "unit" and "root"."""
+    """Option of "excess"."""
     need: float = 0.2
     """Option of "excess"."""
+    likelihoods: bool = False
+    """Option of "excess": whether tasks of classes are likelihoods."""
     weighted_heads: bool = False
     """Whether heads receive weighted gradients; rivals do."""
     robust: bool = False
-    """Forward correction in classification tasks, mixture weights in regression tasks."""
-    entropy: bool = True
-    """The value of a corrected cross-entropy is with the entropy of the noise that it reckons with; else without."""
-    precision: float = 0.3
-    """c: the gradient of a robust squared error is multiplied by c / (c + r/V), V the targets' variance; 0: no."""
+    """Whether the losses are the library's robust ones; else the plain ones."""
+    entropy: bool = False
+    """Whether the value of a robust class loss contains the entropy of the noise."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -10,19 +10,18 @@ _FIRST = 20
 
 
 class Excess:
-    """The library's rule (docs/estimators.md) and, as "root", a candidate to replace it (README.md)."""
+    """The library's rule (docs/estimators.md)."""
 
-    def __init__(self, config: Config, runs: int, tasks: int, hidden: int) -> None:
-        self._config = config
-        zeros = torch.zeros(runs, tasks)
-        self._loss, self._first_loss, self._first_norm, self._first_size = (zeros.clone() for _ in range(4))
+    def __init__(self, config: Config, runs: int, classes: list[int], hidden: int) -> None:
+        self._config, tasks = config, len(classes)
+        self._doubted = torch.tensor([not (config.likelihoods and count) for count in classes])
+        self._loss, self._first_loss, self._first_norm = (torch.zeros(runs, tasks) for _ in range(3))
         # So narrow that the library would not project it either.
         self._signal, self._fisher = (torch.zeros(runs, tasks, hidden + 1) for _ in range(2))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """The weights from this step's losses [runs, tasks], the representation [runs, batch, hidden] and the gradients
         of the mean losses there [runs, tasks, batch, hidden]."""
-        config = self._config
         share = self._share(shared, pulls, step)
         self._loss += 0.01 * (losses - self._loss)
         if step <= _FIRST:
@@ -31,14 +30,9 @@ class Excess:
         loss = self._loss / (1 - 0.99**step)
         first = torch.maximum(self._first_loss / seen, loss / 2).clamp(min=1e-8)
         left = (loss * (1 - share) / first).clamp(min=0)
-        norm, size = ((total / seen).clamp(min=1e-8) for total in (self._first_norm, self._first_size))
-        if config.rule == "root":
-            logs = -config.trust * (0.05 + left).log() - size.log()
-        elif config.rule == "unit":
-            logs = -config.trust * left - size.log()
-        else:
-            logs = -config.trust * left + config.need * share.clamp(min=0.01).log() - 0.5 * (norm * first).log()
-        return logs.softmax(1) * logs.shape[1]
+        doubt = self._config.need * share.clamp(min=0.01).log() - self._config.trust * left
+        norm = (self._first_norm / seen).clamp(min=1e-8)
+        return (doubt * self._doubted - 0.5 * (norm * first).log()).softmax(1) * losses.shape[1]
 
     def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """e / r; over the first steps more or less the mean of all tasks."""
@@ -54,7 +48,6 @@ class Excess:
         self._fisher += 0.01 * (fisher - self._fisher)
         if step <= _FIRST:
             self._first_norm += power.sum(-1).sqrt()
-            self._first_size += fisher.sum(-1).sqrt()
         damped = (self._fisher + 1e-3 * self._fisher.mean(-1, keepdim=True)).clamp(min=1e-30)
         share = (self._signal / damped).sum(-1).clamp(0, 1)
         return torch.lerp(share.mean(1, keepdim=True), share, min(step / _FIRST, 1))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from research.kit.configs import EXCESS, Config
-from research.kit.losses import Classification, Regression
+from research.kit.configs import Config
+from research.kit.losses import Losses
 from research.kit.problems import Cases, Problem
 from research.kit.rules import IMTL, Excess, LossValues
 
@@ -51,10 +51,10 @@ class Training:
             (self._initial(hidden, classes or 1, hidden), self._initial(1, classes or 1, hidden))
             for classes in cases.classes
         ]
-        self._losses = [(Classification if count else Regression)(runs, config, count) for count in cases.classes]
+        self._losses = [Losses(runs, config, count) for count in cases.classes]
         self._rule: Excess | LossValues | IMTL
-        if config.rule in EXCESS:
-            self._rule = Excess(config, runs, tasks, HIDDEN)
+        if config.rule == "excess":
+            self._rule = Excess(config, runs, cases.classes, HIDDEN)
         elif config.rule == "imtl":
             self._rule = IMTL()
         else:
@@ -98,10 +98,9 @@ class Training:
         values, pulls, own = [], [], []
         for head, loss, targets in zip(self._heads, self._losses, self._cases.training, strict=True):
             leaf = leaf.detach().requires_grad_()
-            seen = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows], self._step)
-            each = seen.plain if seen.factors is None else seen.factors * seen.plain
-            pull, *gradients = torch.autograd.grad(each.mean(-1).sum(), [leaf, *head])
-            values.append(seen.values)
+            value = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows])
+            pull, *gradients = torch.autograd.grad(value.sum(), [leaf, *head])
+            values.append(value.detach())
             pulls.append(pull)
             own.append(gradients)
         with torch.no_grad():

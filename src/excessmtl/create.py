@@ -10,6 +10,7 @@ from excessmtl.balancer import Balancer
 from excessmtl.engine import EngineName
 from excessmtl.excess.method import excess
 from excessmtl.gradients.any_graph import AnyGraph
+from excessmtl.losses.classification import RobustBCEWithLogits, RobustCrossEntropy
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
 from excessmtl.methods.names import checked_name
@@ -63,6 +64,19 @@ class ExcessMTL(Balancer):
             tasks_at_once=tasks_at_once,
             record=record,
         )
+
+
+def with_likelihoods(name: str, options: Mapping[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `create` for tasks with these losses: the default method is told which are likelihoods."""
+    default = checked_name(name, registry()) == "excess" and options.get("estimator", "robust") == "robust"
+    return {"likelihoods": likelihoods(losses), **options} if default else dict(options)
+
+
+def likelihoods(losses: Mapping[str, Any]) -> set[str]:
+    """The tasks whose loss is, or contains, a robust loss of classes; a loss may be any function."""
+    modules = {task: loss.modules() for task, loss in losses.items() if isinstance(loss, nn.Module)}
+    of_classes = RobustCrossEntropy, RobustBCEWithLogits
+    return {task for task, parts in modules.items() if any(isinstance(part, of_classes) for part in parts)}
 
 
 def list_methods() -> list[str]:

@@ -1,7 +1,7 @@
 """MultiTaskLoss: a loss for each task, a balancer and the diagnosis in one object."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.balancer import At
-from excessmtl.create import create
+from excessmtl.create import create, likelihoods, with_likelihoods
 from excessmtl.diagnosis import Report, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.losses.estimate import learns_with_others
@@ -69,10 +69,15 @@ class MultiTaskLoss(nn.Module):
                 '{"digit": "classification"}'
             )
         self.robust, self.ignore = robust, ignore
+        own, pool = dict(loss_options or {}), options.get("pool", True)
+        parts = [TaskLoss(task, loss, robust, pool, own.get(task, {})) for task, loss in tasks.items()]
+        given = "likelihoods" in options
+        options = with_likelihoods(method, options, {part.task: part.training_loss for part in parts})
+        # The method holds the same set: when tasks come and go, it is up to date.
+        self._likelihoods: set[str] = set() if given else options.get("likelihoods", set())
         self.balancer = create(method, list(tasks), shared, **options)
-        own = dict(loss_options or {})
         self._check_known("loss_options", own)
-        self._take([self._task_loss(task, loss, own.get(task, {})) for task, loss in tasks.items()])
+        self._take([part.to(self.balancer.device) for part in parts])
 
     @property
     def losses(self) -> dict[str, Loss]:
@@ -195,13 +200,13 @@ class MultiTaskLoss(nn.Module):
     def add_task(self, name: str, loss: str | Loss, loss_options: Mapping[str, Any] | None = None) -> None:
         """One task more, after the others, with its kind or its loss. The others go on."""
         part = self._task_loss(name, loss, loss_options or {})
-        self.balancer.add_task(name)
-        self._take([*self._parts.values(), part])
+        self._change([*self._parts.values(), part], lambda: self.balancer.add_task(name))
 
     def remove_task(self, name: str) -> None:
         """One task less. What is known of the others stays, and they share its weight in proportion."""
-        self.balancer.remove_task(name)
-        self._take([part for part in self._parts.values() if part.task != name])
+        self._change(
+            [part for part in self._parts.values() if part.task != name], lambda: self.balancer.remove_task(name)
+        )
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take a saved state. A state of other tasks, of other kinds or of other losses changes nothing."""
@@ -242,6 +247,19 @@ class MultiTaskLoss(nn.Module):
 
     def _task_loss(self, task: str, loss: str | Loss, options: Mapping[str, Any]) -> TaskLoss:
         return TaskLoss(task, loss, self.robust, self.balancer.pool, options).to(self.balancer.device)
+
+    def _change(self, parts: Sequence[TaskLoss], change: Callable[[], None]) -> None:
+        """Change the tasks of the balancer, then take these parts; where that fails, nothing has changed."""
+        before = set(self._likelihoods)
+        self._likelihoods.clear()
+        self._likelihoods |= likelihoods({part.task: part.training_loss for part in parts})
+        try:
+            change()
+        except ValueError:
+            self._likelihoods.clear()
+            self._likelihoods |= before
+            raise
+        self._take(parts)
 
     def _take(self, parts: Iterable[TaskLoss]) -> None:
         self._parts = {part.task: part for part in parts}

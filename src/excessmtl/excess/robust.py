@@ -8,20 +8,23 @@ remove, and the rest, which it cannot (`excessmtl.excess.excess_risk`):
 
 The first factor takes weight from a task whose risk does not come down: noise. The second gives weight to a task with
 something left to learn, as the paper does. The third puts the tasks on a common scale, that of their first steps.
+
+A loss that is a likelihood under the noise of its own labels needs neither of the first two: then equal weights are
+the right ones. The robust losses of classes are such losses; `likelihoods` names their tasks.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from excessmtl.excess.excess_risk import Adapter, pair_signal, reducible_share
 from excessmtl.graph.places import Probe
-from excessmtl.methods.base import Decision, Heads, Progress, Rule, State
+from excessmtl.methods.base import Decision, Heads, Progress, Rule, State, constant
 from excessmtl.methods.observation import Observation
 
 _LEAST_SHARE = 0.01
@@ -52,6 +55,7 @@ class RobustExcess(Rule):
     probe: ClassVar[Probe] = Probe.REPRESENTATION
     heads: ClassVar[Heads] = "unweighted"
     per_sample: ClassVar[bool] = True
+    added: ClassVar[Mapping[str, Any]] = {"likelihoods": ()}
 
     trust: float = 1.5
     """How much less a task counts, in the exponent, whose first loss is still there and cannot be removed."""
@@ -73,6 +77,9 @@ class RobustExcess(Rule):
     """The dimension of the representation that counts samples."""
     feature_dim: int | None = None
     """The one that counts features; None: the second of four or more, else the last."""
+    likelihoods: Collection[str] | tuple[bool, ...] = ()
+    """Tasks whose loss is a likelihood under its own label noise, by name, or True or False in task order. `trust` and
+    `need` do not count there. `MultiTaskLoss` names the tasks with robust class losses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -87,6 +94,17 @@ class RobustExcess(Rule):
         if not self.cap >= 1:
             raise ValueError(f"cap must be at least 1, found {self.cap!r}")
         _ = self._adapter  # which checks its part of the options
+
+    def bind(self, tasks: Sequence[str]) -> Self:
+        """The likelihoods in task order."""
+        given = self.likelihoods
+        if isinstance(given, tuple) and len(given) == len(tasks) and all(isinstance(own, bool) for own in given):
+            return self
+        unknown = [name for name in given if name not in tasks]
+        if isinstance(given, str) or unknown:
+            found = given if isinstance(given, str) else unknown[0]
+            raise ValueError(f"likelihoods must be a list of tasks, found {found!r}; the tasks are {list(tasks)}")
+        return replace(self, likelihoods=tuple(task in given for task in tasks) if given else ())
 
     @cached_property
     def _adapter(self) -> Adapter:
@@ -156,17 +174,19 @@ class RobustExcess(Rule):
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
         lengths = norms / unit
         lengths = torch.maximum(lengths, lengths.max() / self.cap).clamp(min=tiny)
-        return self._need(shares).sub(left, alpha=self.trust).sub(unit.log()).sub(lengths.log(), alpha=0.5)
+        return self._doubt(left, shares, self.trust).sub(unit.log()).sub(lengths.log(), alpha=0.5)
 
     def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
         """The same where all tasks share one output, and with it the unit of their losses."""
         known = norms > 0
         unit = torch.where(known, torch.maximum(initial, risks / 2), 0).sum() / known.sum().clamp(min=1)
         left = torch.where(unit > 0, _irreducible(risks, shares) / unit, 1)
-        return self._need(shares).sub(left, alpha=self.trust / 3)
+        return self._doubt(left, shares, self.trust / 3)
 
-    def _need(self, shares: Tensor) -> Tensor:
-        return self.need * shares.clamp(min=_LEAST_SHARE).log()
+    def _doubt(self, left: Tensor, shares: Tensor, trust: float) -> Tensor:
+        """[m] in the exponent: less for risk that cannot be removed, more for what can still be learned."""
+        doubt = (self.need * shares.clamp(min=_LEAST_SHARE).log()).sub(left, alpha=trust)
+        return doubt * constant([float(not own) for own in self.likelihoods], doubt) if self.likelihoods else doubt
 
 
 def _irreducible(risks: Tensor, shares: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 import excessmtl
 from excessmtl.balancer import Balancer
-from excessmtl.create import BALANCER_OPTIONS
+from excessmtl.create import BALANCER_OPTIONS, with_likelihoods
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.find import import_path, is_import_path
 from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
@@ -156,6 +156,8 @@ class Learner:
         if isinstance(self.network, SingleTaskModels):
             return None
         options = {**self._layers, **self.config.options}
+        if not is_import_path(self.config.method):
+            options = with_likelihoods(self.config.method, options, self.losses)
         return make_balancer(self.config.method, self.tasks, self.network.shared, options)
 
     def _outputs(self, network: torch.nn.Module, inputs: Inputs) -> Mapping[str, Tensor]:
