@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from ast import literal_eval
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -177,7 +178,7 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     }
     rule = excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2)).rule
     assert {field.name: field.default for field in fields(rule)} == {
-        name: None if default == "None" else float(default) for name, default in shown.items()
+        name: literal_eval(default) for name, default in shown.items()
     }
 
 

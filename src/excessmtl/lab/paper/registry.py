@@ -6,7 +6,6 @@ put a file with a decorated function into `paper/figures/`: the command finds it
 
 import importlib
 import io
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,12 +107,11 @@ def figure(name: str, summary: str, *about: Any, **runs: Any) -> Callable[[Draw]
 
 def registry(wanted: str | None = None) -> Mapping[str, Figure]:
     """The figures by name; with `wanted` at least this one, where there is one of that name."""
-    modules = [module.name for module in pkgutil.iter_modules(figures.__path__)]
+    found = [path for folder in figures.__path__ for path in sorted(Path(folder).glob("[!_]*.py"))]
     # A figure alone is found by the text of its file: importing the others would bring scipy and joblib.
     decorated = re.compile(rf'@figure\(\s*"{re.escape(wanted or "")}"')
-    texts = {name: Path(figures.__path__[0], f"{name}.py").read_text(encoding="utf-8") for name in modules}
-    for name in [name for name, text in texts.items() if decorated.search(text)] or modules:
-        importlib.import_module(f"{figures.__name__}.{name}")
+    for path in [path for path in found if decorated.search(path.read_text(encoding="utf-8"))] or found:
+        importlib.import_module(f"{figures.__name__}.{path.stem}")
     return dict(sorted(_FIGURES.items()))
 
 
