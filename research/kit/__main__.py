@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +45,6 @@ def rows(name: str, config: Config, data: Cases, cases: Sequence[Case], epochs: 
     )
 
 
-def _some_of(text: str, known: Collection[str]) -> list[str]:
-    unknown = [name for name in text.split(",") if name not in known]
-    if unknown:
-        raise ValueError(f"--problems: {unknown[0]!r} is unknown: choose from {', '.join(known)}")
-    return text.split(",")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train all configurations on all problems."""
     parser = argparse.ArgumentParser(prog="python -m research.kit", description=__doc__)
@@ -59,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--configs", type=Path, required=True, help="JSON file of configurations, like research/kit/configs.json")
     add("--data", type=Path, required=True, help="choose.npz, as `python -m research.kit.prepare` makes it")
     add("--out", type=Path, required=True, help=f"folder that {FILE} is written to")
-    add("--problems", default=",".join(PROBLEMS), help="some of those named by default")
-    add("--seeds", type=int, default=3, help="how many")
+    add("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="default: all")
+    add("--seeds", type=int, default=5, help="how many")
     add("--epochs", type=float, default=1.0, help="factor on every problem's number of epochs")
     wanted = parser.parse_args(arguments)
     try:
-        configs, names = read_configs(wanted.configs), _some_of(wanted.problems, PROBLEMS)
+        configs = read_configs(wanted.configs)
         if wanted.seeds < 1:
             raise ValueError(f"--seeds is {wanted.seeds}: give 1 or more")
         with np.load(wanted.data) as file:
@@ -73,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     torch.set_num_threads(1)  # so many small products are not faster with more
     tables = []
-    for name in names:
+    for name in wanted.problems:
         start, cases = time.perf_counter(), PROBLEMS[name].cases(wanted.seeds)
         data = load(PROBLEMS[name], arrays, cases)
         tables += [rows(name, config, data, cases, wanted.epochs) for config in configs]

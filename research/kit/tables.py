@@ -7,10 +7,9 @@ README.md shows the committed `results.csv`.
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
+from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
 
@@ -22,11 +21,10 @@ _SHARE = 0.03
 _MOST = 10.0
 """One setting counts no more than this many tolerances, in either direction."""
 _PARTS = {
-    "free-1.5": "the default with robust losses",
-    "free-need-0": "`need` = 0",
-    "free-trust-0": "`trust` = 0",
-    "free-no-precision": "squared errors that count the same however noisy",
-    "before": "class losses with the entropy of the noise in their value",
+    "default": "the default with robust losses",
+    "need-0": "`need` = 0",
+    "trust-0": "`trust` = 0",
+    "before": "distrust of tasks of classes too (`likelihoods=[]`)",
     "plain": "plain losses",
     "uniform+R": "uniform weights with robust losses",
 }
@@ -62,9 +60,8 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
         unit = (rival.abs() * _SHARE).where(rival < 0, _POINTS[score])
         both[score] = ((both[score] - both[f"{score}_rival"]) / unit).clip(-_MOST, _MOST)
     groups = both.groupby([*_SETTING, "config", "config_rival"])[list(SCORES)]
-    means, count = groups.mean(), groups.count()
-    half = groups.std() / np.sqrt(count) * stats.t.ppf(0.95, (count - 1).clip(lower=1))
-    return means.join((means + half).add_suffix("_upper")).reset_index()
+    upper = groups.agg(lambda own: Spread.of(own).interval[1])
+    return groups.mean().join(upper.add_suffix("_upper")).reset_index()
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

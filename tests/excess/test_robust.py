@@ -47,6 +47,18 @@ def test_without_heads_losses_are_in_one_unit_and_trust_counts_a_third():
     torch.testing.assert_close(found, torch.tensor(raw) / sum(raw))
 
 
+def test_likelihoods_are_named_in_any_way_and_a_stranger_among_them_is_refused():
+    shared = nn.Linear(2, 2)
+    for given in (["b"], {"b"}, ("b",), (False, True)):
+        rule = excessmtl.create("excess", ["a", "b"], shared, likelihoods=given).rule
+        assert rule.likelihoods == (False, True)
+    for wrong in (["c"], "b", (True,)):
+        with pytest.raises(
+            ValueError, match=r"likelihoods must be a list of tasks, found .*; the tasks are \['a', 'b'\]"
+        ):
+            excessmtl.create("excess", ["a", "b"], shared, likelihoods=wrong)
+
+
 def network(tasks, seed=0):
     torch.manual_seed(seed)
     trunk = nn.Sequential(nn.Linear(8, 16), nn.Tanh())

@@ -51,6 +51,7 @@ def in_three_forms(oracle, *given, **options):
 
 PAPER, INITIAL = {"estimator": "paper", "step_size": 0.5}, {"normalize": "initial"}
 OTHER_EXCESS = {"trust": 2.0, "need": 0.5, "first_steps": 4, "decay": 0.8, "damping": 0.01, "cap": 1.2}
+LIKELIHOODS = {"likelihoods": (False, True, True)}
 WEIGHTED, AT_Z = {"weighted": True}, {"at_z": True}
 LOWER = (0.05, 0.02, 0.1)
 LOOKS_AHEAD = {"inner_step": 0.3, "step_size": 0.02}
@@ -59,6 +60,7 @@ ORACLES = {
         Case(excess.robust),
         Case(excess.robust, scale="sum", factor=3),
         Case(excess.robust, keywords=OTHER_EXCESS, options=OTHER_EXCESS),
+        Case(excess.robust, keywords=LIKELIHOODS, options=LIKELIHOODS),
         Case(excess.paper, (0.01,), {"estimator": "paper"}, scale="mean"),
         Case(excess.paper, (0.5, 0), {**PAPER, **INITIAL}),
         Case(excess.paper, (0.5, 3), {**PAPER, **INITIAL, "warmup_steps": 3}),

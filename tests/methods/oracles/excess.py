@@ -28,7 +28,7 @@ def paper(steps, eta, warmup=None, at_z=False):
         yield alpha, EQUAL
 
 
-def robust(steps, trust=1.5, need=0.2, first_steps=20, decay=0.99, damping=1e-3, cap=100.0):
+def robust(steps, trust=1.5, need=0.2, first_steps=20, decay=0.99, damping=1e-3, cap=100.0, likelihoods=()):
     """w_i ~ exp(-trust (r_i - e_i) / r0_i) (e_i / r_i)^need / sqrt(n0_i r0_i), the parts as the page defines them."""
     loss, signal, noise, first_losses, first_norms = np.zeros(3), 0, 0, [], []
     for seen in steps:
@@ -48,4 +48,5 @@ def robust(steps, trust=1.5, need=0.2, first_steps=20, decay=0.99, damping=1e-3,
         n0 = np.mean(first_norms, 0)
         n0 = np.maximum(n0 / r0, (n0 / r0).max() / cap) * r0
         e = r * shares
-        yield softmax(-trust * (r - e) / r0 + need * np.log(np.maximum(shares, 0.01)) - np.log(n0 * r0) / 2), EQUAL
+        doubt = -trust * (r - e) / r0 + need * np.log(np.maximum(shares, 0.01))
+        yield softmax(np.where(likelihoods or (False,) * 3, 0, doubt) - np.log(n0 * r0) / 2), EQUAL

@@ -36,7 +36,7 @@ def test_a_row_for_every_network_with_scores_that_learning_explains(data, tmp_pa
     some = [entry for entry in json.loads(CONFIGS.read_text()) if entry["name"] in ("uw", "famo+R", "imtl+R", LIBRARY)]
     (tmp_path / "configs.json").write_text(json.dumps(some))
     files = ("--data", data, "--configs", tmp_path / "configs.json", "--out", tmp_path / "out")
-    main(list(map(str, ("--problems", "pairs-short,jura", *files, "--seeds", 1, "--epochs", 0.2))))
+    main(list(map(str, ("--problems", "pairs-short", "jura", *files, "--seeds", 1, "--epochs", 0.2))))
     frame = pd.read_csv(tmp_path / "out" / FILE)
     assert list(frame) == list(COLUMNS)
     assert len(frame) == 2 * 4 * 4 * frame.groupby("problem")["lr"].nunique().iloc[0]
@@ -51,7 +51,7 @@ def test_a_row_for_every_network_with_scores_that_learning_explains(data, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "configs", "words"),
     [
-        (("--problems", "narnia"), "", "--problems: 'narnia' is unknown"),
+        (("--problems", "narnia"), "", "--problems: invalid choice: 'narnia'"),
         (("--seeds", "0"), "", "--seeds is 0: give 1 or more"),
         ((), '[{"name": "x", "magic": 1}]', "unexpected keyword argument 'magic'"),
         ((), '[{"name": "x", "rule": "magic"}]', "rule 'magic' of 'x' is unknown"),
