@@ -9,15 +9,17 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 (`python examples/groups.py --out docs/data/groups.csv`).
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+import typer
 
 from excessmtl.files import write_whole
+from excessmtl.lab.cli.app import plain_errors
 from excessmtl.lab.compare.collect import collect
 from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.page import Page
@@ -115,19 +117,12 @@ PAGE = Page(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the runs, where they are given, and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="?", help="folder of the sweep; default: the numbers that are there")
-    options = parser.parse_args(arguments)
-    try:
-        scores = None if options.runs is None else scores_of(collect(options.runs))
-    except ValueError as error:
-        parser.error(str(error))
-    if scores is not None:
-        write_whole(SCORES, scores.to_csv(index=False).encode())
+def main(runs: Annotated[Path | None, typer.Argument()] = None) -> None:
+    """Write the tables of docs/choosing.md, after reading the runs of the sweep where their folder is given."""
+    if runs is not None:
+        write_whole(SCORES, scores_of(collect(runs)).to_csv(index=False).encode())
     PAGE.write()
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(plain_errors(main))

@@ -36,20 +36,23 @@ def origin(name: str) -> str:
     return f"`{command}` on {where}, torch {machine['torch']} ([{name}.json](data/speed/{name}.json))."
 
 
+def medians(quantity: str, *names: str) -> dict[str, dict[str, list[float]]]:
+    """Network -> method -> the median of each run of these files."""
+    networks: dict[str, dict[str, list[float]]] = {}
+    runs = [run for name in names for run in read(name).get("after") or [read(name)["results"]]]
+    for result in (result for run in runs for result in run):
+        for row in result["rows"]:
+            number = row[quantity][1] if isinstance(row[quantity], list) else row[quantity]
+            networks.setdefault(result["network"], {}).setdefault(row["method"], []).append(number)
+    return networks
+
+
 def measured(quantity: str, form: str, columns: Sequence[str], *names: str) -> str:
     """A row per network of these files, a column per method: the medians of all runs, once where they agree."""
-    runs = [run for name in names for run in read(name).get("after") or [read(name)["results"]]]
-    networks: dict[str, dict[str, list[str]]] = {}
-    for result in (result for run in runs for result in run):
-        cells = networks.setdefault(result["network"], {column: [] for column in columns})
-        for row in result["rows"]:
-            if row["method"] in columns:
-                number = row[quantity][1] if isinstance(row[quantity], list) else row[quantity]
-                cells[row["method"]].append(form.format(number))
-    rows = [
-        [f"`{network}`: {NETWORKS[network].summary}", *(", ".join(dict.fromkeys(own)) or "–" for own in cells.values())]
-        for network, cells in networks.items()
-    ]
+    rows = []
+    for network, own in medians(quantity, *names).items():
+        cells = [", ".join(dict.fromkeys(map(form.format, own.get(column, [])))) or "–" for column in columns]
+        rows.append([f"`{network}`: {NETWORKS[network].summary}", *cells])
     return Table.of_texts("", ["network", *columns], rows, words=()).as_markdown()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.page import Page
-from research.performance import read
+from research.performance import medians
 from research.robustness import LAST, TITLES, TOLERANCES, regrets
 
 _RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
@@ -32,21 +32,19 @@ def compared() -> str:
     return "\n".join(bullets)
 
 
-def ratios(file: str, method: str, over: str = "plain") -> dict[str, list[float]]:
-    """Network -> what a step of a method costs over one of another, in each of the runs of a file."""
-    content = read(file)
-    networks: dict[str, list[float]] = {}
-    for result in (result for run in content.get("after") or [content["results"]] for result in run):
-        medians = {row["method"]: row["ratio"][1] for row in result["rows"]}
-        networks.setdefault(result["network"], []).append(medians[method] / medians[over])
-    return networks
+def ratios(file: str, method: str, over: str = "plain") -> dict[str, float]:
+    """Network -> what a step of a method costs over one of another, at most, in the runs of a file."""
+    return {
+        network: max(mine / other for mine, other in zip(own[method], own[over], strict=True))
+        for network, own in medians("ratio", file).items()
+    }
 
 
 def cost() -> str:
     """A bullet on the cost of a step."""
-    gpu, cpu = ratios("rewrite_cuda", "excess"), ratios("robust_losses_cpu", "excess-robust", "excess")
-    texts = [f"x{max(gpu[network]):.2f} on {name}" for network, name in _NETWORKS.items()]
-    most = max(number for own in cpu.values() for number in own)
+    gpu = ratios("rewrite_cuda", "excess")
+    texts = [f"x{gpu[network]:.2f} on {name}" for network, name in _NETWORKS.items()]
+    most = max(ratios("robust_losses_cpu", "excess-robust", "excess").values())
     return (
         f"- **Cost of a step** of `excess` on a GPU, over plain PyTorch: {', '.join(texts)} "
         "([all measurements](docs/performance.md)). On a CPU robust losses make a step of a small MLP up to "

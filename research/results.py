@@ -5,16 +5,18 @@ With a folder of runs it first keeps what the page needs of them in docs/data/st
 it writes the figures, their numbers, the verdicts on the paper's claims (`claims.csv`) and the page.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+import typer
 
 from excessmtl.files import atomic_write, write_whole
+from excessmtl.lab.cli.app import plain_errors
 from excessmtl.lab.compare.collect import csv_text, read_epochs, read_steps, thinned, write_table
 from excessmtl.lab.compare.measures import Measure, Row, rows_of, score_measures
 from excessmtl.lab.compare.page import Page
@@ -153,19 +155,13 @@ def write_claims(runs: Runs, path: Path) -> None:
     write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in verdicts(runs)])).encode())
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Keep the runs, where they are given; then write all that the page shows, and the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, help="a folder of runs; default: those that are published")
-    chosen = parser.parse_args(arguments)
-    try:
-        if chosen.folder is not None:
-            publish(Runs.read(chosen.folder), STUDY)
-        write_numbers(Runs.read(STUDY), STUDY, DOCS / "figures")
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
+def main(folder: Annotated[Path | None, typer.Argument()] = None) -> None:
+    """Write all that docs/results.md shows, and the page; first keep the runs of a folder, where it is given."""
+    if folder is not None:
+        publish(Runs.read(folder), STUDY)
+    write_numbers(Runs.read(STUDY), STUDY, DOCS / "figures")
     PAGE.write()
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(plain_errors(main))

@@ -6,15 +6,17 @@ label in the same setting; docs/data/robustness itself may be a folder. The page
 folders it draws the picture anew from the committed runs.
 """
 
-import argparse
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+import typer
 from matplotlib.figure import Figure
 
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.app import plain_errors
 from excessmtl.lab.compare.collect import collect, read_table, write_table
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.page import Page
@@ -183,32 +185,18 @@ PAGE = Page(
 )
 
 
-def _write_picture(frame: pd.DataFrame) -> None:
+def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None:
+    """Write the files from folders of runs, where some are given; then the picture and docs/robustness.md."""
+    if folders:
+        frame = newest([collect(folder) for folder in folders])
+        judgements(frame, METHOD)  # refuses runs of other methods before anything is written
+        write_table(frame, DATA / "runs.csv.gz")
+        # Of the numbers that are published, which are rounded.
+        write_regrets(judgements(read_table(DATA / "runs.csv.gz"), METHOD), DATA / "regret.csv")
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
-        draw(frame).savefig(file, format="png", dpi=150)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the files and the picture, then the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="folders of runs; none: the committed ones, drawn anew")
-    parser.add_argument("--method", default=METHOD, help="the label that is judged")
-    wanted = parser.parse_args(arguments)
-    if not wanted.folders:
-        _write_picture(_runs())
-        return
-    try:
-        frame = newest([collect(folder) for folder in wanted.folders])
-        judgements(frame, wanted.method)  # refuses a label that no run has
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    _write_picture(frame)
-    write_table(frame, DATA / "runs.csv.gz")
-    # Of the numbers that are published, which are rounded.
-    write_regrets(judgements(read_table(DATA / "runs.csv.gz"), wanted.method), DATA / "regret.csv")
+        draw(read_table(DATA / "runs.csv.gz")).savefig(file, format="png", dpi=150)
     PAGE.write()
-    print(f"{PAGE.path}: {len(frame)} runs")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(plain_errors(main))

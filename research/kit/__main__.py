@@ -1,15 +1,17 @@
 """`python -m research.kit`: train every configuration on the choosing problems, and write a row per network."""
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
+import typer
 
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.app import plain_errors
 from research.kit.configs import Config, read_configs
 from research.kit.problems import PROBLEMS, Case, Cases, load
 from research.kit.training import Training
@@ -45,36 +47,32 @@ def rows(name: str, config: Config, data: Cases, cases: Sequence[Case], epochs: 
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(
+    configs: Annotated[Path, typer.Option(help="JSON file of configurations, like research/kit/configs.json.")],
+    data: Annotated[Path, typer.Option(help="choose.npz, as `python -m research.kit.prepare` makes it.")],
+    out: Annotated[Path, typer.Option(help=f"Folder that {FILE} is written to.")],
+    problems: Annotated[str, typer.Option(help="Some of those named by default.")] = ",".join(PROBLEMS),
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
+    epochs: Annotated[float, typer.Option(help="Factor on every problem's number of epochs.")] = 1.0,
+) -> None:
     """Train all configurations on all problems."""
-    parser = argparse.ArgumentParser(prog="python -m research.kit", description=__doc__)
-    add = parser.add_argument
-    add("--configs", type=Path, required=True, help="JSON file of configurations, like research/kit/configs.json")
-    add("--data", type=Path, required=True, help="choose.npz, as `python -m research.kit.prepare` makes it")
-    add("--out", type=Path, required=True, help=f"folder that {FILE} is written to")
-    add("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="default: all")
-    add("--seeds", type=int, default=5, help="how many")
-    add("--epochs", type=float, default=1.0, help="factor on every problem's number of epochs")
-    wanted = parser.parse_args(arguments)
-    try:
-        configs = read_configs(wanted.configs)
-        if wanted.seeds < 1:
-            raise ValueError(f"--seeds is {wanted.seeds}: give 1 or more")
-        with np.load(wanted.data) as file:
-            arrays = {array: file[array] for array in file.files}
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
+    chosen, names = read_configs(configs), problems.split(",")
+    unknown = [name for name in names if name not in PROBLEMS]
+    if unknown:
+        raise ValueError(f"--problems: {unknown[0]!r} is unknown: choose from {', '.join(PROBLEMS)}")
+    with np.load(data) as file:
+        arrays = {array: file[array] for array in file.files}
     torch.set_num_threads(1)  # so many small products are not faster with more
     tables = []
-    for name in wanted.problems:
-        start, cases = time.perf_counter(), PROBLEMS[name].cases(wanted.seeds)
-        data = load(PROBLEMS[name], arrays, cases)
-        tables += [rows(name, config, data, cases, wanted.epochs) for config in configs]
+    for name in names:
+        start, cases = time.perf_counter(), PROBLEMS[name].cases(seeds)
+        loaded = load(PROBLEMS[name], arrays, cases)
+        tables += [rows(name, config, loaded, cases, epochs) for config in chosen]
         print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)
-    with atomic_write(wanted.out / FILE) as file:
+    with atomic_write(out / FILE) as written:
         packing = {"method": "gzip", "compresslevel": 9, "mtime": 0}
-        pd.concat(tables)[list(COLUMNS)].to_csv(file, index=False, float_format="%.6g", compression=packing)
+        pd.concat(tables)[list(COLUMNS)].to_csv(written, index=False, float_format="%.6g", compression=packing)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(plain_errors(main, "nothing was written"))

@@ -6,15 +6,15 @@ inside its resources. TABLES is a folder of yeast.npz, emotions.npz, bias.npz, r
 with arrays x and y: public tables with several targets (mulan and UCI).
 """
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+import typer
 
 from excessmtl.files import atomic_write
+from excessmtl.lab.cli.app import plain_errors
 from research.kit.problems import Array
 
 _PER_CLASS, _DIAMONDS = 3000, 16000
@@ -22,56 +22,41 @@ _PIXELS = 28 * 28
 _TABLES = ("yeast", "emotions", "bias", "rf1", "atp1d", "jura")
 
 
-def fashion(folder: Path) -> tuple[Array, Array]:
+def fashion(folder: Path) -> dict[str, Array]:
     """Pictures [n, 196] at 14 x 14 pixels, 0 to 255, and their classes."""
-    pictures, labels = [], []
+    pictures = []
     for number in range(10):
-        stored = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
-        rows = stored["data"] if isinstance(stored, dict) else stored
+        rows = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))["data"]
         whole = np.asarray([row for row in rows if len(row) == _PIXELS], dtype=np.float32)[:_PER_CLASS]
-        small = whole.reshape(-1, 14, 2, 14, 2).mean((2, 4))
-        if small.max() <= 1.01:
-            small = small * 255
-        pictures.append(small.reshape(len(small), -1).round().astype(np.uint8))
-        labels.append(np.full(len(small), number))
-    every = np.concatenate(pictures)
-    order = np.random.RandomState(0).permutation(len(every))
-    return every[order], np.concatenate(labels)[order].astype(np.uint8)
+        pictures.append(whole.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(-1, 196))
+    labels = np.repeat(np.arange(10), [len(own) for own in pictures])
+    order = np.random.RandomState(0).permutation(len(labels))
+    return {"fx": np.concatenate(pictures).round().astype(np.uint8)[order], "fy": labels.astype(np.uint8)[order]}
 
 
-def diamonds(path: Path) -> tuple[Array, Array]:
+def diamonds(path: Path) -> dict[str, Array]:
     """Inputs (carat, table, cut, colour, clarity) and targets (price, x, y, z, depth) of 16,000 diamonds."""
     rows = pd.read_csv(path)
+    rows = rows.iloc[np.random.RandomState(1).permutation(len(rows))[:_DIAMONDS]]
     kinds = [pd.get_dummies(rows[name], dtype=np.float32) for name in ("cut", "color", "clarity")]
     inputs = pd.concat([rows[["carat", "table"]], *kinds], axis=1).to_numpy(np.float32)
-    targets = rows[["price", "x", "y", "z", "depth"]].to_numpy(np.float32)
-    order = np.random.RandomState(1).permutation(len(rows))[:_DIAMONDS]
-    return inputs[order], targets[order]
+    return {"d_x": inputs, "d_y": rows[["price", "x", "y", "z", "depth"]].to_numpy(np.float32)}
 
 
-def tables(folder: Path) -> dict[str, Any]:
-    """NAME_x and NAME_y of every table."""
-    arrays: dict[str, Any] = {}
+def table(folder: Path, name: str) -> dict[str, Array]:
+    """NAME_x and NAME_y of a table."""
+    with np.load(folder / f"{name}.npz") as file:
+        return {f"{name}_{part}": file[part] for part in "xy"}
+
+
+def main(fashion_folder: Path, diamonds_file: Path, tables: Path, out: Path) -> None:
+    """Write the arrays that the choosing problems need. research/kit/prepare.py says where the files come from."""
+    arrays = fashion(fashion_folder) | diamonds(diamonds_file)
     for name in _TABLES:
-        with np.load(folder / f"{name}.npz") as file:
-            arrays |= {f"{name}_{part}": file[part] for part in "xy"}
-    return arrays
-
-
-def main() -> None:
-    """Write the arrays."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("fashion", "diamonds", "tables", "out"):
-        parser.add_argument(name, type=Path)
-    wanted = parser.parse_args()
-    needed = (wanted.fashion / "0.json", wanted.diamonds, *(wanted.tables / f"{name}.npz" for name in _TABLES))
-    missing = [path for path in needed if not path.is_file()]
-    if missing:
-        parser.error(f"{missing[0]} is not there: research/kit/prepare.py says where it comes from")
-    (fx, fy), (dx, dy) = fashion(wanted.fashion), diamonds(wanted.diamonds)
-    with atomic_write(wanted.out) as file:
-        np.savez_compressed(file, fx=fx, fy=fy, d_x=dx, d_y=dy, **tables(wanted.tables))
+        arrays |= table(tables, name)
+    with atomic_write(out) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(plain_errors(main))

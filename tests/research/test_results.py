@@ -1,12 +1,15 @@
 """The results page: every number from the runs."""
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from commands import ENVIRONMENT
 from excessmtl.lab.compare.collect import read_epochs, read_steps, read_table, write_table
 from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.subjects import COMPARED, Runs
@@ -59,10 +62,10 @@ def test_every_claim_is_in_the_file_and_those_that_fail_on_the_page(tmp_path):
         assert shown == (row["verdict"] == "does not hold")
 
 
-def test_mistakes_exit_with_2(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        results.main([str(tmp_path / "nothing")])
-    assert "is not a folder" in capsys.readouterr().err
+def test_a_mistake_exits_with_2(tmp_path):
+    command = [sys.executable, "-m", "research.results", str(tmp_path / "nothing")]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, "is not a folder" in done.stderr) == (2, True)
 
 
 @pytest.mark.slow
