@@ -49,7 +49,7 @@ class Problem:
     """Levels and kinds of noise (`disturbed`), beside no noise at all."""
     batch_size: int
     epochs: int
-    rate: float
+    rate: float = 0.001
     """The middle one of the learning rates under AdamW."""
     optimizer: str = "adamw"
 
@@ -63,10 +63,10 @@ class Problem:
         return [Case(*noise, seed) for noise in ((0.0, "none"), *self.noise) for seed in range(seeds)]
 
 
-def _fashion(arrays: Arrays, seed: int, training: int, tasks: Sequence[str]) -> Data:
+def _fashion(arrays: Arrays, seed: int, tasks: Sequence[str]) -> Data:
     """Two pictures side by side, at 7 x 7 pixels."""
     draw = np.random.RandomState(100 + seed)
-    validation = 1000
+    training, validation = 2000, 1000
     count, pictures = training + validation + 2000, len(arrays["fx"])
     one, two = draw.randint(0, pictures, count), draw.randint(0, pictures, count)
     small = arrays["fx"].reshape(pictures, 7, 2, 7, 2).mean((2, 4)).reshape(pictures, -1) / 255.0
@@ -95,41 +95,24 @@ def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int,
 _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
 
-Network = tuple[int, int, float]
-"""Batch size, epochs, and the middle learning rate."""
-
-
-def _pictures(training: int, tasks: Sequence[str], noisy: Sequence[int], network: Network) -> Problem:
-    return Problem(partial(_fashion, training=training, tasks=tasks), noisy, _CLASS_NOISE, *network)
-
-
-def _rows(
-    name: str,
-    rows: tuple[int, int],
-    noisy: Sequence[int],
-    noise: Sequence[tuple[float, str]],
-    network: Network,
-    columns: Sequence[int] = (),
-) -> Problem:
-    make = partial(_table, name=name, training=rows[0], validation=rows[1], columns=columns)
-    return Problem(make, noisy, noise, *network)
-
-
 _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
 _FLOWS = (0, 2, 3, 4, 5, 6, 7)
 """All but one, whose test error a few rows decide."""
+_RIVER = partial(_table, name="rf1", training=2500, validation=1000, columns=_FLOWS)
 PROBLEMS: dict[str, Problem] = {
-    "pairs": _pictures(2000, ["left", "right"], [1], (100, 20, 0.005)),
-    "hard-easy": _pictures(2000, ["left", "shoe", "right"], [2], (100, 15, 0.01)),
-    "mixed": _pictures(2000, ["left", "bright", "right"], [2], (100, 15, 0.01)),
-    "yeast": _rows("yeast", (1200, 500), (0, 3, 6, 9), _CLASS_NOISE, (64, 12, 0.001)),
-    "emotions": _rows("emotions", (330, 100), (0, 3), _CLASS_NOISE, (32, 20, 0.001)),
-    "bias": _rows("bias", (2500, 1000), [1], _OTHER, (64, 15, 0.01)),
-    "rf1": _rows("rf1", (2500, 1000), (0, 2, 5), _NUMBER_NOISE, (64, 10, 0.01), _FLOWS),
-    "rf1-majority": _rows("rf1", (2500, 1000), range(5), _NUMBER_NOISE[:2], (64, 10, 0.005), _FLOWS),
-    "atp1d": _rows("atp1d", (200, 60), (0, 3), _NUMBER_NOISE, (32, 40, 0.001)),
-    "jura": _rows("jura", (220, 60), [1], _NUMBER_NOISE, (32, 50, 0.001)),
-    "diamonds": _rows("d", (2500, 1000), [0], _OTHER, (64, 15, 0.003), (0, 1)),
+    "pairs": Problem(partial(_fashion, tasks=["left", "right"]), [1], _CLASS_NOISE, 100, 20, 0.005),
+    "hard-easy": Problem(partial(_fashion, tasks=["left", "shoe", "right"]), [2], _CLASS_NOISE, 100, 15, 0.01),
+    "mixed": Problem(partial(_fashion, tasks=["left", "bright", "right"]), [2], _CLASS_NOISE, 100, 15, 0.01),
+    "yeast": Problem(partial(_table, name="yeast", training=1200, validation=500), (0, 3, 6, 9), _CLASS_NOISE, 64, 12),
+    "emotions": Problem(partial(_table, name="emotions", training=330, validation=100), (0, 3), _CLASS_NOISE, 32, 20),
+    "bias": Problem(partial(_table, name="bias", training=2500, validation=1000), [1], _OTHER, 64, 15, 0.01),
+    "rf1": Problem(_RIVER, (0, 2, 5), _NUMBER_NOISE, 64, 10, 0.01),
+    "rf1-majority": Problem(_RIVER, range(5), _NUMBER_NOISE[:2], 64, 10, 0.005),
+    "atp1d": Problem(partial(_table, name="atp1d", training=200, validation=60), (0, 3), _NUMBER_NOISE, 32, 40),
+    "jura": Problem(partial(_table, name="jura", training=220, validation=60), [1], _NUMBER_NOISE, 32, 50),
+    "diamonds": Problem(
+        partial(_table, name="d", training=2500, validation=1000, columns=(0, 1)), [0], _OTHER, 64, 15, 0.003
+    ),
 }
 PROBLEMS |= {
     "pairs-short": replace(PROBLEMS["pairs"], epochs=5, rate=0.015),
