@@ -55,21 +55,6 @@ def newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return runs[runs["part"] == last].drop(columns="part").reset_index(drop=True)
 
 
-def scores_by_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per run: its mean scores, signed so that higher is better: accuracies in percent, errors times -1.
-
-    Settings whose tasks have different metrics have no means over tasks and are left out.
-    """
-    parts = []
-    for setting in settings(frame):
-        metric = setting.common_metric
-        if metric is not None:
-            sign = (100 if metric.is_share else 1) * (1 if metric.higher_is_better else -1)
-            own = setting.runs[["benchmark", "noise", "label", "method"]].assign(setting=setting.name)
-            parts.append(own.assign(**{name: sign * setting.runs[f"{name}_score"].astype(float) for name in TITLES}))
-    return pd.concat(parts, ignore_index=True)
-
-
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
     """The regrets of a method (None: the default) by `TOLERANCES` against every other method, at both choices of epoch.
 
@@ -127,17 +112,26 @@ def against_each(judged: pd.DataFrame) -> Table:
 
 
 def means(frame: pd.DataFrame) -> Table:
-    """A row per setting and level: mean scores over the seeds on clean tasks and on all, after the last epoch."""
-    groups = scores_by_run(frame).groupby([*_BLOCK, "label"])[["clean", "overall"]]
-    every = groups.agg(lambda values: values.mean(skipna=False)).to_dict("index")  # a diverged run is not left out
+    """A row per setting and level: mean scores over the seeds on clean tasks and on all, after the last epoch.
+
+    Settings whose tasks have different metrics have no means over tasks and are left out.
+    """
     rows = []
-    for setting, noise in dict.fromkeys(key[:2] for key in every):
-        shown = [every.get((setting, noise, label)) for label in SHOWN]
-        # Errors are signed, so that higher is better.
-        kind = "error ↓" if any(own["clean"] < 0 for own in shown if own) else "% ↑"
-        texts = [f"{abs(own['clean']):.3g} / {abs(own['overall']):.3g}" if own else "" for own in shown]
-        rows.append([setting, f"{noise:g}", kind, *texts])
-    return Table.of_texts("", ["benchmark", "noise", "score", *SHOWN], rows)
+    for setting in settings(frame):
+        metric = setting.common_metric
+        if metric is None:
+            continue
+        for noise, own in setting.runs.groupby("noise"):
+            unit, factor = ("% ↑", 100) if metric.is_share else ("error ↓", 1)
+            # A diverged run is not left out.
+            by_label = own.groupby("label")[["clean_score", "overall_score"]].agg(
+                lambda scores: scores.mean(skipna=False)
+            )
+            pairs = {
+                label: " / ".join(f"{factor * score:.3g}" for score in pair) for label, *pair in by_label.itertuples()
+            }
+            rows.append([setting.name, f"{noise:g}", unit, *(pairs.get(label, "") for label in SHOWN)])
+    return Table.of_texts("", ["benchmark", "noise", "score", *SHOWN], sorted(rows))
 
 
 def draw(frame: pd.DataFrame) -> Figure:
