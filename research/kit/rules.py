@@ -14,7 +14,7 @@ class Excess:
 
     def __init__(self, config: Config, runs: int, classes: list[int], hidden: int) -> None:
         self._config, tasks = config, len(classes)
-        self._doubted = torch.tensor([not (config.likelihoods and count) for count in classes])
+        self._likelihoods = torch.tensor([config.likelihoods and count > 0 for count in classes])
         self._loss, self._first_loss, self._first_norm = (torch.zeros(runs, tasks) for _ in range(3))
         # So narrow that the library would not project it either.
         self._signal, self._fisher = (torch.zeros(runs, tasks, hidden + 1) for _ in range(2))
@@ -32,7 +32,9 @@ class Excess:
         left = (loss * (1 - share) / first).clamp(min=0)
         doubt = self._config.need * share.clamp(min=0.01).log() - self._config.trust * left
         norm = (self._first_norm / seen).clamp(min=1e-8)
-        return (doubt * self._doubted - 0.5 * (norm * first).log()).softmax(1) * losses.shape[1]
+        scale = 0.5 * (norm * first).log()
+        common = (scale * self._likelihoods).sum(1, keepdim=True) / self._likelihoods.sum().clamp(min=1)
+        return torch.where(self._likelihoods, -common, doubt - scale).softmax(1) * losses.shape[1]
 
     def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """e / r; over the first steps more or less the mean of all tasks."""

@@ -9,8 +9,8 @@ remove, and the rest, which it cannot (`excessmtl.excess.excess_risk`):
 The first factor takes weight from a task whose risk does not come down: noise. The second gives weight to a task with
 something left to learn, as the paper does. The third puts the tasks on a common scale, that of their first steps.
 
-A loss that is a likelihood under the noise of its own labels needs neither of the first two: then equal weights are
-the right ones. The robust losses of classes are such losses; `likelihoods` names their tasks.
+Losses that are likelihoods under the noise of their own labels need none of it: of them equal weights are the right
+ones. The robust losses of classes are such losses; `likelihoods` names their tasks, which have one scale together.
 """
 
 import math
@@ -78,8 +78,8 @@ class RobustExcess(Rule):
     feature_dim: int | None = None
     """The one that counts features; None: the second of four or more, else the last."""
     likelihoods: Collection[str] | tuple[bool, ...] = ()
-    """Tasks whose loss is a likelihood under its own label noise, by name, or True or False in task order. `trust` and
-    `need` do not count there. `MultiTaskLoss` names the tasks with robust class losses."""
+    """Tasks whose loss is a likelihood under its own label noise, by name, or True or False in task order: they have
+    equal weights, and `trust` and `need` do not count. `MultiTaskLoss` names the tasks with robust class losses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -174,7 +174,7 @@ class RobustExcess(Rule):
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
         lengths = norms / unit
         lengths = torch.maximum(lengths, lengths.max() / self.cap).clamp(min=tiny)
-        return self._doubt(left, shares, self.trust).sub(unit.log()).sub(lengths.log(), alpha=0.5)
+        return self._doubt(left, shares, self.trust) - self._common(unit.log().add(lengths.log(), alpha=0.5), norms > 0)
 
     def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
         """The same where all tasks share one output, and with it the unit of their losses."""
@@ -182,6 +182,15 @@ class RobustExcess(Rule):
         unit = torch.where(known, torch.maximum(initial, risks / 2), 0).sum() / known.sum().clamp(min=1)
         left = torch.where(unit > 0, _irreducible(risks, shares) / unit, 1)
         return self._doubt(left, shares, self.trust / 3)
+
+    def _common(self, scales: Tensor, known: Tensor) -> Tensor:
+        """[m] logarithms of the scales of the tasks; likelihoods have the mean of theirs."""
+        if not self.likelihoods:
+            return scales
+        ours = constant([float(own) for own in self.likelihoods], scales)
+        counted = ours * known
+        mean = (counted * scales).sum() / counted.sum().clamp(min=1)
+        return torch.lerp(scales, mean, ours)
 
     def _doubt(self, left: Tensor, shares: Tensor, trust: float) -> Tensor:
         """[m] in the exponent: less for risk that cannot be removed, more for what can still be learned."""

@@ -48,5 +48,6 @@ def robust(steps, trust=1.5, need=0.2, first_steps=20, decay=0.99, damping=1e-3,
         n0 = np.mean(first_norms, 0)
         n0 = np.maximum(n0 / r0, (n0 / r0).max() / cap) * r0
         e = r * shares
-        doubt = -trust * (r - e) / r0 + need * np.log(np.maximum(shares, 0.01))
-        yield softmax(np.where(likelihoods or (False,) * 3, 0, doubt) - np.log(n0 * r0) / 2), EQUAL
+        logs = -trust * (r - e) / r0 + need * np.log(np.maximum(shares, 0.01)) - np.log(n0 * r0) / 2
+        ours = np.array(likelihoods or (False,) * 3)
+        yield softmax(np.where(ours, -np.log(n0 * r0)[ours].sum() / max(ours.sum(), 1) / 2, logs)), EQUAL
