@@ -20,12 +20,10 @@ the share of the loss that training can still remove. It has no unit, and it is 
 both sums. Elsewhere it is an approximation: features that go together are counted more than once (the share is kept
 below one), and several outputs are averaged instead of added. `docs/estimators.md` has how it compares with the truth.
 
-Where the gradients of single samples come from: a virtual linear adapter at the representation. Imagine z + W z + b in
-place of z, with W = b = 0. The adapter changes nothing, but it has a gradient: for sample b the outer product of
-(z_b, 1) with dz_b, summed over the positions of a map or sequence. So sums over samples of that gradient and of its
-square need z and dz alone: no layer of the trunk is looked at, and no backward pass is added. Wide representations are
-projected to `width` by fixed Gaussian matrices first. The sketch has one size whatever the trunk, which keeps the cost
-low and the state small and complete from the start.
+The gradients of single samples are those of a virtual linear adapter at the representation. Imagine z + W z + b in
+place of z, with W = b = 0: for sample b its gradient is the outer product of (z_b, 1) with dz_b, summed over the
+positions of a map or sequence. So sums over samples of that gradient and of its square need z and dz alone, and no
+further backward pass. Wide representations are projected to `width` first, which keeps cost and state small.
 """
 
 import math

@@ -35,19 +35,11 @@ _LEAST_SHARE = 0.01
 class RobustExcess(Rule):
     """Weights by what a task can still learn and by what it cannot.
 
-    r_i is the running loss, r0_i the loss of the task's first steps (at least half the present one), e_i the running
-    excess risk, and n0_i the norm of the task's gradient at the representation in its first steps. All are of the
-    task's own age, so a task that joins late is treated as one that starts. Rescaling a loss changes nothing.
-
-    As a task is learned its excess risk falls, and its weight with it. The contrast is bounded (e^trust), so no task is
-    starved: neither a hard one, which cannot be told from a noisy one by training losses, nor one that starts late.
-
-    Tasks without heads (groups of one task) share every parameter, so the weight of a task decides how far its loss
-    comes down, and a rule that trusts low losses would follow itself into a corner. There `trust` counts a third, and
-    as all losses come from one output they are in one unit: r0 is the mean over the tasks, and n0 does not count.
-
-    `docs/estimators.md` has what was tried and measured. Where losses start at zero or below, the shares have no
-    meaning: such a task is weighed by 1 / n0_i, as if nothing had been learned yet.
+    r_i is the running loss, r0_i that of the task's first steps (at least half the present one), e_i the running excess
+    risk, and n0_i the norm of the task's gradient at the representation in its first steps. Rescaling a loss changes
+    nothing. The contrast is bounded (e^trust): a hard task, which losses cannot tell from a noisy one, is not starved.
+    Where losses start at zero or below, the shares have no meaning: such a task is weighed by 1 / n0_i, as if nothing
+    had been learned yet. `docs/estimators.md` has what was tried and measured.
     """
 
     name: ClassVar[str] = "excess"
@@ -98,12 +90,11 @@ class RobustExcess(Rule):
     def bind(self, tasks: Sequence[str]) -> Self:
         """The likelihoods in task order."""
         given = self.likelihoods
-        if isinstance(given, tuple) and len(given) == len(tasks) and all(isinstance(own, bool) for own in given):
+        if len(given) == len(tasks) and set(given) <= {True, False}:
             return self
-        unknown = [name for name in given if name not in tasks]
-        if isinstance(given, str) or unknown:
-            found = given if isinstance(given, str) else unknown[0]
-            raise ValueError(f"likelihoods must be a list of tasks, found {found!r}; the tasks are {list(tasks)}")
+        unknown = [given] if isinstance(given, str) else [name for name in given if name not in tasks]
+        if unknown:
+            raise ValueError(f"likelihoods must be a list of tasks, found {unknown[0]!r}; the tasks are {list(tasks)}")
         return replace(self, likelihoods=tuple(task in given for task in tasks) if given else ())
 
     @cached_property
@@ -174,28 +165,29 @@ class RobustExcess(Rule):
         # In the task's own unit, so that the cap knows vanishing gradients from losses in small units.
         lengths = norms / unit
         lengths = torch.maximum(lengths, lengths.max() / self.cap).clamp(min=tiny)
-        return self._doubt(left, shares, self.trust) - self._common(unit.log().add(lengths.log(), alpha=0.5), norms > 0)
+        scales = unit.log().add(lengths.log(), alpha=0.5)
+        return self._equal(self._need(shares).sub(left, alpha=self.trust) - scales, scales, norms > 0)
 
     def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
-        """The same where all tasks share one output, and with it the unit of their losses."""
+        """The same where all tasks share one output, and with it the unit of their losses: groups of one task.
+
+        A rule that trusts low losses would follow itself into a corner there, so `trust` counts a third.
+        """
         known = norms > 0
         unit = torch.where(known, torch.maximum(initial, risks / 2), 0).sum() / known.sum().clamp(min=1)
         left = torch.where(unit > 0, _irreducible(risks, shares) / unit, 1)
-        return self._doubt(left, shares, self.trust / 3)
+        return self._equal(self._need(shares).sub(left, alpha=self.trust / 3), torch.zeros_like(left), known)
 
-    def _common(self, scales: Tensor, known: Tensor) -> Tensor:
-        """[m] logarithms of the scales of the tasks; likelihoods have the mean of theirs."""
+    def _equal(self, logs: Tensor, scales: Tensor, known: Tensor) -> Tensor:
+        """The logarithms of the weights; likelihoods have the same, by the mean of their scales."""
         if not self.likelihoods:
-            return scales
-        ours = constant([float(own) for own in self.likelihoods], scales)
+            return logs
+        ours = constant([float(own) for own in self.likelihoods], logs)
         counted = ours * known
-        mean = (counted * scales).sum() / counted.sum().clamp(min=1)
-        return torch.lerp(scales, mean, ours)
+        return torch.lerp(logs, -(counted * scales).sum() / counted.sum().clamp(min=1), ours)
 
-    def _doubt(self, left: Tensor, shares: Tensor, trust: float) -> Tensor:
-        """[m] in the exponent: less for risk that cannot be removed, more for what can still be learned."""
-        doubt = (self.need * shares.clamp(min=_LEAST_SHARE).log()).sub(left, alpha=trust)
-        return doubt * constant([float(not own) for own in self.likelihoods], doubt) if self.likelihoods else doubt
+    def _need(self, shares: Tensor) -> Tensor:
+        return self.need * shares.clamp(min=_LEAST_SHARE).log()
 
 
 def _irreducible(risks: Tensor, shares: Tensor) -> Tensor:

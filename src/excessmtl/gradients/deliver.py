@@ -66,42 +66,21 @@ def _add_to_grad(parts: list[Contribution], without_gradient: Sequence[Tensor]) 
     Whatever hooks a trainer has put on them, to average gradients over processes for instance, run as they would under
     `loss.backward()`.
     """
-    roots: list[Any] = []
-    at_roots: list[Tensor] = []
-    leaves: list[Tensor] = []
-    at_leaves: list[Tensor | None] = []
-    for target, gradient in parts:
-        if isinstance(target, Representation):
-            roots.append(target.edge)
-            at_roots.append(gradient)
-        else:
-            leaves.append(target)
-            at_leaves.append(gradient)
+    roots: list[Any] = [target.edge for target, _ in parts if isinstance(target, Representation)]
+    at_roots = [gradient for target, gradient in parts if isinstance(target, Representation)]
+    leaves = [target for target, _ in parts if isinstance(target, Tensor)]
+    at_leaves = [gradient for target, gradient in parts if isinstance(target, Tensor)]
     parts.clear()
     leaves += without_gradient
     if leaves:
-        deliver_to: Callable[..., Tensor] = _ToLeaves.apply
+        nothing = torch.empty((), device=leaves[0].device)  # neither its value nor its gradient matters
+        apply: Callable[..., Tensor] = _Delivery.apply
         with torch.enable_grad():
-            root = deliver_to([*at_leaves, *(None for _ in without_gradient)], *leaves)
-        at_leaves.clear()
-        roots.append(root)
-        at_roots.append(root.detach())
+            roots.append(apply(nothing, None, at_leaves, *leaves))
+        del at_leaves
+        at_roots.append(nothing)
     if roots:
         accumulate(tuple(roots), tuple(at_roots))
-
-
-class _ToLeaves(torch.autograd.Function):
-    """A node above leaves whose backward hands them gradients computed beforehand."""
-
-    @staticmethod
-    def forward(ctx: Any, gradients: Any, *leaves: Tensor) -> Tensor:
-        ctx.gradients = gradients
-        return torch.empty((), device=leaves[0].device)  # neither its value nor its gradient matters
-
-    @staticmethod
-    def backward(ctx: Any, *outputs: Any) -> Any:
-        gradients, ctx.gradients = ctx.gradients, None
-        return None, *gradients
 
 
 def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor:
@@ -117,24 +96,30 @@ def deferred(value: Tensor, parts: Sequence[Contribution], plan: Plan) -> Tensor
     if any(target is None for target in targets):  # a representation that nobody holds any more
         parts = _at_leaves(parts)
         targets = [target for target, _ in parts if isinstance(target, Tensor)]
-    apply: Callable[..., Tensor] = _Deferred.apply
+    apply: Callable[..., Tensor] = _Delivery.apply
     without_gradient = _reached_without_gradient([target for target, _ in parts if isinstance(target, Tensor)], plan)
     with torch.enable_grad():
         return apply(value, unscale, [gradient for _, gradient in parts], *targets, *without_gradient)
 
 
-class _Deferred(torch.autograd.Function):
-    """A scalar whose backward delivers gradients computed beforehand."""
+class _Delivery(torch.autograd.Function):
+    """A scalar whose backward delivers gradients computed beforehand, times what it is given.
+
+    Where `unscale` is None they are delivered as they are, once.
+    """
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, unscale: Tensor | float, gradients: Any, *targets: Tensor) -> Tensor:
+    def forward(ctx: Any, value: Tensor, unscale: Tensor | float | None, gradients: Any, *targets: Tensor) -> Tensor:
         ctx.unscale, ctx.gradients, ctx.targets = unscale, gradients, len(targets)
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
-        factor = outputs[0] * ctx.unscale
-        gradients = [(gradient * factor).to(gradient.dtype) for gradient in ctx.gradients]
+        if ctx.unscale is None:
+            gradients, ctx.gradients = ctx.gradients, None
+        else:
+            factor = outputs[0] * ctx.unscale
+            gradients = [(gradient * factor).to(gradient.dtype) for gradient in ctx.gradients]
         return None, None, None, *gradients, *(None for _ in range(ctx.targets - len(gradients)))
 
 

@@ -7,7 +7,7 @@ be mistaken for the one a loss came from. Notes are made outside of compiled cod
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -204,26 +204,22 @@ def used(node: Node) -> bool:
     return type(node).__name__ in _noted and _USED in node.metadata  # type: ignore[operator]  # a property
 
 
-@contextmanager
-def stopped_at(representations: Sequence[Representation]) -> Iterator[None]:
+def stopped_at(representations: Sequence[Representation]) -> AbstractContextManager[None]:
     """Inside, gradients that arrive at a representation go no further.
 
     One tensor of the representation may lie below another (a pyramid, a recurrent trunk). What it gets through the
     upper one is delivered later with the upper one's share; without this it would be counted twice.
     """
-    with _prehooks(representations, _zeros):
-        yield
+    return _prehooks(representations, _zeros)
 
 
-@contextmanager
-def nothing_below(representations: Sequence[Representation]) -> Iterator[None]:
+def nothing_below(representations: Sequence[Representation]) -> AbstractContextManager[None]:
     """Inside, a ValueError where a gradient passes a representation, on its way to a leaf of a head that lies below.
 
     A skip connection, or a trunk that uses a parameter of a head, may appear at any step, and the graph below the
     representation is not searched in every step.
     """
-    with _prehooks(representations, _passed):
-        yield
+    return _prehooks(representations, _passed)
 
 
 @contextmanager

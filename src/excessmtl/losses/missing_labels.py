@@ -91,28 +91,26 @@ def _check_called(loss: Loss | Mapping[str, Loss], without_labels: Iterable[str]
 def _labelled_tasks(outputs: Any, targets: Any, tasks: list[str], loss: Loss | Mapping[str, Loss]) -> list[_Labelled]:
     """Those that have both an output and a target."""
     labelled = []
-    for position, task in enumerate(tasks):
-        output, target = (
-            _of_task(argument, values, task, tasks)
-            if isinstance(values, Mapping)
-            else column(argument, values, position, len(tasks))
-            for argument, values in (("outputs", outputs), ("targets", targets))
-        )
+    columns = [_columns(argument, values, tasks) for argument, values in (("outputs", outputs), ("targets", targets))]
+    losses = _columns("loss", loss, tasks) if isinstance(loss, Mapping) else [loss] * len(tasks)
+    for task, output, target, own in zip(tasks, *columns, losses, strict=True):
         if output is not None and target is not None:
-            own = _of_task("loss", loss, task, tasks) if isinstance(loss, Mapping) else loss
+            if own is None:
+                raise ValueError(f"loss has none for task {task!r}; give one for every task")
             labelled.append(_Labelled(task, output, target, own))
     if not labelled:
         raise ValueError(f"targets has no task in it; pass the labels of at least one of {tasks}")
     return labelled
 
 
-def _of_task(argument: str, values: Mapping[str, Any], task: str, tasks: list[str]) -> Any:
+def _columns(argument: str, values: Any, tasks: list[str]) -> list[Any]:
+    """What there is for each task; None where there is nothing."""
+    if not isinstance(values, Mapping):
+        return [column(argument, values, position, len(tasks)) for position in range(len(tasks))]
     unknown = [name for name in values if name not in tasks]
     if unknown:
         raise ValueError(f"{argument} names unknown task {unknown[0]!r}; the tasks are {tasks}")
-    if argument == "loss" and task not in values:
-        raise ValueError(f"loss has none for task {task!r}; give one for every task")
-    return values.get(task)
+    return [values.get(task) for task in tasks]
 
 
 def column(argument: str, values: Any, position: int, tasks: int) -> Tensor:
