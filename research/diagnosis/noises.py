@@ -5,7 +5,7 @@ import numpy as np
 from research.diagnosis.tasks import Array
 
 NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "one class")
-LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
+LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.48, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
 
 
 def disturbed(kind: str, y: Array, level: float, classes: int, rng: np.random.Generator) -> tuple[Array, float]:

@@ -15,7 +15,8 @@ from research.diagnosis.tasks import HALVES, Array, Task, load
 _BELOW_HALF = 0.5
 """Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
 _DRAWN_TWICE = 0.45
-CLEAN_SEEDS = 3
+_FRESH = 3
+"""From this seed on, no study before this one looked: other rows, folds and bad labels."""
 loaded = lru_cache(maxsize=4)(load)
 
 
@@ -32,8 +33,8 @@ class Cell:
 
     @property
     def fresh(self) -> bool:
-        """Whether no study before this one looked at it: another draw of the rows, the folds and the bad labels."""
-        return self.half == "report" and self.seed > (self.noise == "none")
+        """Whether no study before this one looked at it."""
+        return self.seed >= _FRESH
 
     @property
     def name(self) -> str:
@@ -53,15 +54,16 @@ class HeldOut:
 
 
 def cells(half: str, folder: Path) -> Iterator[Cell]:
-    """All of a part: three seeds of clean labels, one of each noise and level, and a second one of one level."""
+    """All of a part: its seeds of clean labels and of each noise and level; fresh ones of the part to report on."""
+    fresh = half == "report"
     for data in (name for name, own in HALVES.items() if own == half):
         numbers = loaded(data, 0, folder).kind == "regression"
-        noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS)]
+        noises = [("none", 0.0, seed) for seed in range(5 if fresh else 3)]
         noises += [
             (kind, level, seed)
             for kind in (NUMBERS if numbers else CLASSES)
             for level in LEVELS[half]
-            for seed in range(1 + (level == _DRAWN_TWICE))
+            for seed in (0, *[1] * (level == _DRAWN_TWICE), *[_FRESH] * fresh)
             if level < _BELOW_HALF or kind in (*NUMBERS, "symmetric")
         ]
         yield from (Cell(half, data, name, *noise) for noise in noises for name in PREDICTORS)

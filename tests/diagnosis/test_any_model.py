@@ -105,12 +105,13 @@ def test_predictions_that_copy_labels_are_at_most_suspect():
 
 
 def test_class_predictions_that_copy_labels_are_at_most_suspect():
-    """The tree is as noisy as the labels: they differ about twice as often as labels are wrong."""
+    """The tree is as noisy as the labels, and nothing tells whose mistakes the differences are: there is no rate."""
     rng = np.random.default_rng(4)
     truth = rng.integers(4, size=N)
     said, labels = (np.where(rng.random(N) < 0.3, rng.integers(4, size=N), truth) for _ in range(2))
     found = one(np.eye(4)[said], labels, "classification")
-    assert (found.verdict, found.noise_rate) == ("suspect", pytest.approx(0.3, abs=0.1))
+    assert (found.verdict, found.noise_rate) == ("suspect", None)
+    assert found.noise_rate_interval[0] == 0 < 0.3 < found.noise_rate_interval[1]
     assert "a single tree" in found.reason
 
 

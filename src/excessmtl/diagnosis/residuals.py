@@ -22,7 +22,6 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,10 +31,10 @@ from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import (
     CAUTION,
     COPIED,
-    COUNTS,
+    HALF,
     RATES,
+    TAIL,
     Level,
-    level_of,
     lower_end,
     of_copies,
     upper_end,
@@ -58,6 +57,10 @@ _QUARTER = 0.25
 """The weight below the cautious lower end of a single level."""
 _EVERY_LABEL = 0.52
 """An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
+_COUNTS = 0.5
+"""As so much of a sample each one counts in an interval: samples that are hard for one reason are not independent."""
+_MODEL_ERROR = 0.05
+"""By so much an interval is longer at either end than the samples make it: no model of the noise is exact."""
 _LEAST_SKILL = 0.1
 """Predictions that explain less of the labels' variance may fit any share of bad labels."""
 _PAIRS = 20_000
@@ -204,6 +207,9 @@ def _weights(table: Array, quiet: NDArray[np.int64] | None = None) -> Array:
 class Fit:
     """The mixture of one task."""
 
+    enough = HALF
+    rated = True
+
     def __init__(self, task: HeldOut) -> None:
         self.task = task
         width = task.targets.std(0)
@@ -220,13 +226,15 @@ class Fit:
         """The noise rate."""
         each = [_weights(self.table[:, [number]]) for number in range(self.table.shape[1])]
         quiet = np.argsort([weights @ RATES for weights in each])[: (len(each) + 1) // 2]
-        half = lower_end(_weights(COUNTS * self.table[:, quiet]), 2 * CAUTION)
+        half = lower_end(_weights(_COUNTS * self.table[:, quiet]), 2 * CAUTION)
         lowest = min(lower_end(weights, _QUARTER) for weights in each)
         least = min(half, lowest) if len(each) > 1 else 0.0  # one level is no second witness
-        most = upper_end(_weights(COUNTS * self.table), CAUTION)
-        level = level_of(_weights(COUNTS * self.table, quiet), least, most)
-        rate = float(np.clip(_weights(self.table, quiet) @ RATES, level.low, level.high))
-        level = replace(level, rate=rate, high_from_0=max(level.high_from_0, rate))
+        most = upper_end(_weights(_COUNTS * self.table), CAUTION)
+        weights = _weights(_COUNTS * self.table, quiet)
+        low = max(lower_end(weights, TAIL) - _MODEL_ERROR, 0.0)
+        high, from_0 = (min(upper_end(weights, tail) + _MODEL_ERROR, 1.0) for tail in (TAIL, 2 * TAIL))
+        rate = float(np.clip(_weights(self.table, quiet) @ RATES, low, high))
+        level = Level(rate, low, high, least, most, max(from_0, rate))
         learned, skill = self.learned(float(_weights(self.table) @ RATES)), skill_of(self.task)
         weak = skill is None or skill.share < _LEAST_SKILL
         if learned < _EVERY_LABEL or (weak and not self.copied):  # a copy is too noisy to have skill
