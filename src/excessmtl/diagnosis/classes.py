@@ -12,6 +12,7 @@ from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import (
     CAUTION,
     COPIED,
+    HALF,
     RATES,
     Level,
     level_of,
@@ -31,8 +32,9 @@ _GOT = np.linspace(0, 1, 6)
 """The levels of other samples, over those of random labels."""
 _TAKEN_OFF = 0.02
 """From the cautious lower end: the readings are of the same samples, and no second witness."""
-_KNOWN = 0.75
-"""Of what good labels tell, predictions must know so much; labels of hard tables look noisy to those that know less."""
+_KNOWN = 0.95
+"""Of what good labels tell, predictions must know so much, less the cautious lower end of the rate: labels of hard
+tasks look a little noisy to predictions that know little."""
 _TIED = 0.2
 """Where so many samples share one confidence, the surest cannot be told from the rest."""
 
@@ -56,8 +58,6 @@ class Fit:
     bad, and no others. *By class*: each class has a rate of its own. They count by Akaike's criterion.
     """
 
-    enough = _KNOWN
-
     def __init__(self, task: HeldOut) -> None:
         self.task = task
         self.classes = task.predictions.shape[1]
@@ -67,9 +67,13 @@ class Fit:
 
     def level(self) -> Level:
         """The noise rate."""
-        models = [self._even(), *self._one_class(), self._by_class()]
-        leads = np.array([lead for lead, _ in models])
-        weights = weights_of(_COUNTS * leads) @ np.stack([weights_of(_COUNTS * own) for _, own in models])
+        if self.rated:
+            models = [self._even(), *self._one_class(), self._by_class()]
+            leads = np.array([lead for lead, _ in models])
+            weights = weights_of(_COUNTS * leads) @ np.stack([weights_of(_COUNTS * own) for _, own in models])
+        else:  # nothing says which of the labels that differ are bad: any rate up to all of them fits
+            differing = float((self.task.predictions.argmax(1) != self.labels).mean())
+            weights = weights_of(np.where(RATES * self.chance <= differing, 0.0, -np.inf))
         least = max(lower_end(weights, CAUTION) - _TAKEN_OFF, 0.0)
         return level_of(weights, least, upper_end(weights, CAUTION))
 
@@ -167,6 +171,10 @@ class Fit:
         errors = float((self.task.predictions.argmax(1) != self.task.targets).mean())
         skill = 1 - errors / max(rarest, 1e-9)
         return float(skill / max(1 - rate, 1e-9)) if skill >= LEARNED else 0.0
+
+    def enough(self, least: float) -> float:
+        """The share that must be known to tell a hard task from a noisy one, by the cautious lower end of its rate."""
+        return max(HALF, _KNOWN - least)
 
     @cached_property
     def _spread(self) -> float:

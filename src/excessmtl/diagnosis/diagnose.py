@@ -89,7 +89,7 @@ def _sees_noise(task: HeldOut) -> bool:
     """Whether a second model sees noise too, or has learned too little to be asked."""
     fit = _fit(task)
     level = fit.level()
-    return level.least >= SUSPECT or fit.learned(level.rate) < fit.enough
+    return level.least >= SUSPECT or fit.learned(level.rate) < fit.enough(level.least)
 
 
 def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ignore: int) -> dict[str, Pairs]:
@@ -114,7 +114,7 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
         level,
         skill,
         fit.learned(level.rate),
-        enough=fit.enough,
+        enough=fit.enough(level.least),
         graded=fit.graded,
         rated=fit.rated,
         possible=fit.floor(level.least) <= loss,
