@@ -1,6 +1,5 @@
 """Label noise of a classification task, from the levels at which the surest predictions of each class settle."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,28 +111,35 @@ class Fit:
             models.append((float(lead) - 2, likelihood))
         return models
 
-    def _by_class(self) -> Model:
-        """Classes with few labels share a rate."""
+    @cached_property
+    def _groups(self) -> list[tuple[list[int], Array]]:
+        """Classes that share a rate, and its likelihood: those with few labels share one."""
         few = self.shares * self.task.samples < _OF_A_CLASS
         groups = [[own] for own in self._tables if not few[own]] + [[own for own in self._tables if few[own]]]
-        groups = [group for group in groups if group]
-        tables = [np.sum([self._tables[own].max(0) for own in group], axis=0) for group in groups]
-        lost = np.zeros(self.classes)
-        for group, table in zip(groups, tables, strict=True):
-            lost[group] = self.chance * float(weights_of(_COUNTS * table) @ RATES)
-        had = self._had(lost)
-        likelihood, size = tables[0], had[groups[0]].sum()
-        for group, table in zip(groups[1:], tables[1:], strict=True):
-            likelihood = _of_the_mean(likelihood, size, table, had[group].sum())
-            size += had[group].sum()
-        return float(self._once * likelihood.max()) - len(groups), likelihood
+        return [(group, np.sum([self._tables[own].max(0) for own in group], axis=0)) for group in groups if group]
 
-    def _had(self, lost: Array) -> Array:
-        """[classes] the shares of the true classes, where each has lost so much of its labels to the others."""
-        moved = np.diag(1 - lost) + lost[:, None] * confusions.shares(self.task)
+    @cached_property
+    def _lost(self) -> Array:
+        """[classes] the share of its labels that each class has lost to the others."""
+        lost = np.zeros(self.classes)
+        for group, likelihood in self._groups:
+            lost[group] = self.chance * float(weights_of(_COUNTS * likelihood) @ RATES)
+        return lost
+
+    @cached_property
+    def _had(self) -> Array:
+        """[classes] the shares of the true classes: before they lost labels, they had more of them."""
+        moved = np.diag(1 - self._lost) + self._lost[:, None] * confusions.shares(self.task)
         had = np.maximum(np.linalg.lstsq(moved.T, self.shares, rcond=None)[0], 1e-6)
         found: Array = had / had.sum()
         return found
+
+    def _by_class(self) -> Model:
+        sizes = [float(self._had[group].sum()) for group, _ in self._groups]
+        likelihood = self._groups[0][1]
+        for number, (_, own) in enumerate(self._groups[1:], 1):
+            likelihood = _of_the_mean(likelihood, sum(sizes[:number]), own, sizes[number])
+        return float(self._once * likelihood.max()) - len(sizes), likelihood
 
     @cached_property
     def _calibration(self) -> temperature.Fit:
@@ -181,11 +187,12 @@ class Fit:
         return confusions.spread(self.task)
 
     def floor(self, rate: float) -> float:
-        """The cross-entropy, in nats, of a network that knows every true class and the rate of bad labels."""
-        wrong = rate * (1 - 1 / self.classes)
-        if wrong <= 0:
+        """The cross-entropy, in nats, of a network that knows every true class and its rate of bad labels."""
+        if rate <= 0:
             return 0.0
-        return float(wrong * (self._spread - math.log(wrong)) - (1 - wrong) * math.log1p(-wrong))
+        share = rate * self.chance / max(float(self._had @ self._lost), 1e-9)
+        wrong = np.clip(share * self._lost, 1e-12, self.chance)
+        return float(self._had @ (wrong * (self._spread - np.log(wrong)) - (1 - wrong) * np.log1p(-wrong)))
 
 
 def leads_of(predictions: Array) -> Array:
