@@ -76,8 +76,6 @@ def test_missed_goals_come_first_and_fresh_data_stands_beside_all():
 
 
 def test_what_is_fresh():
-    """The last two draws of clean data and the last one of every noise; nothing of the part to choose on."""
-    every = [cell for cell in cells("report") if (cell.data, cell.predictor) == ("iris", "tree")]
-    assert [cell.fresh for cell in every if cell.noise == "none"] == [False, False, False, True, True]
-    assert [cell.fresh for cell in every if cell.noise == "pair"] == [False, True, False, False, True]
+    for noise, fresh in {"none": [False, False, False, True, True], "pair": [False, True, False, False, True]}.items():
+        assert [c.fresh for c in cells("report") if (c.data, c.predictor, c.noise) == ("iris", "tree", noise)] == fresh
     assert not any(cell.fresh for cell in cells("choose"))
