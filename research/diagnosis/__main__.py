@@ -20,7 +20,7 @@ def main(
 ) -> None:
     """Cross-fit what is not recorded; 45 minutes on a busy machine. A stopped study goes on where it was."""
     warnings.filterwarnings("ignore", module="sklearn")
-    frame = summary(cells(half, data), data, folder)
+    frame = summary(cells(half), data, folder)
     if half == "choose":
         print(frame.groupby(["samples", "group", "noise"], sort=False).sum(numeric_only=True).to_string())
         return

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from excessmtl.files import atomic_write
-from research.diagnosis.noises import CLASSES, LEVELS, NUMBERS, disturbed
 from research.diagnosis.predictors import PREDICTORS, cross_fitted
-from research.diagnosis.tasks import HALVES, Array, Task, load
+from research.diagnosis.tasks import SOURCES, Array, Random, Task, load
 
+NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "one class")
+LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.48, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
 _BELOW_HALF = 0.5
 """Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
 _DRAWN_TWICE = 0.45
-CLEAN_SEEDS = 3
+_FRESH = 3
+"""From this seed on, no study before this one looked: other rows, folds and bad labels."""
 loaded = lru_cache(maxsize=4)(load)
 
 
@@ -23,7 +25,6 @@ loaded = lru_cache(maxsize=4)(load)
 class Cell:
     """One predictor on one table."""
 
-    half: str
     data: str
     predictor: str
     noise: str
@@ -32,8 +33,8 @@ class Cell:
 
     @property
     def fresh(self) -> bool:
-        """Whether no study before this one looked at it: another draw of the rows, the folds and the bad labels."""
-        return self.half == "report" and self.seed > (self.noise == "none")
+        """Whether no study before this one looked at it."""
+        return self.seed >= _FRESH
 
     @property
     def name(self) -> str:
@@ -52,19 +53,42 @@ class HeldOut:
     """The true noise rate."""
 
 
-def cells(half: str, folder: Path) -> Iterator[Cell]:
-    """All of a part: three seeds of clean labels, one of each noise and level, and a second one of one level."""
-    for data in (name for name, own in HALVES.items() if own == half):
-        numbers = loaded(data, 0, folder).kind == "regression"
-        noises = [("none", 0.0, seed) for seed in range(CLEAN_SEEDS)]
+def cells(half: str) -> Iterator[Cell]:
+    """All of a part: its seeds of clean labels and of each noise and level; fresh ones of the part to report on."""
+    fresh = half == "report"
+    for data, kind in ((name, kind) for name, (own, _, kind, _) in SOURCES.items() if own == half):
+        noises = [("none", 0.0, seed) for seed in range(5 if fresh else 3)]
         noises += [
-            (kind, level, seed)
-            for kind in (NUMBERS if numbers else CLASSES)
+            (noise, level, seed)
+            for noise in (NUMBERS if kind == "regression" else CLASSES)
             for level in LEVELS[half]
-            for seed in range(1 + (level == _DRAWN_TWICE))
-            if level < _BELOW_HALF or kind in (*NUMBERS, "symmetric")
+            for seed in (0, *[1] * (level == _DRAWN_TWICE), *[_FRESH] * fresh)
+            if level < _BELOW_HALF or noise in (*NUMBERS, "symmetric")
         ]
-        yield from (Cell(half, data, name, *noise) for noise in noises for name in PREDICTORS)
+        yield from (Cell(data, name, *noise) for noise in noises for name in PREDICTORS)
+
+
+def disturbed(noise: str, y: Array, level: float, classes: int, rng: Random) -> tuple[Array, float]:
+    """Labels of which a share is bad, and the noise rate in the words of `excessmtl.diagnose`."""
+    known = np.flatnonzero(np.isfinite(y))
+    hit = known[rng.random(len(known)) < level]
+    labels = y.copy()
+    if noise == "exchanged":
+        labels[hit] = y[rng.permutation(hit)]
+    elif noise == "added":
+        labels[hit] += y[known].std() * rng.normal(size=len(hit))
+    elif noise == "outliers":
+        labels[hit] += y[known].std() * rng.choice([-1, 1], len(hit)) * rng.uniform(3, 6, len(hit))
+    elif noise == "symmetric":
+        labels[hit] = rng.integers(classes, size=len(hit))
+    else:
+        if noise == "one class":  # the commonest class loses labels to the next one
+            hit = hit[y[hit] == np.bincount(y[known].astype(np.int64)).argmax()]
+        labels[hit] = (y[hit] + 1) % classes
+    if noise in NUMBERS:
+        return labels, len(hit) / len(known)
+    wrong = float((labels[known] != y[known]).mean())
+    return labels, min(wrong * classes / (classes - 1), 1.0)
 
 
 def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
@@ -76,21 +100,18 @@ def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
         with atomic_write(path) as file:
             np.savez_compressed(file, **_predicted(cell, task))  # type: ignore[arg-type]
     with np.load(path) as kept:
-        parts = [[kept[f"{part}{number}"] for part in ("predictions", "labels")] for number in range(task.y.shape[1])]
         return task, [
-            HeldOut(predictions, labels, clean, float(rate))
-            for (predictions, labels), clean, rate in zip(parts, task.y.T, kept["rates"], strict=True)
+            HeldOut(kept[f"predictions{number}"], kept[f"labels{number}"], clean, float(kept["rates"][number]))
+            for number, clean in enumerate(task.y.T)
         ]
 
 
 def _predicted(cell: Cell, task: Task) -> dict[str, Array]:
     rng = np.random.default_rng([cell.seed, int(100 * cell.level), len(cell.noise)])
-    kept: dict[str, Array] = {}
-    rates = []
+    kept: dict[str, Array] = {"rates": np.zeros(task.y.shape[1])}
     for number, y in enumerate(task.y.T):
         classes = 0 if task.kind == "regression" else int(np.nanmax(y)) + 1
         labels, rate = disturbed(cell.noise, y, cell.level, classes, rng) if cell.level else (y, 0.0)
         kept[f"predictions{number}"] = cross_fitted(cell.predictor, task.kind, task.x, labels, cell.seed)
-        kept[f"labels{number}"] = labels
-        rates.append(rate)
-    return kept | {"rates": np.array(rates)}
+        kept[f"labels{number}"], kept["rates"][number] = labels, rate
+    return kept

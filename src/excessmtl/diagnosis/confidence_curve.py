@@ -1,73 +1,76 @@
-"""First reading of a classification task: how often labels disagree with predictions, by confidence.
+"""How often samples have the label of one class, by how sure the predictions are of that class.
 
-Two things make a held-out prediction and its label differ. A *hard* sample is predicted wrongly; the more confident the
-prediction, the rarer that is. A *bad label* differs however confident the prediction is. So sort the samples by
-confidence: the share of disagreements that decays toward the most confident ones is hardness, and the level that it
-settles at is noise. With q the share of samples that are more confident, K classes and noise rate e,
+Sort the samples by the predicted probability of a class. From the least to the most likely ones, the share of labels of
+this class climbs from one level to another:
 
-    P(disagree | q)  =  e (K - 1) / K  +  (1 - e) h(q),        h(q) = (K - 1) / K / (1 + (q0 / q)^slope)
+    P(label is this class | r)  =  i  +  (1 - i - o) / (1 + exp(-slope (logit(r) - middle)))
 
-where h, the error of the same predictions against clean labels, goes from chance to zero as a power of q. Only ranks of
-confidence enter: an over-confident (memorising) network and a calibrated one give the same answer. The noise may be of
-any kind, as long as most labels are right: symmetric, pair flips, dependent on the input.
+with r the place in the order, from 0 to 1. The levels are noise, since even the surest predictions are off by as much:
+o is the share of the class's own samples that have lost their label, i the share of all other samples that have got it.
+The climb between them is hardness. A curve that is still climbing at its ends has low slope, and fits many levels.
 
-Where the disagreement still falls among the most confident samples, the level cannot be seen, and many rates fit. So it
-is where many samples have one and the same confidence, as those of a single tree: of these only the mean is known.
+Only the order of the samples enters: an over-confident (memorising) network and a calibrated one give the same answer.
+Samples of equal probability, as a single tree gives, are kept together: of these only the mean is known.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from excessmtl.diagnosis.inputs import Array
-from excessmtl.diagnosis.levels import RATES
 
-PARAMETERS = 3
-_SLOPES = np.array([0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0])
-_MIDDLES = np.linspace(-4.5, 4.0, 29)
-"""log(q0): above 0 for easy tasks, where even the least confident predictions are mostly right."""
-_BINS, _POINTS = 25, 200
-"""Of confidence at most; and places at which the curve is computed, several in a bin."""
+_SLOPES = np.geomspace(0.3, 30, 11)
+_MIDDLES = np.linspace(-1, 1, 161)
+_BINS, _POINTS = 32, 128
+"""Of the place in the order at most, even in its logit; and places at which a curve is computed, several in a bin."""
 
 
-def margins_of(predictions: Array) -> Array:
-    """[n] the confidence of each prediction: how far its class leads the next one."""
-    two = np.partition(predictions, -2, axis=1)[:, -2:]
-    lead: Array = np.round(two[:, 1] - two[:, 0], 9)
-    return lead
+def _logistic(x: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-np.clip(x, -50, 50)))
+    return found
 
 
 class Curve:
-    """The curves of some samples."""
+    """The curves of one class."""
 
-    def __init__(self, margins: Array, differs: NDArray[np.bool_], classes: int) -> None:
-        samples, self.order = len(margins), np.argsort(-margins, kind="stable")
-        ordered = margins[self.order]
-        # The first of those of equal confidence decides on the bin of all.
-        bins = np.searchsorted(-ordered, -ordered) * min(_BINS, samples) // samples
-        self.starts = np.flatnonzero(np.diff(bins, prepend=-1))
-        self.total = np.diff(self.starts, append=samples).astype(np.float64)
-        self.differing = self._sums(differs.astype(np.float64))
+    def __init__(self, probability: Array, own: NDArray[np.bool_]) -> None:
+        """`probability` [n]: of the class; `own` [n]: whether the label is this class."""
+        samples, order = len(own), np.argsort(probability, kind="stable")
+        self.share = float(own.mean())
+        ordered = probability[order]
+        # The first of those of equal probability decides on the bin of all.
+        first = np.searchsorted(ordered, ordered)
+        span = np.log(2 * samples)
+        place = np.log((first + 0.5) / (samples - first - 0.5)) / span
+        starts = np.flatnonzero(np.diff(((place + 1) * _BINS / 2).astype(np.int64), prepend=-1))
+        self.total = np.diff(starts, append=samples).astype(np.float64)
+        self.own = np.add.reduceat(own[order].astype(np.float64), starts)
 
-        points = np.union1d(self.starts, np.linspace(0, samples, _POINTS, endpoint=False).astype(np.int64))
+        between = (samples * _logistic(np.linspace(-span, span, _POINTS))).astype(np.int64)
+        points = np.union1d(starts, np.minimum(between, samples - 1))
         lengths = np.diff(points, append=samples)
-        place = np.log((points + lengths / 2) / samples)
-        chance = 1 - 1 / classes
-        steep = _SLOPES[:, None, None] * (_MIDDLES[:, None] - place)
-        error = (chance / (1 + np.exp(np.clip(steep, -50, 50)))).reshape(-1, len(points))
-        error = np.add.reduceat(error * lengths, np.searchsorted(points, self.starts), axis=1) / self.total
-        rates = RATES[:, None, None]
-        self.likelihood: Array = self._likelihood(rates * chance + (1 - rates) * error).max(1)
-        """Of every rate, over `RATES`, with the curve that fits best; logarithms."""
+        middle = (points + lengths / 2) / samples
+        logit = np.log(middle / (1 - middle))
+        # Low slopes need middles far outside of the order, where the class is very rare.
+        middles = (span + 7 / _SLOPES)[:, None] * _MIDDLES
+        climbed = _logistic(_SLOPES[:, None, None] * (logit - middles[..., None]))
+        self._climbed = np.add.reduceat(climbed * lengths, np.searchsorted(points, starts), axis=-1) / self.total
+        """[slopes, middles, bins], from 0 to 1."""
 
-    def explained(self, share: Array) -> float:
-        """The likelihood, a logarithm, where label and prediction differ with these probabilities [n]."""
-        return float(self._likelihood(self._sums(share) / self.total))
+    def likelihood(self, got: Array, lost: Array) -> Array:
+        """Of each pair of levels [m], with the slope that fits best; logarithms.
 
-    def _sums(self, values: Array) -> Array:
-        found: Array = np.add.reduceat(values[self.order], self.starts)
-        return found
-
-    def _likelihood(self, share: Array) -> Array:
-        share = np.clip(share, 1e-4, 1 - 1e-4)
-        found: Array = np.log(share) @ self.differing + np.log1p(-share) @ (self.total - self.differing)
+        The middle is the one at which as many labels are of the class as there are.
+        """
+        left = 1 - got - lost
+        true_share = np.clip((self.share - got) / np.maximum(left, 1e-9), 0, 1)
+        found = np.full(len(got), -np.inf)
+        for climbed in self._climbed:
+            mean = climbed @ self.total / self.total.sum()
+            place = np.interp(-true_share, -mean, np.arange(len(mean)))
+            before = np.minimum(place.astype(np.int64), len(mean) - 2)
+            after = (place - before)[:, None]
+            curve = (1 - after) * climbed[before] + after * climbed[before + 1]
+            share = np.clip(got[:, None] + left[:, None] * curve, 1e-4, 1 - 1e-4)
+            own = np.log(share) @ self.own + np.log1p(-share) @ (self.total - self.own)
+            found = np.maximum(found, own)
         return found

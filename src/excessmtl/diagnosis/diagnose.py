@@ -8,7 +8,6 @@ import numpy as np
 
 from excessmtl.diagnosis import classes, residuals
 from excessmtl.diagnosis.inputs import HeldOut, held_out
-from excessmtl.diagnosis.levels import HALF
 from excessmtl.diagnosis.report import Report, TaskReport
 from excessmtl.diagnosis.second_labels import LEAST as LEAST_PAIRS
 from excessmtl.diagnosis.second_labels import Pairs, pairs_of
@@ -90,7 +89,7 @@ def _sees_noise(task: HeldOut) -> bool:
     """Whether a second model sees noise too, or has learned too little to be asked."""
     fit = _fit(task)
     level = fit.level()
-    return level.least >= SUSPECT or fit.learned(level.rate) < HALF
+    return level.least >= SUSPECT or fit.learned(level.rate) < fit.enough(level.least)
 
 
 def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ignore: int) -> dict[str, Pairs]:
@@ -115,7 +114,9 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
         level,
         skill,
         fit.learned(level.rate),
+        enough=fit.enough(level.least),
         graded=fit.graded,
+        rated=fit.rated,
         possible=fit.floor(level.least) <= loss,
         agreed=all(_sees_noise(other) for other in models[1:]),
         others_learned=others_learned,
@@ -123,7 +124,7 @@ def _of_task(models: list[HeldOut], skill: Skill | None, pairs: Pairs | None, ot
     )
     verdict, reason = verdict_of(seen)
     # Labels may be random, or the inputs too poor; or too many rates fit.
-    unknown = skill.is_nothing or (level.is_wide and verdict == "suspect")
+    unknown = skill.is_nothing or (verdict == "suspect" and (level.is_wide or not seen.rated))
     known = verdict not in ("not learned yet", "too little evidence") and not (unknown and pairs is None)
     low, high = seen.interval
     wrong = level.rate if numbers else level.rate * (1 - 1 / task.predictions.shape[1])

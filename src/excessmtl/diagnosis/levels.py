@@ -10,12 +10,8 @@ from excessmtl.diagnosis.inputs import Array
 RATES = np.linspace(0, 1, 51)
 HALF = 0.5
 """Of what good labels tell, predictions must know so much; else a hard task looks like a noisy one."""
-_TAIL = 0.1
-"""Of the weight on either side of an interval; twice as much above one that begins at 0."""
-_MODEL_ERROR = 0.05
-"""By so much an interval is longer at either end than the samples make it: no model of the noise is exact."""
-COUNTS = 0.5
-"""As so much of a sample each one counts in an interval: samples that are hard for one reason are not independent."""
+TAIL = 0.1
+"""Of the weight on either side of an interval."""
 CAUTION = 0.05
 """The weight beyond a cautious end."""
 COPIED = 0.9
@@ -60,11 +56,10 @@ def upper_end(weights: Array, tail: float) -> float:
     return 1 - lower_end(weights[::-1], tail)  # RATES is symmetric
 
 
-def level_of(weights: Array, least: float, most: float, tail: float = _TAIL, error: float = _MODEL_ERROR) -> Level:
+def level_of(weights: Array, least: float, most: float, tail: float = TAIL) -> Level:
     """The mean and the quantiles; `least`, `most`: the cautious ends."""
-    rate, low = float(weights @ RATES), max(lower_end(weights, tail) - error, 0.0)
-    high, from_0 = (min(upper_end(weights, share) + error, 1.0) for share in (tail, 2 * tail))
-    return Level(rate, low, high, least, most, max(from_0, rate))
+    rate, high = float(weights @ RATES), upper_end(weights, tail)
+    return Level(rate, lower_end(weights, tail), high, least, most, max(high, rate))
 
 
 def of_copies(level: Level) -> Level:

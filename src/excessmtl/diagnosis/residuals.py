@@ -22,7 +22,7 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -32,16 +32,16 @@ from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import (
     CAUTION,
     COPIED,
-    COUNTS,
+    HALF,
     RATES,
+    TAIL,
     Level,
-    level_of,
     lower_end,
     of_copies,
     upper_end,
     weights_of,
 )
-from excessmtl.diagnosis.skill import skill_of
+from excessmtl.diagnosis.skill import LEARNED, skill_of
 
 _LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
 """At most so many levels of the prediction, each with at least so many samples."""
@@ -58,6 +58,10 @@ _QUARTER = 0.25
 """The weight below the cautious lower end of a single level."""
 _EVERY_LABEL = 0.52
 """An error in every label leaves one half of the variance to be known: what is known must be more to exclude it."""
+_COUNTS = 0.5
+"""As so much of a sample each one counts in an interval: samples that are hard for one reason are not independent."""
+_MODEL_ERROR = 0.05
+"""By so much an interval is longer at either end than the samples make it: no model of the noise is exact."""
 _LEAST_SKILL = 0.1
 """Predictions that explain less of the labels' variance may fit any share of bad labels."""
 _PAIRS = 20_000
@@ -189,6 +193,12 @@ def _near(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     return near
 
 
+def _explained(predictions: Array, targets: Array, weights: Array) -> float:
+    """The squared correlation, averaged over the outputs [outputs, n]."""
+    known = [np.cov(np.stack(own), aweights=weights + 1e-9) for own in zip(predictions, targets, strict=True)]
+    return float(np.mean([own[0, 1] ** 2 / max(own[0, 0] * own[1, 1], 1e-300) for own in known]))
+
+
 def _weights(table: Array, quiet: NDArray[np.int64] | None = None) -> Array:
     """[rates] every kind of noise counts by how well it explains the residuals of all levels.
 
@@ -203,6 +213,8 @@ def _weights(table: Array, quiet: NDArray[np.int64] | None = None) -> Array:
 
 class Fit:
     """The mixture of one task."""
+
+    rated = True
 
     def __init__(self, task: HeldOut) -> None:
         self.task = task
@@ -220,15 +232,16 @@ class Fit:
         """The noise rate."""
         each = [_weights(self.table[:, [number]]) for number in range(self.table.shape[1])]
         quiet = np.argsort([weights @ RATES for weights in each])[: (len(each) + 1) // 2]
-        half = lower_end(_weights(COUNTS * self.table[:, quiet]), 2 * CAUTION)
+        half = lower_end(_weights(_COUNTS * self.table[:, quiet]), 2 * CAUTION)
         lowest = min(lower_end(weights, _QUARTER) for weights in each)
         least = min(half, lowest) if len(each) > 1 else 0.0  # one level is no second witness
-        most = upper_end(_weights(COUNTS * self.table), CAUTION)
-        level = level_of(_weights(COUNTS * self.table, quiet), least, most)
-        rate = float(np.clip(_weights(self.table, quiet) @ RATES, level.low, level.high))
-        level = replace(level, rate=rate, high_from_0=max(level.high_from_0, rate))
-        learned, skill = self.learned(float(_weights(self.table) @ RATES)), skill_of(self.task)
-        weak = skill is None or skill.share < _LEAST_SKILL
+        most = upper_end(_weights(_COUNTS * self.table), CAUTION)
+        weights = _weights(_COUNTS * self.table, quiet)
+        low = max(lower_end(weights, TAIL) - _MODEL_ERROR, 0.0)
+        high, from_0 = (min(upper_end(weights, tail) + _MODEL_ERROR, 1.0) for tail in (TAIL, 2 * TAIL))
+        rate = float(np.clip(_weights(self.table, quiet) @ RATES, low, high))
+        level = Level(rate, low, high, least, most, max(from_0, rate))
+        learned, weak = self.learned(float(_weights(self.table) @ RATES)), self._skill < _LEAST_SKILL
         if learned < _EVERY_LABEL or (weak and not self.copied):  # a copy is too noisy to have skill
             return Level(rate, 0.0, 1.0, least=0.0, most=1.0, high_from_0=1.0)
         return of_copies(level) if self.copied else level
@@ -247,13 +260,24 @@ class Fit:
         return not self.copied
 
     def learned(self, rate: float) -> float:
-        """The share of the variance of good labels that the predictions know, whatever their scale."""
-        weights = 1 - self.bad_probability(rate)
-        known = [
-            np.cov(np.stack(own), aweights=weights + 1e-9)
-            for own in zip(self.task.predictions.T, self.task.targets.T, strict=True)
-        ]
-        return float(np.mean([own[0, 1] ** 2 / max(own[0, 0] * own[1, 1], 1e-300) for own in known]))
+        """The share of the variance of good labels that the predictions know, whatever their scale.
+
+        That of the ranks counts where it is higher: of skewed targets, a few large ones are most of the variance. Not
+        so where hardly anything is explained: there the large ones are events that the predictions do not know.
+        """
+        good, outputs = 1 - self.bad_probability(rate), (self.task.predictions.T, self.task.targets.T)
+        ranks = [part.argsort(1, kind="stable").argsort(1).astype(np.float64) for part in outputs]
+        share = _explained(*outputs, good)
+        return share if self._skill < LEARNED else max(share, _explained(ranks[0], ranks[1], good))
+
+    @cached_property
+    def _skill(self) -> float:
+        skill = skill_of(self.task)
+        return 0.0 if skill is None else skill.share
+
+    def enough(self, least: float) -> float:
+        """The share that must be known to tell a hard task from a noisy one."""
+        return HALF
 
     def bad_probability(self, rate: float) -> Array:
         """[n] the probability that a label is bad, by the core and the kind of noise that fit best at this rate."""

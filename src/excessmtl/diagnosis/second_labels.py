@@ -50,7 +50,7 @@ def _of_classes(pairs: Pairs) -> Level:
     differ = np.clip(1 - (1 - wrong) ** 2 - wrong**2 / (pairs.classes - 1), 1e-6, 1 - 1e-6)
     weights = weights_of(differing * np.log(differ) + (pairs.samples - differing) * np.log1p(-differ))
     low, high = lower_end(weights, CAUTION), upper_end(weights, CAUTION)
-    return level_of(weights, low, high, CAUTION, error=0.0)  # two labels need no model of the noise
+    return level_of(weights, low, high, CAUTION)
 
 
 def _of_numbers(pairs: Pairs) -> Level:

@@ -1,12 +1,11 @@
-"""Second reading of a classification task: labels that the network's probabilities, once calibrated, do not explain.
+"""Calibrated probabilities of the true class, whatever the noise.
 
     P(label)  =  e / K  +  (1 - e) softmax(sharpness * logits)[label]
 
 The sharpness, an inverse temperature, is fitted to the held-out labels along with the noise rate e: an over-confident
-network is cooled down, and one that has learned the noise along with the labels is sharpened. What is left for e are
-labels that the network thinks next to impossible. This reading uses which label it was, not only whether it differs: a
-hard task, whose labels are among the likely ones, is seen to be clean. It sees symmetric noise best, and pair flips,
-which the network learns as a second likely class, not at all.
+network is cooled down, and one that has learned the noise along with the labels is sharpened. The suspects and the
+rates by class are ranked and divided by these probabilities. The noise rate itself is not taken from them: flips to one
+class, which the network learns as a second likely class, do not show here.
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ import numpy as np
 from excessmtl.diagnosis.inputs import Array, HeldOut
 from excessmtl.diagnosis.levels import RATES
 
-PARAMETERS = 2
 _SHARPNESS = np.geomspace(0.08, 12, 28)
 _EXACT, _BINS = 20_000, 8_192
 """Up to so many samples every probability counts by itself; of more, bins of equal width in its logarithm do."""
@@ -24,10 +22,8 @@ _EXACT, _BINS = 20_000, 8_192
 
 @dataclass(frozen=True)
 class Fit:
-    """The best sharpness and rate, and the likelihood of every rate."""
+    """The best sharpness and rate."""
 
-    likelihood: Array
-    """Over `RATES`, logarithms."""
     sharpness: float
     rate: float
 
@@ -59,4 +55,4 @@ def fit(task: HeldOut) -> Fit:
         own, counts = _binned(1 / np.exp(np.minimum(sharpness * behind, 700)).sum(1))
         table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12) @ counts
     best, chosen = np.unravel_index(int(table.argmax()), table.shape)
-    return Fit(table.max(0), float(_SHARPNESS[best]), float(RATES[chosen]))
+    return Fit(float(_SHARPNESS[best]), float(RATES[chosen]))

@@ -12,7 +12,7 @@ Verdict = Literal["clean", "suspect", "noisy", "not learned yet", "too little ev
 LEAST_SAMPLES = 50
 ENOUGH_SAMPLES = 400
 """From here on, more samples of the same kind do not help."""
-NOISY = 0.06
+NOISY = 0.08
 """At least so high is the cautious lower end of a noisy task."""
 SUSPECT = 0.05
 """At least so high is the lower end of a suspect task, or else its noise rate is over twice that."""
@@ -29,8 +29,12 @@ class Evidence:
     skill: Skill
     learned: float
     """The share of what good labels tell that the predictions know."""
+    enough: float = HALF
+    """The least share that tells a hard task from a noisy one."""
     graded: bool = True
     """Whether the predictions say which of them are the surest."""
+    rated: bool = True
+    """Whether they say how sure they are at all."""
     possible: bool = True
     """Whether the loss is as high as this much noise makes it."""
     agreed: bool = True
@@ -48,7 +52,7 @@ class Evidence:
                 "a single tree or a few neighbours do not say which of their predictions are sure; pass those of a "
                 "forest, of boosting or of a network"
             )
-        if self.learned < HALF:
+        if self.learned < self.enough:
             return "this task is hard", "too little has been learned to tell; second labels would"
         if not self.agreed:
             return "these samples are hard for one of the models", "another explains the labels with less noise"
@@ -90,7 +94,7 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
         )
     if level.least >= NOISY and not seen.doubt:
         return "noisy", f"labels disagree with the predictions even where these are sure: the noise rate is {rates}"
-    if level.is_wide:
+    if level.is_wide and seen.rated:
         if seen.others_learned:
             return "suspect", (
                 "other tasks have been learned, this one hardly: it is hard, or labels are bad (any noise rate from "
@@ -108,7 +112,8 @@ def verdict_of(seen: Evidence) -> tuple[Verdict, str]:
     if max(level.least, low) >= SUSPECT or level.rate >= 2 * SUSPECT:
         if seen.doubt:
             explanation, test = seen.doubt
-            return "suspect", f"{explanation}, or a share of about {level.rate:.2f} of the labels is bad: {test}"
+            share = f"a share of about {level.rate:.2f} of the labels is bad" if seen.rated else "labels are bad"
+            return "suspect", f"{explanation}, or {share}: {test}"
         return "suspect", f"some labels disagree with predictions that are sure: the noise rate is {rates}"
     if level.most >= CLEAN:
         return "too little evidence", f"no noise is seen, but a noise rate of up to {level.most:.2f} is not excluded"
