@@ -67,7 +67,9 @@ def scores_table(settings: Sequence[Setting], group: str) -> Table:
                 task = "" if measure.key == f"{group}_score" else f", {measure.key[6:]}"
                 name = f"{_NAMES.get(setting.benchmark, setting.benchmark)}{task}"
                 columns[f"{name}{measure.suffix}"] = _ends(rows, measure)
-    return _by_method(columns)
+    methods = [name for name in METHODS if any(name in own for own in columns.values())]
+    rows_of_texts = [[name, *(own.get(name, "") for own in columns.values())] for name in methods]
+    return Table.of_texts("", ["method", *columns], rows_of_texts)
 
 
 def _ends(rows: Sequence[Row], measure: Measure) -> dict[str, str]:
@@ -82,21 +84,10 @@ def _ends(rows: Sequence[Row], measure: Measure) -> dict[str, str]:
     return texts
 
 
-def _by_method(columns: dict[str, dict[str, str]]) -> Table:
-    methods = [name for name in METHODS if any(name in own for own in columns.values())]
-    return Table.of_texts(
-        "", ["method", *columns], [[name, *(own.get(name, "") for own in columns.values())] for name in methods]
-    )
-
-
 def claims_part(claims: pd.DataFrame) -> str:
     """How many claims hold, the numbers of those that do, and the claims that do not."""
-    words = {
-        "holds": "hold",
-        "does not hold": "do not hold",
-        "undecided": "are undecided",
-        "not tried": "were not tried",
-    }
+    plural = "hold", "do not hold", "are undecided", "were not tried"
+    words = dict(zip(("holds", "does not hold", "undecided", "not tried"), plural, strict=True))
     numbers = {word: claims["number"][claims["verdict"] == word].tolist() for word in words}
     sentences = [f"Of {len(claims)} claims {', '.join(f'{len(numbers[own])} {words[own]}' for own in words)}."]
     for word in ("holds", "undecided"):

@@ -17,34 +17,17 @@ from research.kit.problems import PROBLEMS, Case, Cases, load
 from research.kit.training import Training
 
 FILE = "kit.csv.gz"
-COLUMNS = (
-    *("problem", "config", "lr", "level", "kind", "seed"),
-    # Means over the clean tasks, the noisy tasks and all tasks.
-    *("clean", "noisy", "overall"),
-    # On noisy validation labels, lower is better; the clean tasks' share of the weight.
-    *("val", "cw"),
-)
 
 
 def rows(name: str, config: Config, data: Cases, cases: Sequence[Case], epochs: float) -> pd.DataFrame:
-    """A row per learning rate and case."""
+    """A row per learning rate and case: the mean scores of clean, noisy and all tasks; `val`: see `Training.run`."""
     problem = PROBLEMS[name]
-    outcome = Training(problem, data, config).run(max(1, round(problem.epochs * epochs)))
-    scores, weights = outcome.scores.numpy(), outcome.weights.numpy()
-    bad = list(problem.noisy)
-    good = [task for task in range(scores.shape[1]) if task not in bad]
-    networks = [(rate, case) for rate in problem.rates for case in cases]
-    frame = pd.DataFrame(
-        [(name, config.name, rate, case.level, case.kind, case.seed) for rate, case in networks],
-        columns=list(COLUMNS[:6]),
-    )
-    return frame.assign(
-        clean=scores[:, good].mean(1),
-        noisy=scores[:, bad].mean(1),
-        overall=scores.mean(1),
-        val=outcome.validation.numpy(),
-        cw=weights[:, good].sum(1),
-    )
+    scores, validation = Training(problem, data, config).run(max(1, round(problem.epochs * epochs)))
+    bad = [task in problem.noisy for task in range(scores.shape[1])]
+    networks = [(name, config.name, rate, *vars(case).values()) for rate in problem.rates for case in cases]
+    frame = pd.DataFrame(networks, columns=["problem", "config", "lr", "level", "kind", "seed"])
+    means = {"clean": scores[:, ~torch.tensor(bad)], "noisy": scores[:, torch.tensor(bad)], "overall": scores}
+    return frame.assign(**{name: own.mean(1).numpy() for name, own in means.items()}, val=validation.numpy())
 
 
 def main(
@@ -71,7 +54,7 @@ def main(
         print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)
     with atomic_write(out / FILE) as written:
         packing = {"method": "gzip", "compresslevel": 9, "mtime": 0}
-        pd.concat(tables)[list(COLUMNS)].to_csv(written, index=False, float_format="%.6g", compression=packing)
+        pd.concat(tables).to_csv(written, index=False, float_format="%.6g", compression=packing)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """One configuration, trained at all learning rates in all cases of a problem as one batched network."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -16,19 +15,6 @@ HIDDEN = 32
 """Units of each of the two hidden layers."""
 _DECAY = 0.01
 """Of the weights under AdamW, decoupled."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of every run: all cases at the first learning rate, then at the next."""
-
-    scores: Tensor
-    """[runs, tasks] on clean test labels: accuracy in percent, or the squared error in percent of the variance, with a
-    minus."""
-    validation: Tensor
-    """[runs] on noisy labels, lower is better: mean over the tasks of the relative squared error or minus accuracy."""
-    weights: Tensor
-    """[runs, tasks] shares, mean over the last epoch."""
 
 
 class Losses:
@@ -94,19 +80,22 @@ class Training:
         self._update = self._adamw if problem.optimizer == "adamw" else self._sgd
         self._step = 0
 
-    def run(self, epochs: int) -> Outcome:
-        """Train, then score."""
+    def run(self, epochs: int) -> tuple[Tensor, Tensor]:
+        """Train, then score every run: all cases at the first learning rate, then at the next.
+
+        [runs, tasks] on clean test labels: accuracy in percent, or the squared error in percent of the variance, with a
+        minus. [runs] on noisy validation labels: the mean over the tasks of the relative squared error or minus
+        accuracy, lower is better.
+        """
         count = self._cases.training_rows
         for _ in range(epochs):
-            shares = torch.zeros(len(self._rows), len(self._heads))
             order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
-                weights = self._train(order[:, start : start + self._batch][self._rows])
-                shares += weights / weights.sum(1, keepdim=True)
+                self._train(order[:, start : start + self._batch][self._rows])
         end = count + self._cases.validation[0].shape[1]
         scores = self._score(slice(end, None), self._cases.test)
         kept = self._score(slice(count, end), self._cases.validation) / -100
-        return Outcome(scores, kept.mean(1), shares / (count // self._batch))
+        return scores, kept.mean(1)
 
     def _initial(self, rows: int, columns: int, fan: float) -> Tensor:
         """The same for all runs of a case."""
@@ -117,8 +106,8 @@ class Training:
         first, first_bias, second, second_bias = (tensor[part] for tensor in self._trunk)
         return torch.baddbmm(second_bias, torch.baddbmm(first_bias, inputs, first).relu(), second).relu()
 
-    def _train(self, rows: Tensor) -> Tensor:
-        """One step of every run; its weights."""
+    def _train(self, rows: Tensor) -> None:
+        """One step of every run."""
         self._step += 1
         case = self._rows[:, None]
         shared = self._represent(self._cases.inputs[case, rows])
@@ -139,7 +128,6 @@ class Training:
                 own = [[g * weights[:, i, None, None] for g in gradients] for i, gradients in enumerate(own)]
         trunk = torch.autograd.grad(shared, self._trunk, down)
         self._update([*trunk, *(gradient for gradients in own for gradient in gradients)])
-        return weights
 
     @torch.no_grad()
     def _adamw(self, gradients: list[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The study of the diagnosis: its noise, its halves, one cell from data to row, and the order of the goals."""
+"""The study of the diagnosis: its noise, its halves, one cell from data to row, and groups together."""
 
 from pathlib import Path
 
@@ -65,14 +65,13 @@ def test_the_same_seed_draws_the_same_data():
     assert not (one == other).all()
 
 
-def test_missed_goals_come_first_and_fresh_data_stands_beside_all():
-    rows = page.goals().texts
-    met = [row[-1] == "yes" for row in rows]
-    assert met == sorted(met)
-    frame = page.reported()
-    assert set(frame["fresh"]) == {False, True}
-    clean = frame[(frame["noise"] == "none") & frame["fresh"]]["tasks"].sum()
-    assert any(row[3].endswith(f"of {clean:,}") for row in rows)
+def test_groups_together_count_every_task():
+    rows = {row[0]: row[1].split("/") for row in page.by_group().texts}
+    alone, together = (
+        [own for name, own in rows.items() if name.startswith("all ") == joined] for joined in (False, True)
+    )
+    counts = [2 * sum(int(own[place]) for own in alone) for place in (0, 1)]
+    assert counts == [sum(int(own[place]) for own in together) for place in (0, 1)], "by kind, and by what was seen"
 
 
 def test_what_is_fresh():
