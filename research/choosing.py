@@ -1,8 +1,7 @@
 """The tables of docs/choosing.md, from files that other commands wrote.
 
     excessmtl sweep studies/all-methods.yaml
-    python -m research.choosing runs/all-methods    # docs/data/choosing.csv from the runs, then the tables
-    python -m research.choosing                     # the tables alone, from the files that are there
+    python -m research.choosing [runs/all-methods]    # the tables; with runs, docs/data/choosing.csv first
 
 What a step costs is in `docs/data/speed/methods_cpu.json` (`python -m excessmtl.lab.speed methods`), what is known of a
 method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv`
@@ -91,16 +90,16 @@ def groups_table() -> Table:
 def names_table() -> Table:
     """What LibMTL and TorchJD call our methods, where that is another name or means something else."""
     columns = ["LibMTL", "TorchJD", "here", "mind"]
-    differing = [row for row in names.rows() if row[3] or any(_key(name) != _key(row[2]) for name in _listed(row[:2]))]
+
+    def alike(*names: str) -> bool:
+        return len({name.lower().replace("_", "") for name in names}) == 1
+
+    differing = [row for row in names.rows() if row[3] or any(not alike(name, row[2]) for name in _listed(row[:2]))]
     return Table.of_texts("", columns, ([*map(_code, row[:3]), row[3]] for row in differing), columns)
 
 
 def _listed(cells: Sequence[str]) -> list[str]:
     return [name for cell in cells for name in cell.split(", ") if name]
-
-
-def _key(name: str) -> str:
-    return name.lower().replace("_", "")
 
 
 def _code(cell: str) -> str:

@@ -1,8 +1,7 @@
 """The tables of docs/performance.md, from the measurements in docs/data/speed.
 
-`bench_*` and `growth_*` are by `excessmtl bench`; `ablation_*` and `methods_cpu` by
-`python -m excessmtl.lab.speed`. `rewrite_*` has two runs of `excessmtl bench` before the engine was made simpler and
-two after, in alternation on one host: the latter are those of the present engine.
+`bench_*` is by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`. `rewrite_*` has two
+runs of `excessmtl bench` before the engine was made simpler and two after, in alternation on one host.
 """
 
 import json

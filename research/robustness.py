@@ -1,9 +1,7 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
-With folders it writes the picture and, under docs/data/robustness, every run (`runs.csv.gz`) and every
-comparison with its verdict (`regret.csv`). Runs of a later folder stand in for those of an earlier one with the same
-label in the same setting; docs/data/robustness itself may be a folder. The page is filled from these files. Without
-folders it draws the picture anew from the committed runs.
+With folders it writes every run (`runs.csv.gz`) and every comparison with its verdict (`regret.csv`). Runs of a later
+folder stand in for those of an earlier one with the same label in the same setting; docs/data/robustness may be one.
 """
 
 from collections.abc import Sequence
@@ -35,8 +33,6 @@ TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
 """Up to which difference two methods count as equivalent."""
 _WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
 _DRAWN = {"multimnist": ("MultiMNIST", "accuracy, % ↑"), "sarcos": ("SARCOS", "error ↓")}
-_FEW = 2
-"""Noisy tasks, in the setting that is drawn."""
 _LINES = {
     "uniform": ("plain training", COLOURS[2][0]),
     "uniform + robust loss": ("robust losses alone", COLOURS[1][0]),
@@ -111,7 +107,7 @@ def against_each(judged: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
-def means(frame: pd.DataFrame) -> Table:
+def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN) -> Table:
     """A row per setting and level: mean scores over the seeds on clean tasks and on all, after the last epoch.
 
     Settings whose tasks have different metrics have no means over tasks and are left out.
@@ -130,8 +126,15 @@ def means(frame: pd.DataFrame) -> Table:
             pairs = {
                 label: " / ".join(f"{factor * score:.3g}" for score in pair) for label, *pair in by_label.itertuples()
             }
-            rows.append([setting.name, f"{noise:g}", unit, *(pairs.get(label, "") for label in SHOWN)])
-    return Table.of_texts("", ["benchmark", "noise", "score", *SHOWN], sorted(rows))
+            rows.append([setting.name, f"{noise:g}", unit, *(pairs.get(label, "") for label in labels)])
+    return Table.of_texts("", ["benchmark", "noise", "score", *labels], sorted(rows))
+
+
+def forms() -> Table:
+    """The means of other forms of the rule, beside the present one."""
+    other, own = read_table(DATA / "other_forms.csv.gz"), _runs()[_runs()["label"] == METHOD]
+    both = pd.concat([other, own[own["benchmark"].isin(other["benchmark"])]], ignore_index=True)
+    return means(both, (*other["label"].unique(), METHOD))
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -142,7 +145,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     for row, (benchmark, (title, unit)) in zip(figure.subplots(2, 2), _DRAWN.items(), strict=True):
         own = frame[(frame["benchmark"] == benchmark) & (frame["noise_kind"] == "uniform")]
-        own = own[(own["optimiser"] == "adamw") & (own["noisy_tasks"].map(len) <= _FEW)]
+        own = own[(own["optimiser"] == "adamw") & (own["noisy_tasks"].map(len) <= 2)]
         for axes, measure in zip(row, ("clean", "noisy"), strict=True):
             for label, (name, colour) in _LINES.items():
                 scores = own[own["label"] == label].groupby("noise")[f"{measure}_score"]
@@ -175,6 +178,7 @@ PAGE = Page(
         "all": lambda: against_all(regrets()),
         "each": lambda: against_each(regrets()),
         "means": lambda: means(_runs()),
+        "forms": forms,
     },
 )
 
