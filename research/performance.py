@@ -1,7 +1,7 @@
 """The tables of docs/performance.md, from the measurements in docs/data/speed.
 
-`bench_*` is by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`. `rewrite_*` has two
-runs of `excessmtl bench` before the engine was made simpler and two after, in alternation on one host.
+`bench_*` is by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`. `rewrite_*` has
+two runs of `excessmtl bench` before the engine was made simpler and two after, in alternation on one host.
 """
 
 import json
