@@ -89,9 +89,9 @@ class RobustExcess(Rule):
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """The likelihoods in task order."""
-        given = self.likelihoods
-        if len(given) == len(tasks) and set(given) <= {True, False}:
-            return self
+        given = self.likelihoods if isinstance(self.likelihoods, Collection) else [self.likelihoods]
+        if len(given) == len(tasks) and all(own in (True, False) for own in given):
+            return replace(self, likelihoods=tuple(map(bool, given)))
         unknown = [given] if isinstance(given, str) else [name for name in given if name not in tasks]
         if unknown:
             raise ValueError(f"likelihoods must be a list of tasks, found {unknown[0]!r}; the tasks are {list(tasks)}")
