@@ -5,8 +5,7 @@ from torch import Tensor
 
 from research.kit.configs import Config
 
-_FIRST = 20
-"""Steps that r0 and n0 are means of."""
+_FIRST = 20  # steps that r0 and n0 are means of
 
 
 class Excess:
@@ -32,9 +31,10 @@ class Excess:
         left = (loss * (1 - share) / first).clamp(min=0)
         doubt = self._config.need * share.clamp(min=0.01).log() - self._config.trust * left
         norm = (self._first_norm / seen).clamp(min=1e-8)
-        scale = 0.5 * (norm * first).log()
+        scale, others = 0.5 * (norm * first).log(), ~self._likelihoods
         common = (scale * self._likelihoods).sum(1, keepdim=True) / self._likelihoods.sum().clamp(min=1)
-        return torch.where(self._likelihoods, -common, doubt - scale).softmax(1) * losses.shape[1]
+        mean = ((doubt.exp() * others).sum(1, keepdim=True) / others.sum().clamp(min=1)).log()
+        return torch.where(others, doubt - mean - scale, -common).softmax(1) * losses.shape[1]
 
     def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """e / r; over the first steps more or less the mean of all tasks."""

@@ -9,8 +9,8 @@ remove, and the rest, which it cannot (`excessmtl.excess.excess_risk`):
 The first factor takes weight from a task whose risk does not come down: noise. The second gives weight to a task with
 something left to learn, as the paper does. The third puts the tasks on a common scale, that of their first steps.
 
-Losses that are likelihoods under the noise of their own labels need none of it: of them equal weights are the right
-ones. The robust losses of classes are such losses; `likelihoods` names their tasks, which have one scale together.
+Losses that are likelihoods under the noise of their own labels need none of it: of them equal weights are right. Those
+of classes, the robust ones, are; `likelihoods` names their tasks. They have one scale, and doubt is among the others.
 """
 
 import math
@@ -27,8 +27,7 @@ from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State, constant
 from excessmtl.methods.observation import Observation
 
-_LEAST_SHARE = 0.01
-"""A smaller share of excess risk is not told from none by moving averages of this length."""
+_LEAST_SHARE = 0.01  # a smaller share of excess risk is not told from none by averages of this length
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class RobustExcess(Rule):
         lengths = norms / unit
         lengths = torch.maximum(lengths, lengths.max() / self.cap).clamp(min=tiny)
         scales = unit.log().add(lengths.log(), alpha=0.5)
-        return self._equal(self._need(shares).sub(left, alpha=self.trust) - scales, scales, norms > 0)
+        return self._joined(self._need(shares).sub(left, alpha=self.trust), scales, norms > 0)
 
     def _without_heads(self, risks: Tensor, shares: Tensor, initial: Tensor, norms: Tensor) -> Tensor:
         """The same where all tasks share one output, and with it the unit of their losses: groups of one task.
@@ -176,15 +175,16 @@ class RobustExcess(Rule):
         known = norms > 0
         unit = torch.where(known, torch.maximum(initial, risks / 2), 0).sum() / known.sum().clamp(min=1)
         left = torch.where(unit > 0, _irreducible(risks, shares) / unit, 1)
-        return self._equal(self._need(shares).sub(left, alpha=self.trust / 3), torch.zeros_like(left), known)
+        return self._joined(self._need(shares).sub(left, alpha=self.trust / 3), torch.zeros_like(norms), known)
 
-    def _equal(self, logs: Tensor, scales: Tensor, known: Tensor) -> Tensor:
-        """The logarithms of the weights; likelihoods have the same, by the mean of their scales."""
+    def _joined(self, doubt: Tensor, scales: Tensor, known: Tensor) -> Tensor:
+        """Doubt moves weight among the tasks that are no likelihoods; these have equal weights, by their mean scale."""
         if not self.likelihoods:
-            return logs
-        ours = constant([float(own) for own in self.likelihoods], logs)
-        counted = ours * known
-        return torch.lerp(logs, -(counted * scales).sum() / counted.sum().clamp(min=1), ours)
+            return doubt - scales
+        ours = constant([float(own) for own in self.likelihoods], doubt)
+        counts, others = ours * known, (1 - ours) * known
+        doubt = doubt - (others * doubt.exp()).sum().div(others.sum().clamp(min=1)).log()
+        return torch.where(ours > 0, -(counts * scales).sum() / counts.sum().clamp(min=1), doubt - scales)
 
     def _need(self, shares: Tensor) -> Tensor:
         return self.need * shares.clamp(min=_LEAST_SHARE).log()

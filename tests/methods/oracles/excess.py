@@ -48,6 +48,7 @@ def robust(steps, trust=1.5, need=0.2, first_steps=20, decay=0.99, damping=1e-3,
         n0 = np.mean(first_norms, 0)
         n0 = np.maximum(n0 / r0, (n0 / r0).max() / cap) * r0
         e = r * shares
-        logs = -trust * (r - e) / r0 + need * np.log(np.maximum(shares, 0.01)) - np.log(n0 * r0) / 2
-        ours = np.array(likelihoods or (False,) * 3)
-        yield softmax(np.where(ours, -np.log(n0 * r0)[ours].sum() / max(ours.sum(), 1) / 2, logs)), EQUAL
+        raw = np.exp(-trust * (r - e) / r0) * np.maximum(shares, 0.01) ** need
+        scale, ours = np.log(n0 * r0) / 2, np.array(likelihoods or (False,) * 3)
+        logs = np.log(raw / raw[~ours].mean()) - scale
+        yield softmax(np.where(ours, -scale[ours].sum() / max(ours.sum(), 1), logs)), EQUAL
