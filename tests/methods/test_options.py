@@ -26,6 +26,7 @@ BAD = [
     ("moml", {"normalize": "loss+"}, "normalize.*loss\\+"),
     ("uw", {"kinds": "ranking"}, "kinds.*ranking"),
     ("uw", {"kinds": {"a": "regression"}}, "kinds"),
+    ("uw", {"kinds": -1}, "kinds has 1 values for 2 tasks"),
     ("dtp", {"rate": 0}, "rate.*0"),
     ("cagrad", {"rescale": 3}, "rescale.*3"),
     ("graddrop", {"leak": 2}, "leak.*2"),

@@ -50,7 +50,7 @@ class UW(Rule):
                 raise ValueError(f"kinds must name each task once, found {sorted(self.kinds)} for {list(tasks)}")
             kinds = [self.kinds[task] for task in tasks]
         else:
-            kinds = self.kinds
+            kinds = self.kinds if isinstance(self.kinds, Sequence) else [self.kinds]
         if len(kinds) != len(tasks):
             raise ValueError(f"kinds has {len(kinds)} values for {len(tasks)} tasks; give one per task")
         for kind in kinds:
