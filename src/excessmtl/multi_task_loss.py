@@ -255,7 +255,7 @@ class MultiTaskLoss(nn.Module):
         self._likelihoods |= likelihoods({part.task: part.training_loss for part in parts})
         try:
             change()
-        except ValueError:
+        except BaseException:
             self._likelihoods.clear()
             self._likelihoods |= before
             raise

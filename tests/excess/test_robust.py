@@ -52,6 +52,8 @@ def test_likelihoods_are_named_in_any_way_and_a_stranger_among_them_is_refused()
     for given in (["b"], {"b"}, ("b",), (False, True)):
         rule = excessmtl.create("excess", ["a", "b"], shared, likelihoods=given).rule
         assert rule.likelihoods == (False, True)
+    strict = RobustExcess(trust=1e4, likelihoods=(True, False, False))
+    assert weights(strict, [1.0, 1.0, 0.9], [1.0] * 3, [1.0] * 3).tolist() == pytest.approx([1 / 3, 0, 2 / 3])
     for wrong in (["c"], "b", (True,)):
         with pytest.raises(
             ValueError, match=r"likelihoods must be a list of tasks, found .*; the tasks are \['a', 'b'\]"

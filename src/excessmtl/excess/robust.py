@@ -178,12 +178,12 @@ class RobustExcess(Rule):
         return self._joined(self._need(shares).sub(left, alpha=self.trust / 3), torch.zeros_like(norms), known)
 
     def _joined(self, doubt: Tensor, scales: Tensor, known: Tensor) -> Tensor:
-        """Doubt moves weight among the tasks that are no likelihoods; these have equal weights, by their mean scale."""
+        """Likelihoods have equal weights, by the mean of their scales; doubt moves weight among the other tasks."""
         if not self.likelihoods:
             return doubt - scales
         ours = constant([float(own) for own in self.likelihoods], doubt)
         counts, others = ours * known, (1 - ours) * known
-        doubt = doubt - (others * doubt.exp()).sum().div(others.sum().clamp(min=1)).log()
+        doubt = doubt - doubt.masked_fill(others == 0, -math.inf).logsumexp(0) + others.sum().clamp(min=1).log()
         return torch.where(ours > 0, -(counts * scales).sum() / counts.sum().clamp(min=1), doubt - scales)
 
     def _need(self, shares: Tensor) -> Tensor:
