@@ -8,6 +8,8 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 
+from excessmtl.torch_private import norms_of
+
 P = ParamSpec("P")
 _LARGEST = 2.0**64
 """The square of all fp32 numbers below it is finite."""
@@ -34,6 +36,13 @@ def magnitude(values: Tensor, dim: int | tuple[int, ...] | None = None) -> Tenso
     wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else None
     size: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=wide)
     return size.float()
+
+
+def magnitudes(tensors: Sequence[Tensor]) -> Tensor:
+    """[k] the magnitudes of tensors on one device."""
+    if all(tensor.dtype == torch.float32 for tensor in tensors):
+        return torch.stack(list(norms_of(tensors)))
+    return torch.stack([magnitude(tensor) for tensor in tensors])
 
 
 def zero_unless(ok: Tensor, values: Tensor) -> None:

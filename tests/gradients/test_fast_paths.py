@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from choices import ENGINES, PAPER, ROBUST, UNIFORM, Method, Noting
-from excessmtl.gradients.at_representation import Stacked
+from excessmtl.gradients.at_representation import weighted_sum
 from models import DEVICE, mlp
 
 FEATURES, WIDTH, BATCH = 6, 48, 8
@@ -398,7 +398,7 @@ def test_leaves_of_half_precision_that_are_widened(method, dtype):
 
 def test_half_precision_is_added_up_without_rounding_on_the_way():
     tensors = torch.rand(64, 100).bfloat16()
-    combined = Stacked.of(tensors.unbind()).weighted_sum(torch.ones(64))
+    combined = weighted_sum(tensors.unbind(), torch.ones(64))
     assert torch.equal(combined, tensors.double().sum(0).bfloat16())
 
 

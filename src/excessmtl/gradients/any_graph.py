@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.at_representation import LeafGradient, Rows, RowsInTheMaking
+from excessmtl.gradients.at_representation import Arrivals, LeafGradient, Rows
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.nodes import nodes_above, nodes_of
@@ -54,7 +53,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
     last = max(task for task, loss in enumerate(losses) if loss is not None)
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(parameters) and not plan.complete)
-    at_z = {id(z): RowsInTheMaking(z, plan.tasks_at(z)) for z in plan.representations}
+    at_z = {id(z): Arrivals(z, plan.tasks_at(z), inputs) for z in plan.representations}
     at_leaves: list[LeafGradient] = []
     at_parameters = AtParameters(parameters, len(losses)) if parameters else None
     with ExitStack() as around:
@@ -74,7 +73,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
                 at_leaves += [(task, leaf, gradient) for leaf, gradient in pairs if gradient is not None]
             if at_parameters is not None:
                 at_parameters.take([task], rows)
-    dense_rows = [rows_at_z.arrived() for rows_at_z in at_z.values()]
+    dense_rows = [arrivals.arrived() for arrivals in at_z.values()]
     if plan.heads_compiled:
         dense_rows, at_leaves = _without_zeros(dense_rows, at_leaves)
     return TaskGradients(
@@ -102,7 +101,7 @@ def _without_zeros(at_z: Sequence[Rows], at_leaves: Sequence[LeafGradient]) -> t
     This reads from the device, once. A task whose gradients at the representation are all zero keeps them.
     """
     flags = [dense(gradient).any().reshape(1) for _, _, gradient in at_leaves]
-    flags += [part.flat.any(1) for part in at_z]
+    flags += [gradient.any().reshape(1) for part in at_z for gradient in part.gradients]
     moved = iter(torch.cat([flag.to(flags[0].device) for flag in flags]).tolist() if flags else ())
     leaves = [gradient for gradient in at_leaves if next(moved)]
     reached = [{task for task in part.tasks if next(moved)} for part in at_z]
@@ -110,7 +109,7 @@ def _without_zeros(at_z: Sequence[Rows], at_leaves: Sequence[LeafGradient]) -> t
     kept = []
     for part, tasks in zip(at_z, reached, strict=True):
         places = [place for place, task in enumerate(part.tasks) if task in tasks or task not in anywhere]
-        kept.append(replace(part, flat=part.flat[places], tasks=tuple(part.tasks[place] for place in places)))
+        kept.append(part.some(places))
     return kept, leaves
 
 

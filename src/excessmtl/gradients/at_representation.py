@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from excessmtl.graph.inputs import StepInputs
+from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Reach
 from excessmtl.graph.representation import Representation, nothing_below
-from excessmtl.tensors import among, dense, magnitude, zero_unless
+from excessmtl.tensors import among, dense, magnitude, magnitudes, zero_unless, zeroed_unless
 from excessmtl.torch_private import gradients_from, hooks_disabled
 
 LeafGradient = tuple[int, Tensor, Tensor]
@@ -38,11 +39,6 @@ class Stacked:
         ordered = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
         return Stacked(torch.stack([*ordered]).view(len(tensors), -1), tensors[0].shape, order)
 
-    @cached_property
-    def tensors(self) -> Tensor:
-        """[k, ...]: in their original shape."""
-        return self.shaped(self.flat)
-
     def shaped(self, rows: Tensor) -> Tensor:
         """[n] or [k, n] in the order of memory -> the original shape."""
         lead = rows.ndim - 1
@@ -60,20 +56,6 @@ class Stacked:
         """Set the tensors to zero where not `ok` [k]."""
         zero_unless(ok.unsqueeze(1), self.flat)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """The sum of all, times `weights` [k].
-
-        The last one first, as autograd adds up the gradients of heads that were computed in task order: with equal
-        weights it is the gradient of the sum of the losses, to the bit. Half precision is added up in fp32.
-        """
-        wide = torch.promote_types(self.flat.dtype, torch.float32)
-        weights = weights.to(wide)
-        rows = self.flat.unbind()
-        total = rows[-1].to(wide) * weights[-1]
-        for place in reversed(range(len(rows) - 1)):
-            total.addcmul_(rows[place], weights[place])
-        return self.shaped(total.to(self.flat.dtype))
-
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:
     """Its dimensions from the outermost to the innermost in memory."""
@@ -85,27 +67,67 @@ def _usual(order: tuple[int, ...]) -> bool:
     return order == tuple(range(len(order)))
 
 
-@dataclass(frozen=True)
-class Rows(Stacked):
-    """Dense gradients of k tasks, one after the other in memory."""
+@dataclass
+class Rows:
+    """Dense gradients of k tasks at z: as they arrived, or copies of them side by side."""
 
     representation: Representation
     tasks: tuple[int, ...]
     """Whose gradients these are."""
+    gradients: list[Tensor]
+    """One for each of these tasks. Not ours, unless they lie side by side: somebody else may hold them too."""
+    together: Tensor | None = None
+    """[k, ...]: copies side by side, where somebody is going to look at all of them at once."""
 
     @property
     def stored(self) -> list[Tensor]:
         """The tensors it is made of, apart from z: a CUDA graph replaces them by others."""
-        return [self.flat]
+        return self.gradients if self.together is None else [self.together]
 
     @property
     def layout(self) -> Any:
         """Hashable; equal for what is computed by the same operations on tensors of the same shapes."""
-        return self.tasks, self.shape, self.order
+        return self.tasks
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Rows":
         """The same made of other tensors."""
-        return replace(self, flat=stored[0], representation=self.representation.with_values(z))
+        representation = self.representation.with_values(z)
+        if self.together is None:
+            return Rows(representation, self.tasks, stored)
+        return Rows(representation, self.tasks, [*stored[0].unbind()], stored[0])
+
+    def some(self, places: Sequence[int]) -> "Rows":
+        """Those at these places."""
+        tasks, gradients = tuple(self.tasks[place] for place in places), [self.gradients[place] for place in places]
+        if self.together is None or len(places) == len(self.tasks):
+            return replace(self, tasks=tasks, gradients=gradients)
+        together = torch.stack(gradients)
+        return replace(self, tasks=tasks, gradients=[*together.unbind()], together=together)
+
+    def magnitudes(self) -> Tensor:
+        """[k] fp32 norms; not finite where an entry is not."""
+        return magnitudes(self.gradients) if self.together is None else magnitude(self.together.flatten(1), dim=1)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Zeros in place of the gradients of tasks that are not `ok` [k]; one by one, so that few exist twice."""
+        if self.together is not None:
+            zero_unless(ok.view(-1, *(1 for _ in self.together.shape[1:])), self.together)
+            return
+        for place, counts in enumerate(ok.unbind()):
+            self.gradients[place] = zeroed_unless(counts, self.gradients[place])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """The sum of all, times `weights` [k]."""
+        return weighted_sum(self.gradients, weights)
+
+    def of_task(self, place: int) -> Tensor:
+        """The gradient of one task."""
+        return self.gradients[place]
+
+    @property
+    def tensors(self) -> Tensor:
+        """[k, ...]: all in one."""
+        return torch.stack(self.gradients) if self.together is None else self.together
 
     def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """For gradients [k, samples, features], times the matrix, and z [samples, width], in fp32.
@@ -123,42 +145,60 @@ class Rows(Stacked):
         return []
 
     def without_graph(self) -> "Rows":
-        """The same gradients, which are copies already, without the autograd graph."""
+        """The same gradients without the autograd graph."""
         return replace(self, representation=self.representation.without_graph())
 
 
-class RowsInTheMaking:
-    """Takes gradients as they arrive at z: each is copied at once, before autograd needs its memory."""
+def weighted_sum(tensors: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """The sum of tensors of one shape, times `weights` [k].
 
-    def __init__(self, representation: Representation, tasks: Sequence[int]) -> None:
+    The last one first, as autograd adds up the gradients of heads that were computed in task order: with equal weights
+    it is the gradient of the sum of the losses, to the bit. Half precision is added up in fp32.
+    """
+    dtype = tensors[0].dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    *others, last = zip(tensors, weights.to(wide).unbind(), strict=True)
+    total = last[0].to(wide) * last[1]
+    for tensor, weight in reversed(others):
+        total.addcmul_(tensor, weight)
+    return total.to(dtype)
+
+
+class Arrivals:
+    """Takes gradients as they arrive at z. Large ones are not copied, unless they are to lie side by side."""
+
+    def __init__(self, representation: Representation, tasks: Sequence[int], inputs: StepInputs) -> None:
         z = representation.stored
-        flat = z.new_empty(len(tasks), z.numel())
-        self._rows = Rows(flat, z.shape, memory_order(z), representation, tuple(tasks))
-        self._places = {task: place for place, task in enumerate(tasks)}
+        one_by_one = inputs.probe is Probe.LOSSES or (inputs.per_sample and z.ndim != 2)
+        together = None if one_by_one else z.new_empty((len(tasks), *z.shape), requires_grad=False)
+        nothing = z.new_zeros(()).expand(z.shape) if together is None else z
+        gradients = [nothing] * len(tasks) if together is None else [*together.unbind()]
+        self._rows = Rows(representation, tuple(tasks), gradients, together)
         self._arrived: set[int] = set()
 
     def add(self, task: int, gradient: Tensor) -> None:
-        """Copy a task's gradient, or add it to what has arrived for the task before."""
-        row = self._rows.tensors[self._places[task]]
+        """Of a task, beside what has arrived for it before."""
+        rows = self._rows
+        place = rows.tasks.index(task)
         if task in self._arrived:
-            row.add_(gradient)
+            gradient = rows.gradients[place] + gradient
+        self._arrived.add(task)
+        if rows.together is None:
+            rows.gradients[place] = gradient
         else:
-            self._arrived.add(task)
-            row.copy_(gradient)
+            rows.gradients[place].copy_(gradient)
 
-    def finished(self) -> Rows:
-        """All rows; zero where nothing arrived."""
-        for task, place in self._places.items():
-            if task not in self._arrived:
-                self._rows.flat[place].zero_()
+    def rows(self) -> Rows:
+        """All of them, zero where nothing arrived."""
+        if self._rows.together is not None:
+            for task, own in zip(self._rows.tasks, self._rows.gradients, strict=True):
+                if task not in self._arrived:
+                    own.zero_()
         return self._rows
 
     def arrived(self) -> Rows:
-        """The rows of the tasks for which something arrived, and no others."""
-        if len(self._arrived) == len(self._places):
-            return self._rows
-        tasks = tuple(task for task in self._places if task in self._arrived)
-        return replace(self._rows, flat=self._rows.flat[[self._places[task] for task in tasks]], tasks=tasks)
+        """Those of the tasks for which something arrived, and no others."""
+        return self._rows.some([place for place, task in enumerate(self._rows.tasks) if task in self._arrived])
 
 
 def sums_over_samples(z: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:

@@ -133,6 +133,10 @@ class Factors:
         """[m, samples, features]: the factors multiplied out."""
         return _multiplied(self.left, self.right, self.sizes)
 
+    def of_task(self, place: int) -> Tensor:
+        """The gradient of one task, multiplied out."""
+        return self.tensors[place]
+
     def times_samples(self, z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """As for `Rows`. Where tasks have one output each, no gradient of a sample is multiplied out."""
         left, right = self.left.float(), self.right.float() @ matrix

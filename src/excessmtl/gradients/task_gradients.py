@@ -217,7 +217,7 @@ class TaskGradients:
             return []
         parts = [(part, part.tasks.index(task)) for part in self.at_z if task in part.tasks]
         return [
-            Sample(part.representation.values, self._unscaled(part.tensors[place].float()), self.masks[task], batch)
+            Sample(part.representation.values, self._unscaled(part.of_task(place).float()), self.masks[task], batch)
             for part, place in parts
         ]
 
@@ -264,8 +264,9 @@ class TaskGradients:
                 combined = part.weighted_sum(among(weights, part.tasks))
             else:
                 gated = []
-                for task, gradient in zip(part.tasks, part.tensors.unbind(), strict=True):
+                for place, task in enumerate(part.tasks):
                     if self.present[task]:
+                        gradient = part.of_task(place)
                         gated.append(gradient * gates[task][seen[task]].to(gradient.dtype))
                         seen[task] += 1
                 combined = torch.stack(gated).sum(0)
@@ -286,7 +287,7 @@ class TaskGradients:
         common = self._moved_by_several() if own is None and len(owners) < len(self.at_leaves) else {}
         own = torch.ones_like(weights) if own is None else own
         sums: dict[int, tuple[Tensor, Tensor]] = {}
-        for task, leaf, gradient in reversed(self.at_leaves):  # in the order of autograd, see `Stacked.weighted_sum`
+        for task, leaf, gradient in reversed(self.at_leaves):  # in the order of autograd, see `weighted_sum`
             factor = own[task] if owners[id(leaf)] == 1 else weights[task]
             if id(leaf) in common:
                 factor = torch.where(common[id(leaf)], weights[task], own[task])

@@ -1,7 +1,8 @@
 """What a step works on: the checked arguments of the caller, and what the rule asks for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -38,13 +39,24 @@ class StepInputs:
     per_sample: bool
     """Whether the rule looks at single samples of the representation."""
     shared: Shared
-    all_parameters: list[Tensor]
-    """The shared parameters, frozen ones included."""
-    shared_ids: frozenset[int]
-    """Their ids."""
-    parameters: list[Tensor]
-    """The shared parameters that require a gradient."""
+    by_id: Mapping[int, Tensor]
+    """The shared parameters, frozen ones included, by their ids."""
     reduction: Reduction = no_reduction
     """How statistics are summed over the processes that train together."""
     distributed: bool = False
     """Whether `torch.distributed` is in use, so that somebody may wait for every gradient."""
+
+    @property
+    def shared_ids(self) -> Set[int]:
+        """The ids of all shared parameters."""
+        return self.by_id.keys()
+
+    @property
+    def all_parameters(self) -> list[Tensor]:
+        """The shared parameters, frozen ones included."""
+        return list(self.by_id.values())
+
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """The shared parameters that require a gradient."""
+        return [parameter for parameter in self.by_id.values() if parameter.requires_grad]

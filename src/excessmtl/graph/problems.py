@@ -4,7 +4,7 @@ Most of this is looked for once per task, when the task first has a label, or wh
 visits the whole graph.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -314,7 +314,7 @@ def whole_model(inputs: StepInputs, find: FindRepresentation | None) -> str | No
     )
 
 
-def _users_of(nodes: Iterable[Node], shared: frozenset[int]) -> list[Node]:
+def _users_of(nodes: Iterable[Node], shared: Set[int]) -> list[Node]:
     """The nodes that take a shared parameter as an input."""
     return [
         node
@@ -323,7 +323,7 @@ def _users_of(nodes: Iterable[Node], shared: frozenset[int]) -> list[Node]:
     ]
 
 
-def _shared_leaf_above(loss: Tensor | None, shared: frozenset[int], find: FindRepresentation) -> Tensor | None:
+def _shared_leaf_above(loss: Tensor | None, shared: Set[int], find: FindRepresentation) -> Tensor | None:
     stack = [] if loss is None or loss.grad_fn is None else [loss.grad_fn]
     seen = set(stack)
     while stack:

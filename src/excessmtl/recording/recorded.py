@@ -77,17 +77,17 @@ class Recorded(Fastest):
         """`decide(gradients)`, from a recording where there is one."""
         tensors = None if self.failed or plan.second_backward else tensors_of(gradients)
         of_step = key() if tensors is not None and can_record(tensors) else None
-        if tensors is None or of_step is None:
-            return decide(gradients)
-        entry = self.cache.entry((of_step, kernel_settings(), layout_of(gradients), signature(tensors)))
-        if entry is None:
-            return decide(gradients)
-        if entry.recorded is None and entry.steps >= WARM_UP:
-            entry.recorded = self._record(decide, gradients, tensors)
-        if entry.recorded is not None:
-            return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
+        entry = None
+        if tensors is not None and of_step is not None:
+            entry = self.cache.entry((of_step, kernel_settings(), layout_of(gradients), signature(tensors)))
+            if entry is not None and entry.recorded is None and entry.steps >= WARM_UP:
+                entry.recorded = self._record(decide, gradients, tensors)
+            if entry is not None and entry.recorded is not None:
+                return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
+        del tensors  # while a decision is made, gradients are let go one by one
         outcome = decide(gradients)
-        entry.steps += 1  # now: a batch that is refused is none that a recording could be made for
+        if entry is not None:
+            entry.steps += 1  # now: a batch that is refused is none that a recording could be made for
         return outcome
 
     def _record(

@@ -44,7 +44,6 @@ def checked(
     shared = balancer._shared
     if shared.copies is not None:
         shared.resolve()
-    parameters = [*shared.loose, *shared.module.parameters()]
     distributed = dist.is_available() and dist.is_initialized()
     return StepInputs(
         tasks=tasks,
@@ -58,9 +57,7 @@ def checked(
         probe=rule.probe if balancer._estimating else Probe.LOSSES,
         per_sample=rule.per_sample,
         shared=shared,
-        all_parameters=parameters,
-        shared_ids=frozenset(map(id, parameters)),
-        parameters=[parameter for parameter in parameters if parameter.requires_grad],
+        by_id=shared.by_id,
         reduction=balancer._reduction if distributed else no_reduction,
         distributed=distributed,
     )

@@ -76,6 +76,16 @@ def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor], non_blockin
 # Copy each source into its target: many small copies in one kernel. https://github.com/pytorch/pytorch/issues/58833
 # Without it: one copy after the other.
 copy_all: Callable[..., None] = getattr(torch, "_foreach_copy_", _copy_each)
+
+
+def _norm_each(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """One norm after the other."""
+    return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+
+
+# The Euclidean norms of many tensors by two kernels. https://github.com/pytorch/pytorch/issues/58833
+# Without it: one norm after the other.
+norms_of: Callable[[Sequence[Tensor]], Sequence[Tensor]] = getattr(torch, "_foreach_norm", _norm_each)
 # A module's own buffers by name, without a search for the name of each, several times in a step.
 # Without it: Module.named_buffers(), which is slower.
 buffers_of: Callable[[nn.Module], dict[str, Any]] = (

@@ -149,6 +149,16 @@ def _bert(tasks: int, batch: int, trunk_is: str = "") -> Problem:
     return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
 
 
+def _tagger(tasks: int, batch: int) -> Problem:
+    """Heads on every token, as for tagging."""
+    trunk, classes = _Transformer(layers=12, width=768, length=128), 9
+    heads: list[nn.Module] = [
+        nn.Sequential(nn.Dropout(0.1), nn.Linear(768, classes), nn.Flatten(0, 1)) for _ in range(tasks)
+    ]
+    targets = [torch.randint(classes, (128 * batch,)) for _ in range(tasks)]
+    return Problem(trunk, heads, trunk.batch(batch), targets, autocast=True)
+
+
 def _small_conv(tasks: int, batch: int) -> Problem:
     trunk = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
@@ -190,6 +200,7 @@ NETWORKS = {
         Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier, (_small_images, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
         Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert),
+        Network("bert-3-tokens", "BERT-base, heads on every token", 3, 64, _tagger),
         Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert, ("compiled",)),
         Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert, ("checkpointed",)),
         Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron, (64, 512, 4)),
