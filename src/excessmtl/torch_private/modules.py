@@ -62,15 +62,17 @@ def parameters_of(module: nn.Module) -> dict[int, Tensor]:
     if not hasattr(module, PARTS) or not hasattr(module, PARAMETERS):
         return {id(parameter): parameter for parameter in module.parameters()}
     found: dict[int, Tensor] = {}
-    visited: set[int] = set()
-    stack: list[nn.Module | None] = [module]
+    stack, visited = [module], set()
     while stack:
         part = stack.pop()
-        if part is not None and id(part) not in visited:
-            visited.add(id(part))
-            own = getattr(part, PARAMETERS).values()
-            found |= {id(parameter): parameter for parameter in own if parameter is not None}
-            stack.extend(reversed(getattr(part, PARTS).values()))
+        if part in visited:
+            continue
+        visited.add(part)
+        for parameter in getattr(part, PARAMETERS).values():
+            if parameter is not None:
+                found[id(parameter)] = parameter
+        if children := getattr(part, PARTS):
+            stack += [child for child in children.values() if child is not None][::-1]
     return found
 
 
