@@ -232,20 +232,15 @@ def test_canary_of_tensors():
         assert 0 < torch_private.time_in_graph(node) < torch_private.time_in_graph()
 
 
-def test_canary_of_parameters(monkeypatch):
+def test_canary_of_modules():
     shared = nn.Linear(2, 2)
-    nested = nn.ModuleDict(
-        {"b": nn.Sequential(nn.Linear(2, 3), shared), "a": shared, "bare": nn.Linear(3, 1, bias=False)}
-    )
-    nested["tied"] = nn.Linear(2, 2)
-    nested["tied"].weight = shared.weight
-    nested.register_parameter("none", None)
-    nested.nobody = None
-    nested.own = nn.Parameter(torch.ones(1))
-    expected = list(map(id, nested.parameters()))
-    assert list(torch_private.parameters_of(nested)) == expected
-    monkeypatch.setattr(modules, "PARTS", "_no_such_name")
-    assert list(torch_private.parameters_of(nested)) == expected
+    nested = nn.ModuleDict({"b": nn.Sequential(shared, nn.Linear(2, 3)), "a": shared, "tied": nn.Linear(2, 2)})
+    nested["tied"].weight, nested.none = shared.weight, None
+    nested.register_parameter("no", None)
+    assert torch_private.parts_of(nested) is nested._modules
+    assert torch_private.parameters_of(shared) is shared._parameters
+    assert torch_private.buffers_of(nested) is nested._buffers
+    assert list(tensors.parameters_below(nested)) == list(map(id, nested.parameters()))
 
 
 def test_canary_of_functions_of_torch():
@@ -256,9 +251,6 @@ def test_canary_of_functions_of_torch():
     target = torch.zeros(2)
     torch_private.copy_all([target], [torch.ones(2)])
     assert target.tolist() == [1.0, 1.0]
-    assert torch_private.norms_of is torch._foreach_norm
-    assert [float(norm) for norm in torch_private.norms_of([3 * torch.ones(4), torch.tensor(-2.0)])] == [6.0, 2.0]
-    assert [float(norm) for norm in engine._norm_each([3 * torch.ones(4), torch.tensor(-2.0)])] == [6.0, 2.0]
     assert engine._multiply_all is torch._foreach_mul
     strange = torch.tensor([torch.nan, -0.0, 1e-42, torch.inf]), torch.ones(2, 3, dtype=torch.bfloat16).t()
     for copy, own in zip(torch_private.clone_all(strange), strange, strict=True):
@@ -382,8 +374,7 @@ VANISHED = {
     "sizes of gradients": without(engine, "SIZES", "_no_such_name"),
     "callbacks": without(engine, "_queue_callback"),
     "buffers of a module": without(state, "buffers_of", lambda module: dict(module.named_buffers(recurse=False))),
-    "norms of many tensors": without(tensors, "norms_of", engine._norm_each),
-    "parts of a module": without(modules, "PARTS", "_no_such_name"),
+    "parts of a module": without(tensors, "parts_of", lambda module: dict(module.named_children())),
     "data parallel": without(modules, "ACTIVE_DDP", "_no_such_name"),
     "originals of compiled modules": without(modules, "ORIGINAL", "_no_such_name"),
 }

@@ -6,9 +6,9 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from excessmtl.torch_private import norms_of
+from excessmtl.torch_private import parameters_of, parts_of
 
 P = ParamSpec("P")
 _LARGEST = 2.0**64
@@ -36,13 +36,6 @@ def magnitude(values: Tensor, dim: int | tuple[int, ...] | None = None) -> Tenso
     wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else None
     size: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=wide)
     return size.float()
-
-
-def magnitudes(tensors: Sequence[Tensor]) -> Tensor:
-    """[k] the magnitudes of tensors on one device."""
-    if all(tensor.dtype == torch.float32 for tensor in tensors):
-        return torch.stack(list(norms_of(tensors)))
-    return torch.stack([magnitude(tensor) for tensor in tensors])
 
 
 def zero_unless(ok: Tensor, values: Tensor) -> None:
@@ -105,6 +98,21 @@ def total(tensors: Sequence[Tensor]) -> Tensor:
 def split_by_parameter(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The columns that belong to each parameter, in a tensor that has the entries of all of them side by side."""
     return torch.split(matrix, [parameter.numel() for parameter in parameters], dim=-1)
+
+
+def parameters_below(module: nn.Module) -> dict[int, Tensor]:
+    """As `module.parameters()`, in its order, by their ids."""
+    found: dict[int, Tensor] = {}
+    stack, visited = [module], set()
+    while stack:
+        part = stack.pop()
+        if part not in visited:
+            visited.add(part)
+            for parameter in parameters_of(part).values():
+                if parameter is not None:
+                    found[id(parameter)] = parameter
+            stack += [child for child in parts_of(part).values() if child is not None][::-1]
+    return found
 
 
 def autocast_disabled(like: Tensor) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from excessmtl.gradients.at_representation import Arrivals, LeafGradient, Rows
+from excessmtl.gradients.at_representation import LeafGradient, Rows
 from excessmtl.gradients.task_gradients import TaskGradients
 from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.nodes import nodes_above, nodes_of
@@ -53,7 +53,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
     last = max(task for task, loss in enumerate(losses) if loss is not None)
     # The trunk has to be passed again, or the heads: the graph must stay.
     retain = plan.second_backward or (bool(parameters) and not plan.complete)
-    at_z = {id(z): Arrivals(z, plan.tasks_at(z), inputs) for z in plan.representations}
+    at_z = {id(z): Rows.awaited(z, plan.tasks_at(z), inputs) for z in plan.representations}
     at_leaves: list[LeafGradient] = []
     at_parameters = AtParameters(parameters, len(losses)) if parameters else None
     with ExitStack() as around:
@@ -73,7 +73,7 @@ def task_by_task(plan: Plan) -> TaskGradients:
                 at_leaves += [(task, leaf, gradient) for leaf, gradient in pairs if gradient is not None]
             if at_parameters is not None:
                 at_parameters.take([task], rows)
-    dense_rows = [arrivals.arrived() for arrivals in at_z.values()]
+    dense_rows = [rows_at_z.some(rows_at_z.arrived) for rows_at_z in at_z.values()]
     if plan.heads_compiled:
         dense_rows, at_leaves = _without_zeros(dense_rows, at_leaves)
     return TaskGradients(
@@ -106,10 +106,10 @@ def _without_zeros(at_z: Sequence[Rows], at_leaves: Sequence[LeafGradient]) -> t
     leaves = [gradient for gradient in at_leaves if next(moved)]
     reached = [{task for task in part.tasks if next(moved)} for part in at_z]
     anywhere: set[int] = set().union(*reached)
-    kept = []
-    for part, tasks in zip(at_z, reached, strict=True):
-        places = [place for place, task in enumerate(part.tasks) if task in tasks or task not in anywhere]
-        kept.append(part.some(places))
+    kept = [
+        part.some([task for task in part.tasks if task in tasks or task not in anywhere])
+        for part, tasks in zip(at_z, reached, strict=True)
+    ]
     return kept, leaves
 
 

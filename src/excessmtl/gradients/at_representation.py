@@ -1,8 +1,8 @@
 """Dense gradients: those of tasks at one tensor z of the representation, and those at leaves of one shape."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,59 +12,11 @@ from excessmtl.graph.inputs import StepInputs
 from excessmtl.graph.places import Probe
 from excessmtl.graph.plan import Reach
 from excessmtl.graph.representation import Representation, nothing_below
-from excessmtl.tensors import among, dense, magnitude, magnitudes, zero_unless, zeroed_unless
+from excessmtl.tensors import among, dense, magnitude, zero_unless, zeroed_unless
 from excessmtl.torch_private import gradients_from, hooks_disabled
 
 LeafGradient = tuple[int, Tensor, Tensor]
 """A task, a leaf, and the gradient of the task there."""
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """k tensors of one shape in one, so that checking, masking and weighing them takes few operations.
-
-    Memory is laid out as in theirs: channels last stays channels last.
-    """
-
-    flat: Tensor
-    """[k, n], in the order of memory."""
-    shape: torch.Size
-    order: tuple[int, ...]
-    """Dimensions from the outermost to the innermost in memory."""
-
-    @staticmethod
-    def of(tensors: Sequence[Tensor]) -> "Stacked":
-        """Copies of these."""
-        order = memory_order(tensors[0])
-        ordered = tensors if _usual(order) else [tensor.permute(order) for tensor in tensors]
-        return Stacked(torch.stack([*ordered]).view(len(tensors), -1), tensors[0].shape, order)
-
-    def shaped(self, rows: Tensor) -> Tensor:
-        """[n] or [k, n] in the order of memory -> the original shape."""
-        lead = rows.ndim - 1
-        if _usual(self.order):
-            return rows.reshape((*rows.shape[:lead], *self.shape))
-        sizes = [self.shape[dim] for dim in self.order]
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return rows.reshape(*rows.shape[:lead], *sizes).permute(*range(lead), *(lead + place for place in back))
-
-    def magnitudes(self) -> Tensor:
-        """[k] fp32 norms; not finite where an entry is not."""
-        return magnitude(self.flat, dim=1)
-
-    def zero_unless(self, ok: Tensor) -> None:
-        """Set the tensors to zero where not `ok` [k]."""
-        zero_unless(ok.unsqueeze(1), self.flat)
-
-
-def memory_order(tensor: Tensor) -> tuple[int, ...]:
-    """Its dimensions from the outermost to the innermost in memory."""
-    strides = tensor.stride()
-    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
-
-
-def _usual(order: tuple[int, ...]) -> bool:
-    return order == tuple(range(len(order)))
 
 
 @dataclass
@@ -78,6 +30,26 @@ class Rows:
     """One for each of these tasks. Not ours, unless they lie side by side: somebody else may hold them too."""
     together: Tensor | None = None
     """[k, ...]: copies side by side, where somebody is going to look at all of them at once."""
+    arrived: set[int] = field(default_factory=set)
+    """The tasks for which something arrived; zero for the others."""
+
+    @staticmethod
+    def awaited(representation: Representation, tasks: Sequence[int], inputs: StepInputs) -> "Rows":
+        """Zeros, until something arrives."""
+        z = representation.stored
+        one_by_one = inputs.probe is Probe.LOSSES or (inputs.per_sample and z.ndim != 2)
+        together = None if one_by_one else z.new_zeros((len(tasks), *z.shape), requires_grad=False)
+        zeros = [z.new_zeros(()).expand(z.shape)] * len(tasks) if together is None else [*together.unbind()]
+        return Rows(representation, tuple(tasks), zeros, together)
+
+    def add(self, task: int, gradient: Tensor) -> None:
+        """A gradient that arrives for a task, beside what has arrived before."""
+        place = self.tasks.index(task)
+        if self.together is not None:
+            self.gradients[place].add_(gradient)
+        else:
+            self.gradients[place] = self.gradients[place] + gradient if task in self.arrived else gradient
+        self.arrived.add(task)
 
     @property
     def stored(self) -> list[Tensor]:
@@ -91,27 +63,29 @@ class Rows:
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Rows":
         """The same made of other tensors."""
-        representation = self.representation.with_values(z)
-        if self.together is None:
-            return Rows(representation, self.tasks, stored)
-        return Rows(representation, self.tasks, [*stored[0].unbind()], stored[0])
+        together = None if self.together is None else stored[0]
+        gradients = stored if together is None else [*together.unbind()]
+        return Rows(self.representation.with_values(z), self.tasks, gradients, together)
 
-    def some(self, places: Sequence[int]) -> "Rows":
-        """Those at these places."""
-        tasks, gradients = tuple(self.tasks[place] for place in places), [self.gradients[place] for place in places]
-        if self.together is None or len(places) == len(self.tasks):
-            return replace(self, tasks=tasks, gradients=gradients)
-        together = torch.stack(gradients)
-        return replace(self, tasks=tasks, gradients=[*together.unbind()], together=together)
+    def some(self, tasks: Collection[int]) -> "Rows":
+        """Those of these tasks."""
+        if len(tasks) == len(self.tasks):
+            return self
+        chosen = [(task, own) for task, own in zip(self.tasks, self.gradients, strict=True) if task in tasks]
+        together = torch.stack([own for _, own in chosen]) if chosen and self.together is not None else None
+        gradients = [own for _, own in chosen] if together is None else [*together.unbind()]
+        return Rows(self.representation, tuple(task for task, _ in chosen), gradients, together)
 
     def magnitudes(self) -> Tensor:
         """[k] fp32 norms; not finite where an entry is not."""
-        return magnitudes(self.gradients) if self.together is None else magnitude(self.together.flatten(1), dim=1)
+        if self.together is None:
+            return torch.stack([magnitude(gradient) for gradient in self.gradients])
+        return magnitude(self.together.view(len(self.tasks), -1), dim=1)
 
     def zero_unless(self, ok: Tensor) -> None:
         """Zeros in place of the gradients of tasks that are not `ok` [k]; one by one, so that few exist twice."""
         if self.together is not None:
-            zero_unless(ok.view(-1, *(1 for _ in self.together.shape[1:])), self.together)
+            zero_unless(_beside(ok, self.together), self.together)
             return
         for place, counts in enumerate(ok.unbind()):
             self.gradients[place] = zeroed_unless(counts, self.gradients[place])
@@ -162,43 +136,6 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Tensor) -> Tensor:
     for tensor, weight in reversed(others):
         total.addcmul_(tensor, weight)
     return total.to(dtype)
-
-
-class Arrivals:
-    """Takes gradients as they arrive at z. Large ones are not copied, unless they are to lie side by side."""
-
-    def __init__(self, representation: Representation, tasks: Sequence[int], inputs: StepInputs) -> None:
-        z = representation.stored
-        one_by_one = inputs.probe is Probe.LOSSES or (inputs.per_sample and z.ndim != 2)
-        together = None if one_by_one else z.new_empty((len(tasks), *z.shape), requires_grad=False)
-        nothing = z.new_zeros(()).expand(z.shape) if together is None else z
-        gradients = [nothing] * len(tasks) if together is None else [*together.unbind()]
-        self._rows = Rows(representation, tuple(tasks), gradients, together)
-        self._arrived: set[int] = set()
-
-    def add(self, task: int, gradient: Tensor) -> None:
-        """Of a task, beside what has arrived for it before."""
-        rows = self._rows
-        place = rows.tasks.index(task)
-        if task in self._arrived:
-            gradient = rows.gradients[place] + gradient
-        self._arrived.add(task)
-        if rows.together is None:
-            rows.gradients[place] = gradient
-        else:
-            rows.gradients[place].copy_(gradient)
-
-    def rows(self) -> Rows:
-        """All of them, zero where nothing arrived."""
-        if self._rows.together is not None:
-            for task, own in zip(self._rows.tasks, self._rows.gradients, strict=True):
-                if task not in self._arrived:
-                    own.zero_()
-        return self._rows
-
-    def arrived(self) -> Rows:
-        """Those of the tasks for which something arrived, and no others."""
-        return self._rows.some([place for place, task in enumerate(self._rows.tasks) if task in self._arrived])
 
 
 def sums_over_samples(z: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
@@ -253,42 +190,59 @@ def backward_to_representation(
 
 @dataclass(frozen=True)
 class LeafGroup:
-    """The gradients at leaves of one shape, each of one task alone."""
+    """The gradients at leaves of one shape, each of one task alone, so that few operations serve all of them."""
 
     leaves: list[Tensor]
     tasks: tuple[int, ...]
-    gradients: Stacked
+    gradients: Tensor
+    """[k, ...]: copies."""
 
     def weighted(self, own: Tensor | None) -> list[LeafGradient]:
         """(task, leaf, gradient), times `own` [m] (None: 1)."""
-        flat = self.gradients.flat
+        gradients = self.gradients
         if own is not None:
-            flat = flat * among(own, self.tasks).to(flat.dtype).unsqueeze(1)
-        return list(zip(self.tasks, self.leaves, self.gradients.shaped(flat).unbind(), strict=True))
+            gradients = gradients * _beside(among(own, self.tasks).to(gradients.dtype), gradients)
+        return list(zip(self.tasks, self.leaves, gradients.unbind(), strict=True))
+
+    def magnitudes(self) -> Tensor:
+        """[k] fp32 norms; not finite where an entry is not."""
+        return magnitude(self.gradients.view(len(self.tasks), -1), dim=1)
+
+    def zero_unless(self, ok: Tensor) -> None:
+        """Set the gradients of tasks that are not `ok` [k] to zero."""
+        zero_unless(_beside(ok, self.gradients), self.gradients)
 
     @property
     def layout(self) -> Any:
         """Hashable; equal for what is computed by the same operations on tensors of the same shapes."""
-        return tuple(map(id, self.leaves)), self.tasks, self.gradients.shape, self.gradients.order
+        return tuple(map(id, self.leaves)), self.tasks
 
-    def with_stored(self, flat: Tensor) -> "LeafGroup":
+    def with_stored(self, gradients: Tensor) -> "LeafGroup":
         """The same made of another tensor."""
-        return replace(self, gradients=replace(self.gradients, flat=flat))
+        return replace(self, gradients=gradients)
+
+
+def _beside(values: Tensor, tensors: Tensor) -> Tensor:
+    """[k] -> [k, 1, ...], to be broadcast over [k, ...]."""
+    return values.view(-1, *(1 for _ in tensors.shape[1:]))
 
 
 def grouped(gradients: Sequence[LeafGradient]) -> tuple[list[LeafGradient], list[LeafGroup]]:
-    """Those that have to stay alone, being sparse or at a leaf of several tasks, and the others by their shapes."""
+    """Those that stay alone, and the others by their shapes.
+
+    Alone are sparse ones, those at a leaf of several tasks, and those with a layout in memory of their own.
+    """
     owners = Counter([id(leaf) for _, leaf, _ in gradients])
     alone: list[LeafGradient] = []
     alike: dict[Any, list[LeafGradient]] = {}
     for task, leaf, gradient in gradients:
         key = gradient.shape, gradient.dtype, gradient.device
-        stays = gradient.is_sparse or owners[id(leaf)] > 1
+        stays = gradient.is_sparse or owners[id(leaf)] > 1 or not gradient.is_contiguous()
         (alone if stays else alike.setdefault(key, [])).append((task, leaf, gradient))
     groups = []
     for members in alike.values():
         tasks, leaves, of_one_shape = zip(*members, strict=True)
-        groups.append(LeafGroup(list(leaves), tasks, Stacked.of(of_one_shape)))
+        groups.append(LeafGroup(list(leaves), tasks, torch.stack(of_one_shape)))
     return alone, groups
 
 

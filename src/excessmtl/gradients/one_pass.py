@@ -12,8 +12,8 @@ from torch import Tensor
 from excessmtl.distributed import fsdp
 from excessmtl.gradients.any_graph import AnyGraph, task_by_task
 from excessmtl.gradients.at_representation import (
-    Arrivals,
     LeafGradient,
+    Rows,
     backward_to_representation,
     grouped,
 )
@@ -135,9 +135,9 @@ class Fastest(AnyGraph):
         if plan.linear is not None:
             self._last_losses = [weakref.ref(loss) for loss in losses if loss is not None]
             return plan.linear.backward(losses)
-        arrivals = Arrivals(z, range(len(losses)), plan.inputs)
-        at_leaves = backward_to_representation(losses, z, plan.graph.reaches, arrivals.add, plan.second_backward)
-        return arrivals.rows(), at_leaves
+        rows = Rows.awaited(z, range(len(losses)), plan.inputs)
+        at_leaves = backward_to_representation(losses, z, plan.graph.reaches, rows.add, plan.second_backward)
+        return rows, at_leaves
 
     def _release_last_losses(self) -> None:
         """The nodes of linear heads are never run, so losses that somebody collects would keep every z alive."""

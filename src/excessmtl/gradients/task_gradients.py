@@ -126,7 +126,7 @@ class TaskGradients:
             return self.usable_tasks
         sizes = self.values.abs()
         for group in self.groups:
-            sizes = added_at(sizes, group.tasks, group.gradients.magnitudes())
+            sizes = added_at(sizes, group.tasks, group.magnitudes())
         if self.at_leaves:
             norms = [magnitude(stored_entries(gradient)).to(sizes.device) for _, _, gradient in self.at_leaves]
             sizes = added_at(sizes, tuple([task for task, _, _ in self.at_leaves]), torch.stack(norms))
@@ -168,7 +168,7 @@ class TaskGradients:
         for part in self.at_z:
             part.zero_unless(among(self.ok, part.tasks))
         for group in self.groups:
-            group.gradients.zero_unless(among(self.ok, group.tasks))
+            group.zero_unless(among(self.ok, group.tasks))
         # In copies: two leaves may have been given one and the same tensor.
         self.at_leaves = [(task, leaf, zeroed_unless(self.ok[task], g)) for task, leaf, g in self.at_leaves]
         if self.at_parameters is not None:

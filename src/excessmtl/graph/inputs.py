@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -39,24 +38,13 @@ class StepInputs:
     per_sample: bool
     """Whether the rule looks at single samples of the representation."""
     shared: Shared
-    by_id: Mapping[int, Tensor]
-    """The shared parameters, frozen ones included, by their ids."""
+    all_parameters: list[Tensor]
+    """The shared parameters, frozen ones included."""
+    shared_ids: Set[int]
+    """Their ids."""
+    parameters: list[Tensor]
+    """The shared parameters that require a gradient."""
     reduction: Reduction = no_reduction
     """How statistics are summed over the processes that train together."""
     distributed: bool = False
     """Whether `torch.distributed` is in use, so that somebody may wait for every gradient."""
-
-    @property
-    def shared_ids(self) -> Set[int]:
-        """The ids of all shared parameters."""
-        return self.by_id.keys()
-
-    @property
-    def all_parameters(self) -> list[Tensor]:
-        """The shared parameters, frozen ones included."""
-        return list(self.by_id.values())
-
-    @cached_property
-    def parameters(self) -> list[Tensor]:
-        """The shared parameters that require a gradient."""
-        return [parameter for parameter in self.by_id.values() if parameter.requires_grad]

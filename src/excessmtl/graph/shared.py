@@ -114,13 +114,8 @@ class Shared:
     @property
     def parameters(self) -> list[Tensor]:
         """All shared parameters, frozen ones included: those given as such, then those of the modules."""
-        return list(self.by_id.values())
-
-    @property
-    def by_id(self) -> dict[int, Tensor]:
-        """The same by their ids."""
         self.resolve()
-        return {id(parameter): parameter for parameter in self.loose} | torch_private.parameters_of(self.module)
+        return [*self.loose, *self.module.parameters()]
 
     @property
     def shapes(self) -> list[torch.Size]:

@@ -124,7 +124,7 @@ def tensors_of(gradients: TaskGradients) -> list[Tensor] | None:
         *(loss for loss in gradients.losses if loss is not None),
         part.representation.stored,
         *part.stored,
-        *(group.gradients.flat for group in gradients.groups),
+        *(group.gradients for group in gradients.groups),
         *(mask for mask in gradients.masks if mask is not None),
         *(() if gradients.at_parameters is None else (gradients.at_parameters,)),
     ]

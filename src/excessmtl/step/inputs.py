@@ -16,7 +16,7 @@ from excessmtl.graph.representation import given, noted_by, tensors_in
 from excessmtl.graph.shared import Shared
 from excessmtl.losses import loss_matrix
 from excessmtl.methods.base import Rule
-from excessmtl.tensors import flags
+from excessmtl.tensors import flags, parameters_below
 
 if TYPE_CHECKING:
     from excessmtl.balancer import Balancer
@@ -44,6 +44,8 @@ def checked(
     shared = balancer._shared
     if shared.copies is not None:
         shared.resolve()
+    by_id = {id(parameter): parameter for parameter in shared.loose} | parameters_below(shared.module)
+    parameters = list(by_id.values())
     distributed = dist.is_available() and dist.is_initialized()
     return StepInputs(
         tasks=tasks,
@@ -57,7 +59,9 @@ def checked(
         probe=rule.probe if balancer._estimating else Probe.LOSSES,
         per_sample=rule.per_sample,
         shared=shared,
-        by_id=shared.by_id,
+        all_parameters=parameters,
+        shared_ids=by_id.keys(),
+        parameters=[parameter for parameter in parameters if parameter.requires_grad],
         reduction=balancer._reduction if distributed else no_reduction,
         distributed=distributed,
     )

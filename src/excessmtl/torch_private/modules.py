@@ -32,11 +32,6 @@ END_OF_POOL = "_cuda_endAllocateToPool"
 # https://docs.pytorch.org/docs/stable/notes/cuda.html#cublas-workspaces
 # Without it: it counts as memory of whoever is measured next.
 CLEAR_WORKSPACES = "_cuda_clearCublasWorkspaces"
-# A module's own parts and parameters. `Module.parameters()` puts together their names, which takes ten times as long:
-# half a millisecond for a BERT, in every step.
-# https://github.com/pytorch/pytorch/blob/main/torch/nn/modules/module.py
-# Without them: Module.parameters().
-PARTS, PARAMETERS = "_modules", "_parameters"
 
 
 _data_parallel: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()
@@ -55,25 +50,6 @@ def inside_join(module: nn.Module | None) -> bool:
     """Whether the module is run by DistributedDataParallel inside its `join()`."""
     reference = None if module is None else _data_parallel.get(module)
     return bool(reference and getattr(getattr(reference(), JOIN, None), "enable", False))
-
-
-def parameters_of(module: nn.Module) -> dict[int, Tensor]:
-    """As `module.parameters()`, in the same order, by their ids."""
-    if not hasattr(module, PARTS) or not hasattr(module, PARAMETERS):
-        return {id(parameter): parameter for parameter in module.parameters()}
-    found: dict[int, Tensor] = {}
-    stack, visited = [module], set()
-    while stack:
-        part = stack.pop()
-        if part in visited:
-            continue
-        visited.add(part)
-        for parameter in getattr(part, PARAMETERS).values():
-            if parameter is not None:
-                found[id(parameter)] = parameter
-        if children := getattr(part, PARTS):
-            stack += [child for child in children.values() if child is not None][::-1]
-    return found
 
 
 def original_of(module: nn.Module) -> nn.Module:

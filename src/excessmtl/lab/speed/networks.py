@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -141,22 +142,25 @@ class _FirstToken(nn.Module):
         return sequence[:, 0]
 
 
-def _bert(tasks: int, batch: int, trunk_is: str = "") -> Problem:
-    trunk = _Transformer(layers=12, width=768, length=128, checkpointed=trunk_is == "checkpointed")
-    heads: list[nn.Module] = [nn.Sequential(_FirstToken(), nn.Linear(768, 2)) for _ in range(tasks)]
-    targets = [torch.randint(2, (batch,)) for _ in range(tasks)]
+def _language(tasks: int, batch: int, *size: int, tokens: bool = False, trunk_is: str = "") -> Problem:
+    """Heads on the first token, or on every token with dropout. Parameters in fp32, unless the trunk is "all bf16"."""
+    (layers, width, length), classes = size, 9 if tokens else 2
+    trunk = _Transformer(layers, width, length, trunk_is == "checkpointed")
+    inputs = trunk.batch(batch)
+    heads: list[nn.Module] = [nn.Linear(width, classes) for _ in range(tasks)]
+    if tokens:
+        heads = [nn.Sequential(nn.Dropout(0.1), head, nn.Flatten(0, 1)) for head in heads]
+    else:
+        heads = [nn.Sequential(_FirstToken(), head) for head in heads]
+    targets = [torch.randint(classes, (inputs.numel() if tokens else batch,)) for _ in range(tasks)]
     shared: Any = torch.compile(trunk) if trunk_is == "compiled" else trunk
-    return Problem(shared, heads, trunk.batch(batch), targets, autocast=True)
+    problem = Problem(shared, heads, inputs, targets, autocast=trunk_is != "all bf16")
+    return problem.bfloat16() if trunk_is == "all bf16" else problem
 
 
-def _tagger(tasks: int, batch: int) -> Problem:
-    """Heads on every token, as for tagging."""
-    trunk, classes = _Transformer(layers=12, width=768, length=128), 9
-    heads: list[nn.Module] = [
-        nn.Sequential(nn.Dropout(0.1), nn.Linear(768, classes), nn.Flatten(0, 1)) for _ in range(tasks)
-    ]
-    targets = [torch.randint(classes, (128 * batch,)) for _ in range(tasks)]
-    return Problem(trunk, heads, trunk.batch(batch), targets, autocast=True)
+_on_tokens = partial(_language, tokens=True)
+_checkpointed, _compiled = (partial(_language, trunk_is=how) for how in ("checkpointed", "compiled"))
+_bf16, _bf16_on_tokens = (partial(how, trunk_is="all bf16") for how in (_language, _on_tokens))
 
 
 def _small_conv(tasks: int, batch: int) -> Problem:
@@ -188,6 +192,7 @@ def perceptron_of_size(parameters: int, tasks: int, batch: int) -> Network:
 
 
 _IMAGE = (3, 64, 64)
+_BERT, _BILLION = (12, 768, 128), (24, 2048, 512)
 NETWORKS = {
     network.name: network
     for network in (
@@ -199,10 +204,12 @@ NETWORKS = {
         Network("resnet64-4", "ResNet-18, 64 px, full-size stem", 4, 128, _classifier, (_small_images, _IMAGE, 65)),
         Network("resnet64-40", "ResNet-18, 64 px, full-size stem", 40, 64, _classifier, (_small_images, _IMAGE, 2)),
         Network("segnet-3", "SegNet, 288 x 384 px", 3, 8, _scenes),
-        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _bert),
-        Network("bert-3-tokens", "BERT-base, heads on every token", 3, 64, _tagger),
-        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _bert, ("compiled",)),
-        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _bert, ("checkpointed",)),
+        Network("bert-3", "BERT-base, 128 tokens, bf16", 3, 64, _language, _BERT),
+        Network("bert-3-tokens", "BERT-base, heads on every token", 3, 64, _on_tokens, _BERT),
+        Network("bert-3-compiled", "BERT-base, trunk compiled", 3, 64, _compiled, _BERT),
+        Network("bert-3-checkpointed", "BERT-base, layers checkpointed", 3, 64, _checkpointed, _BERT),
+        Network("billion-3", "transformer, 512 tokens, bf16", 3, 8, _bf16, _BILLION),
+        Network("billion-3-tokens", "transformer, heads on every token", 3, 8, _bf16_on_tokens, _BILLION),
         Network("mlp512-40", "MLP 64-512-512-512-512", 40, 256, _perceptron, (64, 512, 4)),
         Network("conv-5", "two convolutions, 32 px", 5, 64, _small_conv),
     )
