@@ -1,7 +1,6 @@
 """The tables of docs/performance.md, from the measurements in docs/data/speed.
 
-`bench_*` is by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`. `rewrite_*` has
-two runs of `excessmtl bench` before the engine was made simpler and two after, in alternation on one host.
+`bench_*` and `growth_*` are by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`.
 """
 
 import json
@@ -13,12 +12,10 @@ from typing import Any
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.speed.ablation import ALL, STEPS
+from excessmtl.lab.speed.ablation import ALL
 from excessmtl.lab.speed.networks import NETWORKS
 
 DOCS = Path(__file__).parent.parent / "docs"
-_RENAMED = {"reference": "one backward pass per task"}
-"""Ways whose name in the files is another."""
 
 
 def read(name: str) -> dict[str, Any]:
@@ -35,22 +32,21 @@ def origin(name: str) -> str:
     return f"`{command}` on {where}, torch {machine['torch']} ([{name}.json](data/speed/{name}.json))."
 
 
-def medians(quantity: str, *names: str) -> dict[str, dict[str, list[float]]]:
-    """Network -> method -> the median of each run of these files."""
-    networks: dict[str, dict[str, list[float]]] = {}
-    runs = [run for name in names for run in read(name).get("after") or [read(name)["results"]]]
-    for result in (result for run in runs for result in run):
+def medians(quantity: str, *names: str) -> dict[str, dict[str, float]]:
+    """Network -> method -> the median in these files."""
+    networks: dict[str, dict[str, float]] = {}
+    for result in (result for name in names for result in read(name)["results"]):
         for row in result["rows"]:
             number = row[quantity][1] if isinstance(row[quantity], list) else row[quantity]
-            networks.setdefault(result["network"], {}).setdefault(row["method"], []).append(number)
+            networks.setdefault(result["network"], {})[row["method"]] = number
     return networks
 
 
 def measured(quantity: str, form: str, columns: Sequence[str], *names: str) -> str:
-    """A row per network of these files, a column per method: the medians of all runs, once where they agree."""
+    """A row per network of these files, a column per method."""
     rows = []
     for network, own in medians(quantity, *names).items():
-        cells = [", ".join(dict.fromkeys(map(form.format, own.get(column, [])))) or "–" for column in columns]
+        cells = [form.format(own[column]) if column in own else "–" for column in columns]
         rows.append([f"`{network}`: {NETWORKS[network].summary}", *cells])
     return Table.of_texts("", ["network", *columns], rows, words=()).as_markdown()
 
@@ -58,6 +54,17 @@ def measured(quantity: str, form: str, columns: Sequence[str], *names: str) -> s
 def ratios(columns: Sequence[str], *names: str) -> str:
     """To plain PyTorch, and where the files come from."""
     return "\n".join([measured("ratio", "x{:.2f}", columns, *names), *(origin(name) for name in names)])
+
+
+def growth() -> str:
+    """The ratio of a step of `excess` to a plain one, by the number of tasks."""
+    rows = []
+    for name, device in (("growth_cpu", "CPU"), ("growth_cuda", "GPU")):
+        results = read(name)["growth"]
+        costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == "excess"]
+        rows.append([device, *map("x{:.2f}".format, costs)])
+    table = Table.of_texts("", ["tasks", *(str(own["tasks"]) for own in results)], rows, words=("tasks",))
+    return "\n".join([table.as_markdown(), origin("growth_cpu"), origin("growth_cuda")])
 
 
 def ways() -> str:
@@ -70,22 +77,20 @@ def ways() -> str:
             most[key] = max(most.get(key, own), own)
         for key, (ratio, network) in most.items():
             rows.setdefault(key, []).append(f"x{ratio:.2f} ({network})")
-    # A way that has been given up since it was measured is not shown.
-    named = [(method, _RENAMED.get(way, way), cells) for (method, way), cells in rows.items() if way != ALL]
-    lines = [[method, way, *cells] for method, way, cells in named if way in STEPS[method]]
+    lines = [[method, way, *cells] for (method, way), cells in rows.items() if way != ALL]
     table = Table.of_texts("", ["method", "step", "CPU, at most", "GPU, at most"], lines, words=("step",))
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
 
-_OURS, _PEERS = ("uniform", "excess", "paper"), ("excess", "paper", "torchjd", "official")
+ON_GPU = ("bench_cuda", "bench_cuda_language", "bench_cuda_robust")
+_METHODS = ("uniform", "excess", "excess-robust", "paper", "torchjd", "official")
 PAGE = Page(
     DOCS / "performance.md",
     {
-        "now_cpu": partial(ratios, _OURS, "rewrite_cpu"),
-        "now_cuda": partial(ratios, _OURS, "rewrite_cuda"),
-        "peers_cpu": partial(ratios, _PEERS, "bench_cpu"),
-        "peers_cuda": partial(ratios, _PEERS, "bench_cuda", "bench_cuda_resnet64", "bench_cuda_bert"),
-        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", "excess", "paper"), "rewrite_cuda"),
+        "cpu": partial(ratios, _METHODS, "bench_cpu"),
+        "gpu": partial(ratios, _METHODS, *ON_GPU),
+        "growth": growth,
+        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", *_METHODS[:2], "paper"), *ON_GPU[:2]),
         "ways": ways,
     },
 )

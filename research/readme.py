@@ -4,7 +4,7 @@ from pathlib import Path
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.page import Page
-from research.performance import medians
+from research.performance import ON_GPU, medians
 from research.robustness import LAST, TITLES, TOLERANCES, regrets
 
 _RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
@@ -13,6 +13,7 @@ _NETWORKS = {
     "resnet18-4": "a ResNet-18 with 4 tasks",
     "resnet18-40": "one with 40",
     "bert-3": "a BERT with 3",
+    "bert-3-tokens": "the same with heads on every token",
     "mlp-7": "a small MLP with 7",
 }
 
@@ -32,23 +33,15 @@ def compared() -> str:
     return "\n".join(bullets)
 
 
-def ratios(file: str, method: str, over: str = "plain") -> dict[str, float]:
-    """Network -> what a step of a method costs over one of another, at most, in the runs of a file."""
-    return {
-        network: max(mine / other for mine, other in zip(own[method], own[over], strict=True))
-        for network, own in medians("ratio", file).items()
-    }
-
-
 def cost() -> str:
     """A bullet on the cost of a step."""
-    gpu = ratios("rewrite_cuda", "excess")
-    texts = [f"x{gpu[network]:.2f} on {name}" for network, name in _NETWORKS.items()]
-    most = max(ratios("robust_losses_cpu", "excess-robust", "excess").values())
+    gpu, cpu = medians("ratio", *ON_GPU), medians("ratio", "bench_cpu")
+    texts = [f"x{gpu[network]['excess']:.2f} on {name}" for network, name in _NETWORKS.items()]
+    most = max(own["excess-robust"] / own["excess"] for own in cpu.values())
     return (
         f"- **Cost of a step** of `excess` on a GPU, over plain PyTorch: {', '.join(texts)} "
         "([all measurements](docs/performance.md)). On a CPU robust losses make a step of a small MLP up to "
-        f"x{most:.2f} as long ([file](docs/data/speed/robust_losses_cpu.json))."
+        f"x{most:.2f} as long."
     )
 
 

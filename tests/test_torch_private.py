@@ -31,8 +31,6 @@ from excessmtl.torch_private import engine, modules, nodes
 from models import DEVICE, OUTPUTS, TASKS, OneHead, batch, losses_of, mlp
 from steps import gradients, take_step
 
-# ---------------------------------------------------------------------- in one place
-
 SOURCE = Path(excessmtl.__file__).parent
 PRIVATE = re.compile(
     r"""Backward[\d{] | FunctionBackward | SinkBackward  # nodes
@@ -236,10 +234,8 @@ def test_canary_of_modules():
     shared = nn.Linear(2, 2)
     nested = nn.ModuleDict({"b": nn.Sequential(shared, nn.Linear(2, 3)), "a": shared, "tied": nn.Linear(2, 2)})
     nested["tied"].weight, nested.none = shared.weight, None
-    nested.register_parameter("no", None)
-    assert torch_private.parts_of(nested) is nested._modules
-    assert torch_private.parameters_of(shared) is shared._parameters
-    assert torch_private.buffers_of(nested) is nested._buffers
+    own = [find(nested) for find in (torch_private.parts_of, torch_private.parameters_of, torch_private.buffers_of)]
+    assert own == [nested._modules, nested._parameters, nested._buffers]
     assert list(tensors.parameters_below(nested)) == list(map(id, nested.parameters()))
 
 
@@ -277,9 +273,6 @@ def test_every_function_is_asked_for_above():
     a_failed_recording_takes = {"end_allocation_to_pool"}
     compiling = {"outside_compiled_code"}  # test_compile.py
     assert functions - asked == a_failed_recording_takes | compiling
-
-
-# ---------------------------------------------------------------------- a step without one of them
 
 
 def separate_heads():

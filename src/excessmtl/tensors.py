@@ -103,15 +103,16 @@ def split_by_parameter(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Te
 def parameters_below(module: nn.Module) -> dict[int, Tensor]:
     """As `module.parameters()`, in its order, by their ids."""
     found: dict[int, Tensor] = {}
-    stack, visited = [module], set()
+    stack: list[nn.Module | None] = [module]
+    visited: set[nn.Module] = set()
     while stack:
         part = stack.pop()
-        if part not in visited:
+        if part is not None and part not in visited:
             visited.add(part)
             for parameter in parameters_of(part).values():
                 if parameter is not None:
                     found[id(parameter)] = parameter
-            stack += [child for child in parts_of(part).values() if child is not None][::-1]
+            stack.extend(reversed(parts_of(part).values()))
     return found
 
 

@@ -63,8 +63,7 @@ class Rows:
 
     def with_stored(self, z: Tensor, stored: list[Tensor]) -> "Rows":
         """The same made of other tensors."""
-        together = None if self.together is None else stored[0]
-        gradients = stored if together is None else [*together.unbind()]
+        together, gradients = (None, stored) if self.together is None else (stored[0], [*stored[0].unbind()])
         return Rows(self.representation.with_values(z), self.tasks, gradients, together)
 
     def some(self, tasks: Collection[int]) -> "Rows":
@@ -144,16 +143,13 @@ def sums_over_samples(z: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def backward_to_representation(
-    losses: Sequence[Tensor | None],
-    representation: Representation,
-    reaches: Sequence[Reach],
-    store: Callable[[int, Tensor], None],
-    retain_graph: bool,
+    losses: Sequence[Tensor | None], rows: Rows, reaches: Sequence[Reach], retain_graph: bool
 ) -> list[LeafGradient]:
-    """One backward pass for all heads: hands the tasks' gradients at z to `store`, returns those at their own leaves.
+    """One backward pass for all heads: adds the tasks' gradients at z to `rows`, returns those at their own leaves.
 
     A hook on each node just above z takes the task's gradient as it arrives, before autograd adds it to the others'.
     """
+    representation = rows.representation
     leaves = [list(reach.leaves.values()) for reach in reaches]
     every_leaf = [leaf for own in leaves for leaf in own]
     z = representation.tensor()
@@ -169,7 +165,7 @@ def backward_to_representation(
                     # holds cannot be disabled, and some overwrite what they see.
                     passed[position] = None if passed_on else torch.clone(gradient) if z is None else gradient
                     passed_on = True
-                    store(task, dense(gradient))
+                    rows.add(task, dense(gradient))
             return tuple(passed)
 
         return take

@@ -136,7 +136,7 @@ class Fastest(AnyGraph):
             self._last_losses = [weakref.ref(loss) for loss in losses if loss is not None]
             return plan.linear.backward(losses)
         rows = Rows.awaited(z, range(len(losses)), plan.inputs)
-        at_leaves = backward_to_representation(losses, z, plan.graph.reaches, rows.add, plan.second_backward)
+        at_leaves = backward_to_representation(losses, rows, plan.graph.reaches, plan.second_backward)
         return rows, at_leaves
 
     def _release_last_losses(self) -> None:

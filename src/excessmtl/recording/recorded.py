@@ -75,15 +75,15 @@ class Recorded(Fastest):
 
     def replayed(self, decide: Any, gradients: TaskGradients, plan: Plan, key: Key) -> Any:
         """`decide(gradients)`, from a recording where there is one."""
-        tensors = None if self.failed or plan.second_backward else tensors_of(gradients)
-        of_step = key() if tensors is not None and can_record(tensors) else None
+        tensors = [] if self.failed or plan.second_backward else tensors_of(gradients)
+        of_step = key() if tensors and can_record(tensors) else None
         entry = None
-        if tensors is not None and of_step is not None:
+        if of_step is not None:
             entry = self.cache.entry((of_step, kernel_settings(), layout_of(gradients), signature(tensors)))
-            if entry is not None and entry.recorded is None and entry.steps >= WARM_UP:
-                entry.recorded = self._record(decide, gradients, tensors)
-            if entry is not None and entry.recorded is not None:
-                return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
+        if entry is not None and entry.recorded is None and entry.steps >= WARM_UP:
+            entry.recorded = self._record(decide, gradients, tensors)
+        if entry is not None and entry.recorded is not None:
+            return entry.recorded.outcome(gradients.at_z[0].representation, tensors)
         del tensors  # while a decision is made, gradients are let go one by one
         outcome = decide(gradients)
         if entry is not None:
@@ -115,10 +115,10 @@ class Recorded(Fastest):
             return None
 
 
-def tensors_of(gradients: TaskGradients) -> list[Tensor] | None:
-    """All tensors that a decision reads; None where a recording cannot read others in their place."""
+def tensors_of(gradients: TaskGradients) -> list[Tensor]:
+    """All tensors that a decision reads; none where a recording cannot read others in their place."""
     if len(gradients.at_z) != 1 or gradients.at_leaves:
-        return None
+        return []
     (part,) = gradients.at_z
     return [
         *(loss for loss in gradients.losses if loss is not None),
