@@ -59,8 +59,8 @@ class Balancer(nn.Module):
             batches show. Turn it off for processes that train different models.
         engine: "fast", or "reference": one backward pass per task, written to be read. Both give the same numbers.
         tasks_at_once: For methods that look at all shared parameters: how many tasks go through the trunk in one
-            backward pass, where they meet it at one tensor. More take more memory. Default: 8 on a GPU, fewer where
-            the trunk is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
+            backward pass, where they meet it at one tensor. More take more memory. Default: up to 14 on a GPU, fewer
+            where the trunk is large; 1 on a CPU. Graphs that do not allow it take one pass per task.
         record: On a CUDA device, where the tasks meet at one tensor of moderate size: the work between the two backward
             passes is recorded as a CUDA graph and launched as a whole, after three steps with a kind of batch. Turn it
             off to debug a rule.

@@ -364,11 +364,12 @@ def test_warnings_of_the_user_are_shown():
 
 def test_the_usual_number_of_tasks():
     usual, gpu = Trunk(None).usual, torch.device("meta")
-    assert usual(torch.device("cpu"), 10**6) == 1
-    assert usual(gpu, 10**6) == 8
-    assert usual(gpu, 2**27) == 4
-    assert usual(gpu, 2**30) == 1
-    assert usual(gpu, 0) == 8
+    assert usual(torch.device("cpu"), 10**6, 40) == 1
+    assert usual(gpu, 10**6, 40) == usual(gpu, 0, 2) == 14
+    assert usual(gpu, 2**27, 4) == 4
+    assert usual(gpu, 2**30, 4) == 1
+    assert usual(gpu, 2**30, 8) == 8
+    assert usual(gpu, 2**34, 40) == 1
 
 
 def test_the_size_of_a_trunk_is_what_arrives_at_its_nodes():

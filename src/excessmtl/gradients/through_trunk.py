@@ -28,13 +28,14 @@ from excessmtl.torch_private import (
     vmap_warnings_disabled,
 )
 
-TASKS_AT_ONCE = 8
-"""Tasks that go through the trunk in one backward pass on a GPU. ResNet-18 with 40 tasks on an H200: 70 ms with 8, 68
-with 20 at 1.4 times the memory, 164 one by one. On a CPU one by one is the fastest."""
-_ENTRIES_AT_ONCE = 2**29
-"""Entries of the gradients at all nodes of the trunk, over all tasks of one such pass, that keep a GPU busy: more only
-take memory. ResNet-18 that keeps images at 64 px (2^30 for one task), 4 tasks: 75 ms and 3.8 GB one by one, 79 ms and
-5.1 GB in one pass."""
+TASKS_AT_ONCE = 14
+"""Tasks that go through the trunk in one backward pass on a GPU. ResNet-18 with 40 tasks on an H200: 59 ms and 5.2 GB
+with 14, 66 and 4.6 with 8, 54 and 8.4 with 40, 164 one by one. On a CPU one by one is the fastest."""
+_FEW_ENTRIES, _MANY_ENTRIES, _MANY = 2**29, 2**33, 8
+"""How many entries the gradients at all nodes of the trunk may have, over all tasks of a pass: where there are few
+tasks, and where there are at least 8. A large trunk keeps a GPU busy by itself: SegNet with 3 tasks takes 98 ms one by
+one, 107 in one pass. Many tasks share the rest: ResNet-18 that keeps images at 64 px (2^29 for each of 40) takes 391 ms
+and 5.7 GB one by one, 373 and 8.1 with 8, 356 and 10.2 with 14, 349 and 13.2 with 20."""
 
 
 class TrunkGraph(NamedTuple):
@@ -88,7 +89,7 @@ class Trunk:
         if len(tasks) < len(losses):
             rows.matrix.zero_()
         compiled = includes_compiled(graph.node_types)
-        at_once = 1 if compiled else self.tasks_at_once or self.usual(dz.device, graph.entries)
+        at_once = 1 if compiled else self.tasks_at_once or self.usual(dz.device, graph.entries, len(tasks))
         with hooks_disabled(parameters), repeatable(nodes_below([z]) if compiled else ()):
             if self.vmap_works and min(at_once, len(tasks)) > 1:
                 tasks = self._several(z, graph.node_types, dz, even_parts(tasks, at_once), rows)
@@ -122,11 +123,10 @@ class Trunk:
             self.known |= types
         return [task for part in left for task in part]
 
-    def usual(self, device: torch.device, entries: int) -> int:
-        """How many tasks at once, for gradients with so many entries in the trunk; a CPU is faster with one."""
-        if device.type == "cpu":
-            return 1
-        return max(1, min(TASKS_AT_ONCE, _ENTRIES_AT_ONCE // max(entries, 1)))
+    def usual(self, device: torch.device, entries: int, tasks: int) -> int:
+        """How many of the tasks at once, for gradients with so many entries in the trunk."""
+        most = _MANY_ENTRIES if tasks >= _MANY else _FEW_ENTRIES
+        return 1 if device.type == "cpu" else max(1, min(TASKS_AT_ONCE, most // max(entries, 1)))
 
 
 def _vmapped(z: Representation, parameters: Sequence[Tensor], dz: Tensor, retain_graph: bool) -> list[Tensor | None]:
