@@ -131,5 +131,5 @@ def test_a_step_over_its_limit_fails_the_check(monkeypatch):
 def test_growth_writes_numbers_and_a_plot(tmp_path):
     path = tmp_path / "growth.json"
     done("bench", "--growth", "--quick", "--json", path)
-    assert [result["tasks"] for result in json.loads(path.read_text())["growth"]] == [2, 4]
+    assert [result["tasks"] for result in json.loads(path.read_text())["growth"]] == [2, 10]
     assert "<svg" in path.with_suffix(".svg").read_text()
