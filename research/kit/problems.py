@@ -83,7 +83,7 @@ def _fashion(arrays: Arrays, seed: int, tasks: Sequence[str]) -> Data:
 def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int, columns: Sequence[int] = ()) -> Data:
     """Rows of a table; inputs and numbers to predict in units of their standard deviation. At most 4,000 to test."""
     rows = np.random.RandomState(200 + seed).permutation(len(arrays[f"{name}_x"]))[: training + validation + 4000]
-    inputs, targets = arrays[f"{name}_x"][rows], arrays[f"{name}_y"][rows]
+    inputs, targets = arrays[f"{name}_x"][rows].astype(np.float32), arrays[f"{name}_y"][rows]
     targets = targets[:, list(columns)] if columns else targets
     inputs = ((inputs - inputs[:training].mean(0)) / (inputs[:training].std(0) + 1e-6)).clip(-5, 5).astype(np.float32)
     classes = 2 if np.issubdtype(targets.dtype, np.integer) else 0
@@ -92,12 +92,23 @@ def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int,
     return Data(inputs, list(targets.T), [classes] * targets.shape[1], training, validation)
 
 
+def _waves(arrays: Arrays, seed: int) -> Data:
+    """Sums of sines of eight inputs, four tasks: the higher the frequency, the more slowly they are learned."""
+    draw, targets = np.random.RandomState(300 + seed), []
+    inputs = draw.randn(6500, 8).astype(np.float32)
+    for frequency in (0.3, 0.6, 1.0, 1.6):
+        values = np.sin(3 * frequency * inputs @ (draw.randn(8, 2) / np.sqrt(8)) + draw.rand(2)).sum(1)
+        targets.append(((values - values.mean()) / values.std()).astype(np.float32))
+    return Data(inputs, targets, [0] * 4, 2500, 1000)
+
+
 _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
 
 _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
 _FLOWS = (0, 2, 3, 4, 5, 6, 7)
 """All but one, whose test error a few rows decide."""
+_MOLECULES = partial(_table, name="qm9", training=2400, validation=800)
 _RIVER = partial(_table, name="rf1", training=2500, validation=1000, columns=_FLOWS)
 PROBLEMS: dict[str, Problem] = {
     "pairs": Problem(partial(_fashion, tasks=["left", "right"]), [1], _CLASS_NOISE, 100, 20, 0.005),
@@ -113,6 +124,9 @@ PROBLEMS: dict[str, Problem] = {
     "diamonds": Problem(
         partial(_table, name="d", training=2500, validation=1000, columns=(0, 1)), [0], _OTHER, 64, 15, 0.003
     ),
+    "qm9": Problem(_MOLECULES, (3, 7, 14), _NUMBER_NOISE, 100, 10, 0.005),
+    "qm9-short": Problem(_MOLECULES, (2, 6), _NUMBER_NOISE[:2], 100, 4, 0.01),
+    "waves": Problem(_waves, (1,), _NUMBER_NOISE, 64, 15, 0.005),
 }
 PROBLEMS |= {
     "pairs-short": replace(PROBLEMS["pairs"], epochs=5, rate=0.015),

@@ -9,50 +9,25 @@ _FIRST = 20  # steps that r0 and n0 are means of
 
 
 class Excess:
-    """The library's rule (docs/estimators.md)."""
+    """The library's rule where every loss is a likelihood (docs/estimators.md): the scales of the first steps."""
 
-    def __init__(self, config: Config, runs: int, classes: list[int], hidden: int) -> None:
-        self._config, tasks = config, len(classes)
-        self._likelihoods = torch.tensor([config.likelihoods and count > 0 for count in classes])
-        self._loss, self._first_loss, self._first_norm = (torch.zeros(runs, tasks) for _ in range(3))
-        # So narrow that the library would not project it either.
-        self._signal, self._fisher = (torch.zeros(runs, tasks, hidden + 1) for _ in range(2))
+    def __init__(self, runs: int, classes: list[int]) -> None:
+        self._of_classes = torch.tensor(classes) > 0
+        self._loss, self._first_loss, self._first_norm = (torch.zeros(runs, len(classes)) for _ in range(3))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
         """The weights from this step's losses [runs, tasks], the representation [runs, batch, hidden] and the gradients
         of the mean losses there [runs, tasks, batch, hidden]."""
-        share = self._share(shared, pulls, step)
         self._loss += 0.01 * (losses - self._loss)
         if step <= _FIRST:
+            inputs = torch.cat([shared, shared.new_ones(*shared.shape[:2], 1)], -1)
+            self._first_norm += (inputs.transpose(1, 2)[:, None] @ pulls).flatten(2).norm(dim=2)
             self._first_loss += losses
-        seen = min(step, _FIRST)
-        loss = self._loss / (1 - 0.99**step)
-        first = torch.maximum(self._first_loss / seen, loss / 2).clamp(min=1e-8)
-        left = (loss * (1 - share) / first).clamp(min=0)
-        doubt = self._config.need * share.clamp(min=0.01).log() - self._config.trust * left
-        norm = (self._first_norm / seen).clamp(min=1e-8)
-        scale, others = 0.5 * (norm * first).log(), ~self._likelihoods
-        common = (scale * self._likelihoods).sum(1, keepdim=True) / self._likelihoods.sum().clamp(min=1)
-        mean = ((doubt.exp() * others).sum(1, keepdim=True) / others.sum().clamp(min=1)).log()
-        return torch.where(others, doubt - mean - scale, -common).softmax(1) * losses.shape[1]
-
-    def _share(self, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
-        """e / r; over the first steps more or less the mean of all tasks."""
-        batch = shared.shape[1]
-        inputs = torch.cat([shared, shared.new_ones(*shared.shape[:2], 1)], -1)
-        each = pulls * batch
-        mean = inputs.transpose(1, 2)[:, None] @ each / batch
-        power = (mean**2).sum(-1)
-        fisher = ((each**2).sum(-1) @ inputs**2) / batch
-        # Products of the gradients of different samples: noise does not enter their mean.
-        signal = (power - fisher / batch) * (batch / (batch - 1))
-        self._signal += 0.01 * (signal - self._signal)
-        self._fisher += 0.01 * (fisher - self._fisher)
-        if step <= _FIRST:
-            self._first_norm += power.sum(-1).sqrt()
-        damped = (self._fisher + 1e-3 * self._fisher.mean(-1, keepdim=True)).clamp(min=1e-30)
-        share = (self._signal / damped).sum(-1).clamp(0, 1)
-        return torch.lerp(share.mean(1, keepdim=True), share, min(step / _FIRST, 1))
+        seen, ours = min(step, _FIRST), self._of_classes
+        first = torch.maximum(self._first_loss / seen, self._loss / (1 - 0.99**step) / 2).clamp(min=1e-8)
+        scale = 0.5 * ((self._first_norm / seen).clamp(min=1e-8) * first).log()
+        common = (scale * ours).sum(1, keepdim=True) / ours.sum().clamp(min=1)
+        return torch.where(ours, -common, -scale).softmax(1) * losses.shape[1]
 
 
 class LossValues:

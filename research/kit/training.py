@@ -24,7 +24,7 @@ class Losses:
         self._classes = classes
         self._modules: list[RobustCrossEntropy] | list[RobustMSELoss] = []
         if config.robust and classes:
-            self._modules = [RobustCrossEntropy(reduction="none", entropy=config.entropy) for _ in range(runs)]
+            self._modules = [RobustCrossEntropy(reduction="none") for _ in range(runs)]
         elif config.robust:
             self._modules = [RobustMSELoss(reduction="none") for _ in range(runs)]
 
@@ -68,7 +68,7 @@ class Training:
         self._losses = [Losses(runs, config, count) for count in cases.classes]
         self._rule: Excess | LossValues | IMTL
         if config.rule == "excess":
-            self._rule = Excess(config, runs, cases.classes, HIDDEN)
+            self._rule = Excess(runs, cases.classes)
         elif config.rule == "imtl":
             self._rule = IMTL()
         else:

@@ -11,8 +11,10 @@ from excessmtl.engine import EngineName
 from excessmtl.excess.method import excess
 from excessmtl.gradients.any_graph import AnyGraph
 from excessmtl.losses.classification import RobustBCEWithLogits, RobustCrossEntropy
+from excessmtl.losses.regression import RobustMSELoss
 from excessmtl.methods import registry
 from excessmtl.methods.base import Heads, build
+from excessmtl.methods.likelihoods import OWN
 from excessmtl.methods.names import checked_name
 from excessmtl.step.multipliers import Scale
 
@@ -72,11 +74,16 @@ def with_likelihoods(name: str, options: Mapping[str, Any], losses: Mapping[str,
     return {"likelihoods": likelihoods(losses), **options} if default else dict(options)
 
 
-def likelihoods(losses: Mapping[str, Any]) -> set[str]:
-    """The tasks whose loss is, or contains, a robust loss of classes; a loss may be any function."""
-    modules = {task: loss.modules() for task, loss in losses.items() if isinstance(loss, nn.Module)}
-    of_classes = RobustCrossEntropy, RobustBCEWithLogits
-    return {task for task, parts in modules.items() if any(isinstance(part, of_classes) for part in parts)}
+def likelihoods(losses: Mapping[str, Any]) -> dict[str, bool | str]:
+    """The tasks whose loss is, or contains, a robust one: True for classes, OWN for numbers. A loss is any function."""
+    kinds: dict[str, bool | str] = {}
+    for task, loss in losses.items():
+        for part in loss.modules() if isinstance(loss, nn.Module) else ():
+            if isinstance(part, (RobustCrossEntropy, RobustBCEWithLogits)):
+                kinds[task] = True
+            elif isinstance(part, RobustMSELoss):
+                kinds[task] = OWN
+    return kinds
 
 
 def list_methods() -> list[str]:

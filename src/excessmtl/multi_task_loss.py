@@ -73,8 +73,8 @@ class MultiTaskLoss(nn.Module):
         parts = [TaskLoss(task, loss, robust, pool, own.get(task, {})) for task, loss in tasks.items()]
         given = "likelihoods" in options
         options = with_likelihoods(method, options, {part.task: part.training_loss for part in parts})
-        # The method holds the same set: when tasks come and go, it is up to date.
-        self._likelihoods: set[str] = set() if given else options.get("likelihoods", set())
+        # The method holds the same dict: when tasks come and go, it is up to date.
+        self._likelihoods: dict[str, bool | str] = {} if given else options.get("likelihoods", {})
         self.balancer = create(method, list(tasks), shared, **options)
         self._check_known("loss_options", own)
         self._take([part.to(self.balancer.device) for part in parts])
@@ -250,7 +250,7 @@ class MultiTaskLoss(nn.Module):
 
     def _change(self, parts: Sequence[TaskLoss], change: Callable[[], None]) -> None:
         """Change the tasks of the balancer, then take these parts; where that fails, nothing has changed."""
-        before = set(self._likelihoods)
+        before = dict(self._likelihoods)
         self._likelihoods.clear()
         self._likelihoods |= likelihoods({part.task: part.training_loss for part in parts})
         try:

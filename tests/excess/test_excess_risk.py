@@ -9,14 +9,7 @@ from torch.func import functional_call, grad
 
 import excessmtl
 from excessmtl.excess import excess_risk as module
-from excessmtl.excess.excess_risk import (
-    Adapter,
-    Moments,
-    in_parts,
-    outer_products,
-    pair_signal,
-    reducible_share,
-)
+from excessmtl.excess.excess_risk import Adapter, Moments, in_parts, outer_products, pair_signal, reducible_share
 from excessmtl.gradients.task_gradients import Sample
 from excessmtl.methods.observation import Observation
 from models import DEVICE

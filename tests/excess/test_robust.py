@@ -49,12 +49,15 @@ def test_without_heads_losses_are_in_one_unit_and_trust_counts_a_third():
 
 def test_likelihoods_are_named_in_any_way_and_a_stranger_among_them_is_refused():
     shared = nn.Linear(2, 2)
-    for given in (["b"], {"b"}, ("b",), (False, True)):
+    for given in (["b"], {"b"}, ("b",), (False, True), {"b": True}):
         rule = excessmtl.create("excess", ["a", "b"], shared, likelihoods=given).rule
         assert rule.likelihoods == (False, True)
     strict = RobustExcess(trust=1e4, likelihoods=(True, False, False))
     assert weights(strict, [1.0, 1.0, 0.9], [1.0] * 3, [1.0] * 3).tolist() == pytest.approx([1 / 3, 0, 2 / 3])
-    for wrong in (["c"], "b", (True,)):
+    of_two_units = RobustExcess(trust=1e4, likelihoods=("own", False, True, "own"))
+    found = weights(of_two_units, [1.0] * 4, [1.0, 1.0, 1.0, 4.0], [1.0, 1.0, 1.0, 4.0])
+    assert found.tolist() == pytest.approx([4 / 13, 4 / 13, 4 / 13, 1 / 13])
+    for wrong in (["c"], "b", (True,), {"c": "own"}, {"a": "alone"}):
         with pytest.raises(
             ValueError, match=r"likelihoods must be a list of tasks, found .*; the tasks are \['a', 'b'\]"
         ):

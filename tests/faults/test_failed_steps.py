@@ -12,10 +12,7 @@ from models import TASKS, batch, heads_on, losses_of, mlp
 from steps import assert_same, gradients, started, take_step, trained, twins
 
 PAPER = {"estimator": "paper"}
-OTHERS = [
-    Method("excess", {**PAPER, "accumulators": "bf16"}),
-    Method("pcgrad", {"probe": "representation"}),
-]
+OTHERS = [Method("excess", {**PAPER, "accumulators": "bf16"}), Method("pcgrad", {"probe": "representation"})]
 EACH = [*METHODS, *OTHERS]
 
 

@@ -9,12 +9,12 @@ remove, and the rest, which it cannot (`excessmtl.excess.excess_risk`):
 The first factor takes weight from a task whose risk does not come down: noise. The second gives weight to a task with
 something left to learn, as the paper does. The third puts the tasks on a common scale, that of their first steps.
 
-Losses that are likelihoods under the noise of their own labels need none of it: of them equal weights are right. Those
-of classes, the robust ones, are; `likelihoods` names their tasks. They have one scale, and doubt is among the others.
+Losses that reckon with the noise of their own labels, as the robust ones do, need the third alone: of likelihoods equal
+weights are right. `likelihoods` names their tasks. Those of classes have one scale; doubt is among the others.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -25,6 +25,7 @@ from torch import Tensor
 from excessmtl.excess.excess_risk import Adapter, pair_signal, reducible_share
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Progress, Rule, State, constant
+from excessmtl.methods.likelihoods import Likelihoods, in_task_order
 from excessmtl.methods.observation import Observation
 
 _LEAST_SHARE = 0.01  # a smaller share of excess risk is not told from none by averages of this length
@@ -68,9 +69,9 @@ class RobustExcess(Rule):
     """The dimension of the representation that counts samples."""
     feature_dim: int | None = None
     """The one that counts features; None: the second of four or more, else the last."""
-    likelihoods: Collection[str] | tuple[bool, ...] = ()
-    """Tasks whose loss is a likelihood under its own label noise, by name, or True or False in task order: they have
-    equal weights, and `trust` and `need` do not count. `MultiTaskLoss` names the tasks with robust class losses."""
+    likelihoods: Likelihoods = ()
+    """Tasks whose loss is a likelihood under its own label noise, so that `trust` and `need` do not count: their names,
+    or a mapping to True (they have one scale) or "own" (the loss has a unit of its own). `MultiTaskLoss` names them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -88,13 +89,7 @@ class RobustExcess(Rule):
 
     def bind(self, tasks: Sequence[str]) -> Self:
         """The likelihoods in task order."""
-        given = self.likelihoods if isinstance(self.likelihoods, Collection) else [self.likelihoods]
-        if len(given) == len(tasks) and all(own in (True, False) for own in given):
-            return replace(self, likelihoods=tuple(map(bool, given)))
-        unknown = [given] if isinstance(given, str) else [name for name in given if name not in tasks]
-        if unknown:
-            raise ValueError(f"likelihoods must be a list of tasks, found {unknown[0]!r}; the tasks are {list(tasks)}")
-        return replace(self, likelihoods=tuple(task in given for task in tasks) if given else ())
+        return replace(self, likelihoods=in_task_order(self.likelihoods, tasks))
 
     @cached_property
     def _adapter(self) -> Adapter:
@@ -178,13 +173,18 @@ class RobustExcess(Rule):
         return self._joined(self._need(shares).sub(left, alpha=self.trust / 3), torch.zeros_like(norms), known)
 
     def _joined(self, doubt: Tensor, scales: Tensor, known: Tensor) -> Tensor:
-        """Likelihoods have equal weights, by the mean of their scales; doubt moves weight among the other tasks."""
+        """Likelihoods of one unit have the mean of their scales; doubt moves weight among tasks that are none."""
         if not self.likelihoods:
             return doubt - scales
-        ours = constant([float(own) for own in self.likelihoods], doubt)
-        counts, others = ours * known, (1 - ours) * known
+        alike, others = (
+            constant([float(kind is own) for kind in self.likelihoods], doubt) * known for own in (True, False)
+        )
+        if True in self.likelihoods:
+            scales = torch.where(alike > 0, (alike * scales).sum() / alike.sum().clamp(min=1), scales)
+        if False not in self.likelihoods:
+            return -scales
         doubt = doubt - doubt.masked_fill(others == 0, -math.inf).logsumexp(0) + others.sum().clamp(min=1).log()
-        return torch.where(ours > 0, -(counts * scales).sum() / counts.sum().clamp(min=1), doubt - scales)
+        return torch.where(others > 0, doubt, 0) - scales
 
     def _need(self, shares: Tensor) -> Tensor:
         return self.need * shares.clamp(min=_LEAST_SHARE).log()

@@ -2,8 +2,8 @@
 
 Residuals are modelled as a mixture of a narrow normal distribution, the good targets, and a broad one, the bad targets.
 The gradient of a sample is weighted by the probability that its target is a good one. The gradient of the whole task
-is the smaller, the more of the targets' variance remains as error: under normal noise of an unknown variance, the
-likelihood divides the squared error by that variance.
+is the smaller, the more of the targets' variance remains as error, and the more of it is bad targets: under normal
+noise of an unknown variance, the likelihood divides the squared error by that variance.
 """
 
 from collections.abc import Hashable, Sequence
@@ -31,6 +31,8 @@ _ONE_SIDED = 0.5
 """The same where their mean is this large, over their root mean square."""
 _HALF = 0.3
 """A task whose error is this share of the variance of its targets has half the gradient."""
+_CONTRAST = 3.0
+"""How much less a task counts, in the exponent, all of whose variance is bad targets: an error may be learned yet."""
 _UNUSUAL = 8.0
 """A batch whose error is more than so many times the usual one counts less."""
 _TINY = 1e-30
@@ -41,8 +43,8 @@ class RobustMSELoss(Estimate, StackableLoss):
     """`nn.MSELoss` with a gradient that gives way where targets look wrong.
 
     Its *value* is the plain squared error, so that weighting methods see plain risks. Only the gradient changes. All
-    of it is multiplied by 0.3 / (0.3 + the share, at most 1, of the variance of the targets that remains as error).
-    And it becomes smaller where a target looks wrong:
+    of it is multiplied by 0.3 / (0.3 + the share, at most 1, of the variance of the targets that remains as error), and
+    by exp(-3 `noise`). And it becomes smaller where a target looks wrong:
 
     - A residual is suspicious when it belongs to the broad part of the mixture.
     - Suspicion counts only where the broad part explains a good share of the variance of the targets. Small residuals
@@ -135,7 +137,8 @@ class RobustMSELoss(Estimate, StackableLoss):
         squared = noise * noise
         strength = squared / (squared + _SHARE**2) * explained * (1 - signal) * (state["steps"] / _WARM_UP).clamp(max=1)
         # The mean of the targets has an error of the variance: a larger one is of the network, not of noise.
-        precision = variance / (variance + torch.minimum(error, variance) / _HALF)
+        usual = torch.minimum(error, variance)
+        precision = variance / (variance + usual / _HALF) * (-_CONTRAST * noise * usual / error).exp()
         if self.strength is not None:
             strength = torch.full_like(strength, self.strength)
             precision = 1 - self.strength * (1 - precision)

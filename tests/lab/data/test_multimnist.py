@@ -30,10 +30,7 @@ def write_mnist(folder: Path, train: int = 40, test: int = 20) -> Path:
 def test_the_defaults_without_data() -> None:
     bench = registry()["multimnist"].load(None, 0)
     assert bench.source.startswith("bundled digits, 4,000 + 1,000")
-    assert bench.tasks == (
-        Task("top_left", 10, classification),
-        Task("bottom_right", 10, classification),
-    )
+    assert bench.tasks == (Task("top_left", 10, classification), Task("bottom_right", 10, classification))
     assert bench.noisy_tasks == ("bottom_right",)
     assert [bench.train.length("top_left"), bench.validation.length("top_left")] == [4000, 400]
     assert bench.test.length("bottom_right") == 1000

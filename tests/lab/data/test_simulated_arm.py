@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from excessmtl.lab.data.simulated_arm import (
-    JOINTS,
-    Arm,
-    Array,
-    inverse_dynamics,
-    motions,
-    seven_joint_arm,
-)
+from excessmtl.lab.data.simulated_arm import JOINTS, Arm, Array, inverse_dynamics, motions, seven_joint_arm
 
 ARM = seven_joint_arm()
 FRICTIONLESS = Arm(**{**vars(ARM), "viscous": np.zeros(JOINTS), "dry": np.zeros(JOINTS)})

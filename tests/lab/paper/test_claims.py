@@ -8,16 +8,7 @@ import pytest
 from excessmtl.lab.compare.comparison import UNDECIDED
 from excessmtl.lab.paper.claims.findings import Finding, most, opposite
 from excessmtl.lab.paper.claims.verdicts import verdicts
-from excessmtl.lab.paper.subjects import (
-    GRADNORM,
-    GROUPDRO,
-    IMTL,
-    MGDA,
-    PAPER,
-    SINGLE_TASK,
-    UNIFORM,
-    Runs,
-)
+from excessmtl.lab.paper.subjects import GRADNORM, GROUPDRO, IMTL, MGDA, PAPER, SINGLE_TASK, UNIFORM, Runs
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from report_data import made_up
 from worlds import RIGHT, WRONG, multimnist, office_home, sarcos, world

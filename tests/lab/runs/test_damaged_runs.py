@@ -113,13 +113,7 @@ def test_a_note_of_any_content_is_one_sentence(finished, run, note):
     refused(resumed(finished, run), "the checkpoint", "delete the run's folder")
 
 
-TEXTS = {
-    "empty": "",
-    "binary": "\0\1\2",
-    "list": "[]",
-    "empty mapping": "{}",
-    "deep": "[" * 100_000,
-}
+TEXTS = {"empty": "", "binary": "\0\1\2", "list": "[]", "empty mapping": "{}", "deep": "[" * 100_000}
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

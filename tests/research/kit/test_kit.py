@@ -10,7 +10,6 @@ from torch import nn
 
 import excessmtl
 from research.kit.__main__ import FILE, main
-from research.kit.configs import read_configs
 from research.kit.rules import Excess
 from research.kit.tables import FOLDER, at_best_rate, leads, summary
 
@@ -84,13 +83,12 @@ def test_leads_are_in_tolerances_at_the_rate_that_noisy_labels_choose():
 
 def test_the_rule_is_the_librarys():
     """The same weights on one sequence of steps, for tasks of two kinds, at every step."""
-    (config,) = [config for config in read_configs(CONFIGS) if config.name == LIBRARY]
     torch.manual_seed(0)
     trunk, heads = nn.Sequential(nn.Linear(6, 12), nn.Tanh()), {"a": nn.Linear(12, 1), "b": nn.Linear(12, 3)}
     parameters = [*trunk.parameters(), *(p for head in heads.values() for p in head.parameters())]
     optimizer = torch.optim.SGD(parameters, 0.1)
-    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk, likelihoods=["b"])
-    rule = Excess(config, 1, [0, 3], 12)
+    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk, likelihoods={"a": "own", "b": True})
+    rule = Excess(1, [0, 3])
     for step in range(1, 31):
         x = torch.randn(16, 6)
         z = trunk(x)

@@ -58,7 +58,7 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
     missing = next((folder / name for name in FILES if not (folder / name).is_file()), None)
     if missing is not None:
         raise DataNotFoundError(f"{missing} does not exist: --data must name the folder with {', '.join(FILES)}.")
-    atoms, values = _read(folder, tuple((folder / name).stat().st_mtime_ns for name in FILES))
+    atoms, values = read(folder, tuple((folder / name).stat().st_mtime_ns for name in FILES))
     if molecules is not None and not 20 <= molecules <= len(atoms):
         raise ValueError(f"molecules must be from 20 to {len(atoms)}, found {molecules!r}")
     order = np.random.default_rng((split_seed, *b"qm9")).permutation(len(atoms))[:molecules]
@@ -82,7 +82,7 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
 
 
 @lru_cache(maxsize=1)
-def _read(folder: Path, changed: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+def read(folder: Path, changed: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
     """Atoms [molecules, most atoms, 4] and properties [molecules, 15]; `changed` is when the files were."""
     wanted = ["Elements", "XYZ_Ang", *PROPERTIES.values()]
     wrong = explained(
