@@ -45,6 +45,16 @@ def test_a_network_that_has_learned_nothing_yet_returns_logits():
         assert excessmtl.diagnose({"churn": np.zeros(200)}, {"churn": LABELS[:200]}, "binary").tasks[0].samples == 200
 
 
+def test_missing_predictions_of_two_classes_are_left_out():
+    """Without a warning of numpy's."""
+    missing = np.arange(1500) % 5 == 0
+    for predictions in (LOGITS, 1 / (1 + np.exp(-LOGITS))):
+        both = np.stack([1 - predictions, predictions], 1) if predictions.min() >= 0 else predictions
+        holes = np.where(missing if both.ndim == 1 else missing[:, None], np.nan, both)
+        assert rate(holes, LABELS) == pytest.approx(rate(both[~missing], LABELS[~missing]), abs=1e-6)
+    assert excessmtl.diagnose({"a": np.full(100, np.nan)}, {"a": LABELS[:100]})["a"].verdict == "not learned yet"
+
+
 @pytest.mark.parametrize("kinds", ["binary", None])
 def test_labels_of_minus_and_plus_one_are_two_classes(kinds):
     assert rate(LOGITS, 2 * LABELS - 1, kinds) == pytest.approx(rate(LOGITS, LABELS), abs=1e-6)

@@ -155,7 +155,10 @@ def _without_estimate(task: HeldOut) -> TaskReport:
     """Where nothing can be estimated: the reason."""
     verdict: Verdict = "too little evidence"
     if task.broken and task.broken >= task.samples:
-        verdict, reason = "not learned yet", f"{task.broken} of its predictions are not finite: training has diverged"
+        verdict, reason = (
+            "not learned yet",
+            f"{task.broken} of its predictions are not finite: training has diverged, or they are missing",
+        )
     elif not task.samples:
         reason = "there is no held-out label"
     elif task.samples < 2:

@@ -202,7 +202,8 @@ def _of_two_classes(task: str, values: Array) -> Array:
         )
         shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
         return np.stack([np.log1p(-shares), np.log(shares)], axis=1)
-    return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
+    with np.errstate(invalid="ignore"):  # predictions that are missing
+        return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
 
 
 def _log_probabilities(values: Array) -> Array:
