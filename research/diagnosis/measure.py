@@ -21,7 +21,7 @@ NOISE = 0.18
 """A rate of at least so much counts as noise of 0.2: which labels are bad is drawn."""
 LEARNED = 0.1
 """The least skill of a task that has been learned at all."""
-KEYS = ["fresh", "samples", "kind", "group", "predictor", "noise"]
+KEYS = ["samples", "kind", "group", "predictor", "noise"]
 
 
 def summary(cells: Iterator[Cell], data: Path, cache: Path) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
         predictions = {name: held.predictions for name, held in chosen.items()}
         report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
         kind = "numbers" if task.kind == "regression" else "classes"
-        own = (cell.fresh, str(most or "all"), kind, task.group, cell.predictor, cell.noise)
+        own = (str(most or "all"), kind, task.group, cell.predictor, cell.noise)
         keys = dict(zip(KEYS, own, strict=True))
         for name, held in chosen.items():
             yield keys | _of_task(report, name, held) | ({} if most else _ranking(report, name, held, task))

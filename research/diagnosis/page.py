@@ -39,12 +39,9 @@ def _table(frame: pd.DataFrame, by: str) -> Table:
 
 
 def by_group() -> Table:
-    """A row per group of data, all held-out labels; then together, by the kind of task and by what was seen before."""
+    """A row per group of data, all held-out labels; then together, by the kind of task."""
     frame = reported().query("samples == 'all'")
-    seen = frame["fresh"].map({False: "all seen before", True: "all fresh"})
-    return _table(
-        pd.concat([frame, *(frame.assign(group=all_of) for all_of in ("all " + frame["kind"], seen))]), "group"
-    )
+    return _table(pd.concat([frame, frame.assign(group="all " + frame["kind"])]), "group")
 
 
 def by_samples() -> Table:

@@ -15,9 +15,8 @@ NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "on
 LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.48, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
 _BELOW_HALF = 0.5
 """Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
-_DRAWN_TWICE = 0.45
-_FRESH = 3
-"""From this seed on, no study before this one looked: other rows, folds and bad labels."""
+SEEDS = {"choose": (0, 1, 2), "report": (5, 6)}
+"""Of the rows, folds and bad labels. Studies before this one reported others."""
 loaded = lru_cache(maxsize=4)(load)
 
 
@@ -30,11 +29,6 @@ class Cell:
     noise: str
     level: float
     seed: int
-
-    @property
-    def fresh(self) -> bool:
-        """Whether no study before this one looked at it."""
-        return self.seed >= _FRESH
 
     @property
     def name(self) -> str:
@@ -54,15 +48,14 @@ class HeldOut:
 
 
 def cells(half: str) -> Iterator[Cell]:
-    """All of a part: its seeds of clean labels and of each noise and level; fresh ones of the part to report on."""
-    fresh = half == "report"
+    """All of a part: its seeds of clean labels, and the first of them of each noise and level."""
+    seeds = SEEDS[half]
     for data, kind in ((name, kind) for name, (own, _, kind, _) in SOURCES.items() if own == half):
-        noises = [("none", 0.0, seed) for seed in range(5 if fresh else 3)]
+        noises = [("none", 0.0, seed) for seed in seeds]
         noises += [
-            (noise, level, seed)
+            (noise, level, seeds[0])
             for noise in (NUMBERS if kind == "regression" else CLASSES)
             for level in LEVELS[half]
-            for seed in (0, *[1] * (level == _DRAWN_TWICE), *[_FRESH] * fresh)
             if level < _BELOW_HALF or noise in (*NUMBERS, "symmetric")
         ]
         yield from (Cell(data, name, *noise) for noise in noises for name in PREDICTORS)

@@ -72,6 +72,11 @@ def _funnel(x: Array, rng: Random) -> Array:
     return np.asarray(level + 0.15 * level * rng.standard_t(5, _ROWS))
 
 
+def _rain(x: Array, rng: Random) -> Array:
+    """Most days are dry, and the sum of the others is to one decimal."""
+    return np.asarray(np.round(np.maximum(3 * x[0] + 2 * x[1] * x[2] + 0.5 * _noise(rng) - 0.5, 0), 1))
+
+
 _FORMULAS: dict[str, tuple[str, str, int, Callable[[Array, Random], Array]]] = {
     "step": ("choose", "steps", 3, lambda x, rng: np.where(x[0] > 0.2, 1.0, 0.0) + 0.05 * _noise(rng)),
     "checker": ("choose", "steps", 3, lambda x, rng: np.sign(x[0] * x[1]) + 2 * np.sign(x[2] - 0.3) + _noise(rng) / 20),
@@ -83,11 +88,26 @@ _FORMULAS: dict[str, tuple[str, str, int, Callable[[Array, Random], Array]]] = {
     "relative": ("choose", "uneven errors", 5, lambda x, rng: (3 * x[0] + x[1]) * (1 + 0.4 * _noise(rng))),
     "uneven": ("choose", "uneven errors", 5, lambda x, rng: _smooth(x) + np.exp(1.5 * x[3] - 2) * _noise(rng)),
     "fans": ("choose", "uneven errors", 5, lambda x, rng: 2 * x[0] + np.where(x[1] > 0, 0.6, 0.1) * _noise(rng)),
+    "marks": (
+        "choose",
+        "repeated numbers",
+        5,
+        lambda x, rng: np.clip(np.round(3 + _smooth(x) + 0.3 * _noise(rng)), 1, 5),
+    ),
+    "visits": ("choose", "repeated numbers", 5, lambda x, rng: rng.poisson(np.exp(1.5 * x[0] + np.abs(x[1])))),
+    "hours": ("choose", "repeated numbers", 5, lambda x, rng: np.maximum(_smooth(x) - 1 + 0.2 * _noise(rng), 0)),
     "terraces": ("report", "steps", 4, lambda x, rng: np.floor(2.5 * x[0] + 1.5 * x[1] * x[2]) + 0.1 * _noise(rng)),
     "claims": ("report", "skewed", 5, lambda x, rng: rng.gamma(4, np.exp(1.2 * x[0] - x[1] * x[2]))),
     "floods": ("report", "rare large events", 5, _floods),
     "seasons": ("report", "uneven errors", 5, _seasons),
     "funnel": ("report", "uneven errors", 5, _funnel),
+    "stages": (
+        "report",
+        "repeated numbers",
+        4,
+        lambda x, rng: np.digitize(2 * x[0] - x[1] + x[2] ** 2, [-1.5, 0, 0.5, 2]),
+    ),
+    "rain": ("report", "repeated numbers", 5, _rain),
 }
 """Regressions: the part, the group, how many inputs, and the target."""
 

@@ -39,6 +39,45 @@ def test_clean_regressions_are_not_noisy(name, seed):
     assert found.noise_rate_interval[0] < 0.05
 
 
+def repeated(name, rng):
+    """Labels of which many are the same number, in the order of the input."""
+    x = np.sort(rng.uniform(-2, 2, size=N))
+    return {
+        "marks": np.clip(np.round(3 + x + 0.3 * rng.normal(size=N)), 1, 5),
+        "counts": rng.poisson(2 * np.exp(x)).astype(float),
+        "zeros": np.maximum(x - 1 + 0.2 * rng.normal(size=N), 0),
+        "two levels": np.where(x > 0.3, 5.0, 2.0),
+    }[name]
+
+
+def of_neighbours(labels):
+    """Predictions: the means of the labels of six neighbours."""
+    return np.mean([np.roll(labels, shift) for shift in (-3, -2, -1, 1, 2, 3)], axis=0)
+
+
+@pytest.mark.parametrize("name", ["marks", "counts", "zeros", "two levels"])
+def test_numbers_that_repeat_are_not_noisy_and_their_noise_is_found(name):
+    """A label that is exchanged for the same number is as sharp as the best prediction."""
+    rng = np.random.default_rng(9)
+    labels = repeated(name, rng)
+    clean = one(of_neighbours(labels), labels, "regression")
+    assert clean.verdict != "noisy", clean.reason
+    assert clean.noise_rate_interval[0] == 0
+    hit = np.flatnonzero(rng.random(N) < 0.4)
+    noisy = labels.copy()
+    noisy[hit] = labels[rng.permutation(hit)]
+    found = one(of_neighbours(noisy), noisy, "regression")
+    assert found.verdict in ("noisy", "suspect"), found.reason
+    assert found.noise_rate == pytest.approx(0.4, abs=0.2)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-9, 0.1])
+def test_predictions_without_an_error_of_their_own_are_clean(offset):
+    labels = np.random.default_rng(10).normal(size=400)
+    found = one(labels + offset, labels, "regression")
+    assert (found.verdict, found.noise_rate_interval[0]) == ("clean", 0), found.reason
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.8])
 @pytest.mark.parametrize("name", ["step", "prices", "proportional"])
 def test_no_floor_is_above_the_loss(name, rate):
@@ -156,6 +195,24 @@ def test_of_skewed_numbers_more_is_known_than_the_largest_ones_show():
     level, error = np.random.default_rng(0).normal(size=(2, N))
     task = held_out({"a": np.exp(level)}, {"a": np.exp(level + 0.8 * error)}, "regression", -100)[0]
     assert Fit(task).learned(0.0) > 0.55 > np.corrcoef(task.predictions[:, 0], task.targets[:, 0])[0, 1] ** 2
+
+
+def test_an_output_that_is_always_the_same_says_nothing():
+    rng = np.random.default_rng(11)
+    labels = rng.normal(size=N)
+    both = np.stack([labels + 0.1 * rng.normal(size=N), rng.normal(size=N)], 1)
+    report = excessmtl.diagnose({"a": both}, {"a": np.stack([labels, np.full(N, 3.0)], 1)})
+    assert report["a"].verdict == "clean", report["a"].reason
+    assert all(abs(own.margin) < 10 for own in report.suspects("a", None))
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_a_model_without_predictions_changes_nothing(kind):
+    rng = np.random.default_rng(12)
+    pair = (rng.normal(size=N), rng.normal(size=N)) if kind == "regression" else classes(0.2)
+    nothing = np.full(np.shape(pair[0]), np.nan)
+    alone, beside, before = (one(own, pair[1], kind) for own in (pair[0], (pair[0], nothing), (nothing, pair[0])))
+    assert alone == beside == before
 
 
 def test_another_model_tells_hard_from_noisy():

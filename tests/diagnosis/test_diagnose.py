@@ -198,6 +198,7 @@ def test_thin_evidence_is_said():
     assert found["one class"].reason == "all 1000 held-out labels are of class 4"
     json.dumps(found.to_dict(), allow_nan=False)
     assert str(found).count("\n") == 14
+    assert [own.noise_probability for own in found.suspects("one value", 2)] == [0, 0]
 
 
 def test_labels_and_probabilities_for_other_tools():
@@ -244,6 +245,8 @@ def test_suspects_are_the_flipped_labels():
     worst = report.suspects("numbers", 1)[0]
     assert worst.sample == np.abs(targets - values).argmax()
     assert worst.noise_probability > 0.9
+    with pytest.raises(ValueError, match="most must be a number of labels from 0, or None for all, found -1"):
+        report.suspects("numbers", -1)
 
 
 def test_pair_flips_are_ranked_above_rare_mistakes():
@@ -273,6 +276,19 @@ def test_pair_flips_are_ranked_above_rare_mistakes():
         ({"a": np.zeros((3, 2))}, {"a": np.zeros((3, 3))}, "regression", "they must be alike"),
         ({"a": np.zeros((3, 2, 4, 4))}, {"a": np.zeros(3)}, None, "found shape"),
         ({"a": ["x"]}, {"a": np.zeros(1)}, None, "must be a tensor or an array of numbers"),
+        ({"a": np.zeros((2, 2))}, {"a": ["cat", "dog"]}, None, r"found \['cat', 'dog'\]; number classes from 0"),
+        (
+            {"a": np.zeros(3)},
+            {"a": [0, 1, 1e200]},
+            "regression",
+            r"targets\['a'\] .* up to 1e\+100, found 1e\+200; take",
+        ),
+        (
+            {"a": np.array([0, 1e300])},
+            {"a": [0, 1]},
+            "binary",
+            r"predictions\['a'\] .* up to 1e\+100, found 1e\+300; ta",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(predictions, targets, kinds, sentence):

@@ -26,8 +26,9 @@ def rate(predictions, labels, kinds="binary"):
 def test_probabilities_of_a_binary_task_are_read_as_such_and_it_is_mentioned():
     expected = rate(LOGITS, LABELS)
     assert expected == pytest.approx(0.6, abs=0.05)  # 30 % flipped: of random labels, half agree by chance
-    with pytest.warns(UserWarning, match=r"the predictions of 'churn' lie from 0 to 1 and are taken for probabilities"):
+    with pytest.warns(UserWarning, match=r"the predictions of 'churn' lie from 0 to 1 and are taken") as said:
         assert rate(1 / (1 + np.exp(-LOGITS)), LABELS) == pytest.approx(expected, abs=1e-6)
+    assert len(said) == 1
 
 
 def test_two_columns_of_probabilities_need_no_word():
@@ -42,6 +43,16 @@ def test_a_network_that_has_learned_nothing_yet_returns_logits():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert excessmtl.diagnose({"churn": np.zeros(200)}, {"churn": LABELS[:200]}, "binary").tasks[0].samples == 200
+
+
+def test_missing_predictions_of_two_classes_are_left_out():
+    """Without a warning of numpy's."""
+    missing = np.arange(1500) % 5 == 0
+    for predictions in (LOGITS, 1 / (1 + np.exp(-LOGITS))):
+        both = np.stack([1 - predictions, predictions], 1) if predictions.min() >= 0 else predictions
+        holes = np.where(missing if both.ndim == 1 else missing[:, None], np.nan, both)
+        assert rate(holes, LABELS) == pytest.approx(rate(both[~missing], LABELS[~missing]), abs=1e-6)
+    assert excessmtl.diagnose({"a": np.full(100, np.nan)}, {"a": LABELS[:100]})["a"].verdict == "not learned yet"
 
 
 @pytest.mark.parametrize("kinds", ["binary", None])
@@ -66,6 +77,7 @@ def test_the_kind_is_seen_from_the_labels_that_are_there(missing):
         (TRUTH, LABELS, None),
         (2 * TRUTH - 1, 2 * LABELS - 1, None),
         (RNG.integers(0, 5, 300), RNG.integers(0, 5, 300), None),
+        (RNG.integers(0, 5, 300), RNG.integers(0, 5, 300), "classification"),
     ],
 )
 def test_class_numbers_in_place_of_scores_are_refused(predictions, labels, kinds):

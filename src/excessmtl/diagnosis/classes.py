@@ -79,8 +79,11 @@ class Fit:
     @cached_property
     def _curves(self) -> dict[int, Curve]:
         """Of each class that has labels."""
-        leads = leads_of(self.task.predictions)
-        return {int(own): Curve(leads[:, own], self.labels == own) for own in np.flatnonzero(self.shares)}
+        return {int(own): Curve(self._leads[:, own], self.labels == own) for own in np.flatnonzero(self.shares)}
+
+    @cached_property
+    def _leads(self) -> Array:
+        return leads_of(self.task.predictions)
 
     @cached_property
     def _tables(self) -> dict[int, Array]:
@@ -168,7 +171,7 @@ class Fit:
     @cached_property
     def _tied(self) -> float:
         """The largest share of the samples that have one and the same confidence."""
-        margins = leads_of(self.task.predictions).max(1)
+        margins = self._leads.max(1)
         return float(np.unique(margins, return_counts=True)[1].max() / self.task.samples)
 
     def learned(self, rate: float) -> float:

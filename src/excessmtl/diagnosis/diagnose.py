@@ -56,7 +56,7 @@ def diagnose(
     found = [candidates[task.task][0] for task in found]
     skills = {task.task: skill_of(task) for task in found}
     learned = [name for name, skill in skills.items() if skill is not None and skill.share >= LEARNED]
-    twice = _pairs(models[0], second_labels or {}, found, ignore)
+    twice = _pairs(models[0], {} if second_labels is None else second_labels, found, ignore)
     tasks = [
         _of_task(candidates[name], skill, twice.get(name), any(other != name for other in learned))
         for name, skill in skills.items()
@@ -87,6 +87,8 @@ def _fit(task: HeldOut) -> residuals.Fit | classes.Fit:
 
 def _sees_noise(task: HeldOut) -> bool:
     """Whether a second model sees noise too, or has learned too little to be asked."""
+    if skill_of(task) is None:
+        return True
     fit = _fit(task)
     level = fit.level()
     return level.least >= SUSPECT or fit.learned(level.rate) < fit.enough(level.least)
@@ -94,6 +96,8 @@ def _sees_noise(task: HeldOut) -> bool:
 
 def _pairs(predictions: Mapping[str, Any], labels: Any, found: list[HeldOut], ignore: int) -> dict[str, Pairs]:
     """Task -> both labels of its samples, where enough have two."""
+    if isinstance(labels, Mapping) and not labels:  # the predictions are not read, and spoken of, again
+        return {}
     again = held_out(predictions, labels, {task.task: task.kind for task in found}, ignore, "second_labels")
     both = {task.task: pairs_of(task, other) for task, other in zip(found, again, strict=True)}
     return {task: pairs for task, pairs in both.items() if pairs.samples >= LEAST_PAIRS}
@@ -151,7 +155,10 @@ def _without_estimate(task: HeldOut) -> TaskReport:
     """Where nothing can be estimated: the reason."""
     verdict: Verdict = "too little evidence"
     if task.broken and task.broken >= task.samples:
-        verdict, reason = "not learned yet", f"{task.broken} of its predictions are not finite: training has diverged"
+        verdict, reason = (
+            "not learned yet",
+            f"{task.broken} of its predictions are not finite: training has diverged, or they are missing",
+        )
     elif not task.samples:
         reason = "there is no held-out label"
     elif task.samples < 2:
@@ -170,4 +177,4 @@ def _loss(task: HeldOut) -> float:
     if task.kind == "regression":
         return float(np.square(task.targets - task.predictions).mean())
     rows = np.arange(task.samples)
-    return float(-np.maximum(task.predictions[rows, task.targets.astype(np.int64)], -100).mean())
+    return float(np.minimum(-task.predictions[rows, task.targets.astype(np.int64)], 100).mean() + 0.0)

@@ -14,6 +14,8 @@ from excessmtl.warn import warn
 Kind = Literal["classification", "binary", "regression"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Array = NDArray[np.float64]
+_LARGEST = 1e100
+"""The squares of larger numbers are too large to be summed."""
 _MOST_CLASSES = 100
 """Whole numbers of more different values are taken for counts, not for classes."""
 
@@ -81,10 +83,16 @@ def _of_task(task: Any, output: Any, target: Any, kind: Any, ignore: int, argume
     for name, found in (("predictions", values), (argument, labels)):
         if not found.size:
             raise ValueError(f"{name}[{task!r}] must be [samples] or [samples, outputs], found shape {found.shape}")
+        large = found[np.isfinite(found) & (np.abs(found) > _LARGEST)]
+        if large.size:
+            raise ValueError(
+                f"{name}[{task!r}] must hold numbers up to {_LARGEST:g}, found {large[0]:.3g}; take another unit, or "
+                "NaN where there is none"
+            )
     if values.ndim == 2 and values.shape[1] > 1 and labels.ndim == 2 and labels.shape[-1] == 1:
         labels = labels.reshape(-1)
     chosen: Kind = kind or _inferred(values, labels, ignore)
-    if chosen != "classification" and (kind is None or chosen == "binary"):
+    if kind != "regression":
         _refuse_hard_predictions(task, values, labels[_labelled(labels, ignore)])
     if chosen == "regression":
         return _numbers(task, values, labels, argument)
@@ -98,7 +106,9 @@ def _array(argument: str, task: str, value: Any) -> Array:
     try:
         found: Array = np.asarray(value, np.float64)
     except (TypeError, ValueError):
-        raise TypeError(f"{argument}[{task!r}] must be a tensor or an array of numbers, found {value!r:.60}") from None
+        raise TypeError(
+            f"{argument}[{task!r}] must be a tensor or an array of numbers, found {value!r:.60}; number classes from 0"
+        ) from None
     if found.ndim not in (1, 2):
         raise ValueError(
             f"{argument}[{task!r}] must be [samples] or [samples, outputs], found shape {found.shape}; of maps or "
@@ -192,13 +202,14 @@ def _of_two_classes(task: str, values: Array) -> Array:
         )
         shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
         return np.stack([np.log1p(-shares), np.log(shares)], axis=1)
-    return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
+    with np.errstate(invalid="ignore"):  # predictions that are missing
+        return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
 
 
 def _log_probabilities(values: Array) -> Array:
     """Of rows of probabilities or of logits; rows that are not negative and sum to one are probabilities."""
     are_shares = len(values) > 0 and bool((values >= 0).all()) and np.allclose(values.sum(1), 1, atol=1e-3)
-    logits: Array = np.log(np.maximum(values, 1e-12)) if are_shares else np.maximum(values, -1e30)
+    logits: Array = np.log(np.maximum(values, 1e-12)) if are_shares else np.maximum(values, -_LARGEST)
     shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
     found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return found

@@ -89,6 +89,8 @@ class Report:
 
     def suspects(self, task: str, most: int | None = 20) -> list[Suspect]:
         """The labels of a task that are most likely to be wrong, the most suspicious first; `most=None`: all labels."""
+        if most is not None and most < 0:
+            raise ValueError(f"most must be a number of labels from 0, or None for all, found {most}")
         rate = self[task].noise_rate
         ranked = suspects(self._held_out(task), rate or 0.0)[:most]
         if self.file_rows is not None:

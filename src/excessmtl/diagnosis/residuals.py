@@ -21,7 +21,7 @@ has just begun, or because *every* label has an error, both parts look alike. Th
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -47,6 +47,8 @@ _LEVELS, _SAMPLES_OF_A_LEVEL = 4, 50
 """At most so many levels of the prediction, each with at least so many samples."""
 _BINS = 20
 """Of the distance from the core's centre, on each side."""
+_NEAREST = 0.1
+"""The bins reach so far at least: the first one of exact predictions is no narrower than a core can fill."""
 _WIDTHS = np.geomspace(0.005, 2.5, 36)
 """Of the core on one side, over the standard deviation of the labels."""
 _UNEVEN, _WIDEST = 5.0, 0.5
@@ -101,7 +103,7 @@ class Bins:
         again = np.tile(predictions, max(1, _PAIRS // len(rows)))
         exchanged = np.random.default_rng(0).choice(targets, len(again)) - again - centre
         residual = residual - centre
-        far = max(float(np.abs(residual).max()), 1e-9)
+        far = max(float(np.abs(residual).max()), _NEAREST)
         self.edges = np.concatenate([[0.0], np.geomspace(far / 2000, far * (1 + 1e-9), _BINS - 1), [1e9]])
         self.rows, self.numbers = rows, self._number(residual)
         self.counts, drawn = (
@@ -165,6 +167,19 @@ class Bins:
         return found
 
 
+def _unrounded(labels: Array) -> Array:
+    """Labels that repeat (counts, marks, zeros) stand for a range, halfway to their neighbours: drawn anew from this.
+
+    A label that is exchanged for the same number is no bad one, and would look more exact than any core.
+    """
+    values, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    gaps, rng = np.diff(values), np.random.default_rng(0)
+    below, above = np.append(gaps[:1], gaps)[place] / 2, np.append(gaps, gaps[-1:])[place] / 2
+    within = rng.uniform(-below, above) + _WIDTHS[0] * rng.normal(size=len(labels))
+    drawn: Array = labels + within * (counts > 1)[place]
+    return drawn
+
+
 def _levels(predictions: Array, targets: Array) -> list[Bins]:
     """Of one output, from low to high predictions."""
     order = np.argsort(predictions, kind="stable")
@@ -193,9 +208,9 @@ def _near(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     return near
 
 
-def _explained(predictions: Array, targets: Array, weights: Array) -> float:
-    """The squared correlation, averaged over the outputs [outputs, n]."""
-    known = [np.cov(np.stack(own), aweights=weights + 1e-9) for own in zip(predictions, targets, strict=True)]
+def _explained(pairs: Sequence[tuple[Array, ...]], weights: Array) -> float:
+    """The squared correlation of predictions and labels, averaged over the outputs."""
+    known = [np.cov(np.stack(pair), aweights=weights + 1e-9) for pair in pairs]
     return float(np.mean([own[0, 1] ** 2 / max(own[0, 0] * own[1, 1], 1e-300) for own in known]))
 
 
@@ -218,9 +233,10 @@ class Fit:
 
     def __init__(self, task: HeldOut) -> None:
         self.task = task
-        width = task.targets.std(0)
-        scaled = [(task.predictions[:, i] / width[i], task.targets[:, i] / width[i]) for i in np.flatnonzero(width > 0)]
-        self.outputs = [_levels(*own) for own in scaled]
+        varied = task.targets.std(0) > 0
+        self.pairs = list(zip(task.predictions.T[varied], task.targets.T[varied], strict=True))
+        """The predictions and the labels of every output that is not always the same."""
+        self.outputs = [_levels(own / labels.std(), _unrounded(labels / labels.std())) for own, labels in self.pairs]
         tables = [
             [[bins.likelihood(*bins.parts(kind, RATES)).max(-1).sum(0) for bins in levels] for kind in _KINDS]
             for levels in self.outputs
@@ -234,7 +250,8 @@ class Fit:
         quiet = np.argsort([weights @ RATES for weights in each])[: (len(each) + 1) // 2]
         half = lower_end(_weights(_COUNTS * self.table[:, quiet]), 2 * CAUTION)
         lowest = min(lower_end(weights, _QUARTER) for weights in each)
-        least = min(half, lowest) if len(each) > 1 else 0.0  # one level is no second witness
+        # One level is no second witness, and numbers of two or three values look exchanged where the task is hard.
+        least = min(half, lowest) if len(each) > 1 and self._values >= _LEVELS else 0.0
         most = upper_end(_weights(_COUNTS * self.table), CAUTION)
         weights = _weights(_COUNTS * self.table, quiet)
         low = max(lower_end(weights, TAIL) - _MODEL_ERROR, 0.0)
@@ -247,12 +264,14 @@ class Fit:
         return of_copies(level) if self.copied else level
 
     @property
+    def _values(self) -> int:
+        """How many different labels there are."""
+        return max((len(np.unique(labels)) for _, labels in self.pairs), default=0)
+
+    @property
     def copied(self) -> bool:
         """Whether each prediction is the label of another sample, as noisy as this one: a full tree, one neighbour."""
-        shares = [
-            _near(own, labels).mean() for own, labels in zip(self.task.predictions.T, self.task.targets.T, strict=True)
-        ]
-        return bool(np.mean(shares) > COPIED)
+        return bool(np.mean([_near(*pair).mean() for pair in self.pairs]) > COPIED)
 
     @property
     def graded(self) -> bool:
@@ -265,10 +284,14 @@ class Fit:
         That of the ranks counts where it is higher: of skewed targets, a few large ones are most of the variance. Not
         so where hardly anything is explained: there the large ones are events that the predictions do not know.
         """
-        good, outputs = 1 - self.bad_probability(rate), (self.task.predictions.T, self.task.targets.T)
-        ranks = [part.argsort(1, kind="stable").argsort(1).astype(np.float64) for part in outputs]
-        share = _explained(*outputs, good)
-        return share if self._skill < LEARNED else max(share, _explained(ranks[0], ranks[1], good))
+        good = 1 - self.bad_probability(rate)
+        share = _explained(self.pairs, good)
+        if self._skill < LEARNED:
+            return share
+        ranks = [
+            tuple(part.argsort(kind="stable").argsort().astype(np.float64) for part in pair) for pair in self.pairs
+        ]
+        return max(share, _explained(ranks, good))
 
     @cached_property
     def _skill(self) -> float:

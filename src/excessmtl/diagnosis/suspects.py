@@ -51,8 +51,9 @@ def _classes(task: HeldOut, rate: float) -> list[Suspect]:
 
 
 def _numbers(task: HeldOut, rate: float) -> list[Suspect]:
-    bad = Fit(task).bad_probability(rate)
-    residual = (task.targets - task.predictions) / np.maximum(task.targets.std(0), 1e-30)
+    bad = Fit(task).bad_probability(rate) if rate else np.zeros(task.samples)
+    width = task.targets.std(0)
+    residual = (task.targets - task.predictions) / np.where(width > 0, width, np.inf)
     worst = np.abs(residual).argmax(1)
     return [
         Suspect(

@@ -56,6 +56,7 @@ def test_every_task_has_a_gauge(diagnosed):
     assert "&lt;b&gt;bad&lt;/b&gt;" in shown
     assert "<b>bad" not in shown
     assert shown.count("<tr><td>") == 2 * MOST_SUSPECTS
+    assert re.search(r"<td>\d</td><td>\d</td><td>100 %</td></tr>", shown)  # label, predicted, probability
     assert "there is no held-out label" in shown
     assert shown.count("Wrong labels by class") == 1  # of the noisy task
     assert shown.count('<tr><th scope="row">') == 4
