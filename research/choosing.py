@@ -108,11 +108,7 @@ def _code(cell: str) -> str:
 
 PAGE = Page(
     ROOT / "docs" / "choosing.md",
-    {
-        "methods": lambda: methods_table(pd.read_csv(SCORES)),
-        "groups": groups_table,
-        "names": names_table,
-    },
+    {"methods": lambda: methods_table(pd.read_csv(SCORES)), "groups": groups_table, "names": names_table},
 )
 
 

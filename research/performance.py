@@ -12,7 +12,7 @@ from typing import Any
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.speed.ablation import ALL
+from excessmtl.lab.speed.ablation import ALL, STEPS
 from excessmtl.lab.speed.networks import NETWORKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -77,7 +77,8 @@ def ways() -> str:
             most[key] = max(most.get(key, own), own)
         for key, (ratio, network) in most.items():
             rows.setdefault(key, []).append(f"x{ratio:.2f} ({network})")
-    lines = [[method, way, *cells] for (method, way), cells in rows.items() if way != ALL]
+    # A way that has been given up since it was measured is not shown.
+    lines = [[method, way, *cells] for (method, way), cells in rows.items() if way != ALL and way in STEPS[method]]
     table = Table.of_texts("", ["method", "step", "CPU, at most", "GPU, at most"], lines, words=("step",))
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 

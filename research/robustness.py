@@ -130,13 +130,6 @@ def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN) -> Table:
     return Table.of_texts("", ["benchmark", "noise", "score", *labels], sorted(rows))
 
 
-def forms() -> Table:
-    """The means of other forms of the rule, beside the present one."""
-    other, own = read_table(DATA / "other_forms.csv.gz"), _runs()[_runs()["label"] == METHOD]
-    both = pd.concat([other, own[own["benchmark"].isin(other["benchmark"])]], ignore_index=True)
-    return means(both, (*other["label"].unique(), METHOD))
-
-
 def draw(frame: pd.DataFrame) -> Figure:
     """The scores of clean and of noisy tasks against the share of bad labels, a line per method, with deviations.
 
@@ -162,8 +155,8 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 @cache
-def _runs() -> pd.DataFrame:
-    return read_table(DATA / "runs.csv.gz")
+def _runs(name: str = "runs") -> pd.DataFrame:
+    return read_table(DATA / f"{name}.csv.gz")
 
 
 @cache
@@ -178,7 +171,8 @@ PAGE = Page(
         "all": lambda: against_all(regrets()),
         "each": lambda: against_each(regrets()),
         "means": lambda: means(_runs()),
-        "forms": forms,
+        "present": lambda: means(_runs("present"), tuple(_runs("present")["label"].unique())),
+        "present_each": lambda: against_each(judgements(_runs("present"), METHOD)),
     },
 )
 

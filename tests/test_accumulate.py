@@ -171,9 +171,7 @@ def test_partly_labelled_is_the_labelled_part_alone(method):
 
 @pytest.mark.parametrize("factor", [torch.nan, 1.0])
 @pytest.mark.parametrize(
-    ("method", "shared"),
-    [*((method, "module") for method in METHODS), (PAPER, "list"), (UNIFORM, "list")],
-    ids=str,
+    ("method", "shared"), [*((method, "module") for method in METHODS), (PAPER, "list"), (UNIFORM, "list")], ids=str
 )
 def test_a_mask_that_lets_nothing_through_is_a_missing_task(method, shared, factor):
     (model, balancer), (other_model, other) = twins(method, shared)

@@ -14,11 +14,7 @@ from steps import started
 
 EXACT = [
     Method("excess", {"estimator": "paper", **options})
-    for options in (
-        {"tasks_at_once": 2},
-        {"accumulators": "bf16"},
-        {"tasks_at_once": 3, "accumulators": "bf16"},
-    )
+    for options in ({"tasks_at_once": 2}, {"accumulators": "bf16"}, {"tasks_at_once": 3, "accumulators": "bf16"})
 ]
 
 READS = {

@@ -101,6 +101,7 @@ def test_bins_of_many_samples_say_what_the_samples_say(monkeypatch):
     assert binned.rate == pytest.approx(0.2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_million_samples_take_three_seconds_at_most():
     """Of processor time, so that a busy machine does not matter."""
     truth = RNG.random(1_000_000) < 0.5

@@ -2,13 +2,7 @@
 
 import pytest
 import torch
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    huber_loss,
-    l1_loss,
-    log_softmax,
-    mse_loss,
-)
+from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, l1_loss, log_softmax, mse_loss
 
 import excessmtl
 from choices import PAPER, ROBUST, UNIFORM, Method, Noting, finds_selections

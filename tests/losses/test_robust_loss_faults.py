@@ -9,12 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from excessmtl.losses import (
-    GeneralizedCrossEntropy,
-    RobustBCEWithLogits,
-    RobustCrossEntropy,
-    RobustMSELoss,
-)
+from excessmtl.losses import GeneralizedCrossEntropy, RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss
 
 ALL = [RobustCrossEntropy, RobustBCEWithLogits, RobustMSELoss]
 

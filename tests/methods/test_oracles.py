@@ -86,10 +86,7 @@ ORACLES = {
         Case(by_losses.groupdro, (0.5,), {"step_size": 0.5}, scale="sum", factor=3),
         Case(by_losses.groupdro, (0.01, [4.5, 0.9, 1.8]), {"adjustment": 9.0, "sizes": [4, 100, 25]}),
     ],
-    "imtl": [
-        Case(from_rows, (g.imtl_g,)),
-        Case(from_rows, (g.imtl_g,), {"probe": "representation"}, keywords=AT_Z),
-    ],
+    "imtl": [Case(from_rows, (g.imtl_g,)), Case(from_rows, (g.imtl_g,), {"probe": "representation"}, keywords=AT_Z)],
     "imtl_l": [Case(by_losses.imtl_l)],
     "imtl_hybrid": [Case(g.imtl_hybrid)],
     "moml": [
@@ -148,10 +145,7 @@ ORACLES = {
     ],
     "config": [Case(from_rows, (g.config,))],
     "gradvac": [Case(g.gradvac, (0.01,)), Case(g.gradvac, (0.5,), {"rate": 0.5})],
-    "pcd": [
-        Case(g.pcd, (0, 0.02, 0.999)),
-        Case(g.pcd, (2, 0.5, 0.9), {"primary": "c", "tau": 0.5, "decay": 0.9}),
-    ],
+    "pcd": [Case(g.pcd, (0, 0.02, 0.999)), Case(g.pcd, (2, 0.5, 0.9), {"primary": "c", "tau": 0.5, "decay": 0.9})],
     "krum": [Case(from_rows, (g.krum, 0, number), {"bad": 0, "selected": number}) for number in (1, 2)],
     "sdmgrad": in_three_forms(second.sdmgrad, 0.3, 1 / 3, 20),
     "modo": in_three_forms(second.modo, 0.2, 0.1, step_size=0.2),

@@ -13,11 +13,7 @@ def batch(n: int = 4) -> tuple[Tensor, Targets]:
     normals = torch.nn.functional.normalize(torch.randn(n, 3, HEIGHT, WIDTH, generator=g), dim=1)
     labels = torch.randint(-1, 13, (n, HEIGHT, WIDTH), generator=g).to(torch.int8)
     depth = torch.rand(n, 1, HEIGHT, WIDTH, generator=g) + 1
-    return torch.randn(n, 3, HEIGHT, WIDTH, generator=g), {
-        "segmentation": labels,
-        "depth": depth,
-        "normals": normals,
-    }
+    return torch.randn(n, 3, HEIGHT, WIDTH, generator=g), {"segmentation": labels, "depth": depth, "normals": normals}
 
 
 def change(

@@ -83,10 +83,7 @@ RATES = [0.01, 0.02, 0.02, 0.01]
     ],
 )
 def test_a_run_is_what_a_plain_loop_computes(tmp_path, method, config, arguments, world):
-    same(
-        run(tmp_path / "run", method, benchmark_options=world, **config),
-        by_hand(method, world, **arguments),
-    )
+    same(run(tmp_path / "run", method, benchmark_options=world, **config), by_hand(method, world, **arguments))
 
 
 SAME_AS_PLAIN = {

@@ -63,8 +63,8 @@ def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.flo
         return _numbers(path, frame[f"{task}{_ENDING}"]), _numbers(path, frame[task])
     if len(classes) == 1:
         raise ValueError(
-            f"{path} has scores of one class of {task!r}, {start}{classes[0]}; add a column for every other class, or "
-            f"call it {task}{_ENDING} where there are two classes, 0 and 1"
+            f"{path} has scores of one class of {task!r}, {start}{classes[0]}; add a column for every other class, or, "
+            f"of two classes 0 and 1, call it {task}{_ENDING}"
         )
     places = {name: place for place, name in enumerate(classes)}
     texts = frame[task].map(_as_text, na_action="ignore")

@@ -147,11 +147,8 @@ def _language(tasks: int, batch: int, *size: int, tokens: bool = False, trunk_is
     (layers, width, length), classes = size, 9 if tokens else 2
     trunk = _Transformer(layers, width, length, trunk_is == "checkpointed")
     inputs = trunk.batch(batch)
-    heads: list[nn.Module] = [nn.Linear(width, classes) for _ in range(tasks)]
-    if tokens:
-        heads = [nn.Sequential(nn.Dropout(0.1), head, nn.Flatten(0, 1)) for head in heads]
-    else:
-        heads = [nn.Sequential(_FirstToken(), head) for head in heads]
+    first, last = (nn.Dropout(0.1), nn.Flatten(0, 1)) if tokens else (_FirstToken(), nn.Identity())
+    heads: list[nn.Module] = [nn.Sequential(first, nn.Linear(width, classes), last) for _ in range(tasks)]
     targets = [torch.randint(classes, (inputs.numel() if tokens else batch,)) for _ in range(tasks)]
     shared: Any = torch.compile(trunk) if trunk_is == "compiled" else trunk
     problem = Problem(shared, heads, inputs, targets, autocast=trunk_is != "all bf16")
