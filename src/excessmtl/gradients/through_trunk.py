@@ -29,13 +29,13 @@ from excessmtl.torch_private import (
 )
 
 TASKS_AT_ONCE = 14
-"""Tasks that go through the trunk in one backward pass on a GPU. ResNet-18 with 40 tasks on an H200: 59 ms and 5.2 GB
-with 14, 66 and 4.6 with 8, 54 and 8.4 with 40, 164 one by one. On a CPU one by one is the fastest."""
+"""Tasks that go through the trunk in one backward pass on a GPU. More save little time and take more memory. On a CPU
+one by one is the fastest."""
 _FEW_ENTRIES, _MANY_ENTRIES, _MANY = 2**29, 2**33, 8
 """How many entries the gradients at all nodes of the trunk may have, over all tasks of a pass: where there are few
-tasks, and where there are at least 8. A large trunk keeps a GPU busy by itself: SegNet with 3 tasks takes 98 ms one by
-one, 107 in one pass. Many tasks share the rest: ResNet-18 that keeps images at 64 px (2^29 for each of 40) takes 391 ms
-and 5.7 GB one by one, 373 and 8.1 with 8, 356 and 10.2 with 14, 349 and 13.2 with 20."""
+tasks, and where there are at least 8. A large trunk keeps a GPU busy by itself: SegNet with 3 tasks is a tenth slower
+in one pass than one by one. Many tasks share the rest: `resnet64-40` of the bench takes 6 % longer one by one, and half
+the memory (`python -m excessmtl.lab.speed ablation --device cuda`)."""
 
 
 class TrunkGraph(NamedTuple):

@@ -12,16 +12,21 @@ Likelihoods = Mapping[str, bool | str] | Collection[str] | tuple[bool | str, ...
 
 def in_task_order(given: Likelihoods, tasks: Sequence[str]) -> tuple[bool | str, ...]:
     """True, False or `OWN` for every task; () where none is named."""
-    listed = [given] if isinstance(given, str) or not isinstance(given, Collection) else given
-    if isinstance(listed, Mapping):
-        kinds = dict(listed)
-    elif len(listed) == len(tasks) and all(kind in _KINDS for kind in listed):
-        kinds = dict(zip(tasks, listed, strict=True))
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise ValueError(_wrong(given, tasks))
+    if isinstance(given, Mapping):
+        kinds = dict(given)
+    elif len(given) == len(tasks) and all(kind in _KINDS for kind in given):
+        kinds = dict(zip(tasks, given, strict=True))
     else:
-        kinds = dict.fromkeys(listed, True)
-    unknown = [name for name in kinds if isinstance(given, str) or name not in tasks]
-    unknown += [kind for kind in kinds.values() if kind not in _KINDS]
-    if unknown:
-        raise ValueError(f"likelihoods must be a list of tasks, found {unknown[0]!r}; the tasks are {list(tasks)}")
+        kinds = dict.fromkeys(given, True)
+    for task, kind in kinds.items():
+        if task not in tasks or kind not in _KINDS:
+            raise ValueError(_wrong(kind if task in tasks else task, tasks))
     found = (kinds.get(task, False) for task in tasks)
     return tuple(kind if kind == OWN else bool(kind) for kind in found) if kinds else ()
+
+
+def _wrong(found: object, tasks: Sequence[str]) -> str:
+    known = f"the tasks are {list(tasks)}, and a mapping gives each True or {OWN!r}"
+    return f"likelihoods must be a list of tasks, found {found!r}; {known}"
