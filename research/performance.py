@@ -57,12 +57,13 @@ def ratios(columns: Sequence[str], *names: str) -> str:
 
 
 def growth() -> str:
-    """The ratio of a step of `excess` to a plain one, by the number of tasks."""
+    """The ratio of a step to a plain one, by the number of tasks."""
     rows = []
     for name, device in (("growth_cpu", "CPU"), ("growth_cuda", "GPU")):
         results = read(name)["growth"]
-        costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == "excess"]
-        rows.append([device, *map("x{:.2f}".format, costs)])
+        for method in ("excess", "stacked"):
+            costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == method]
+            rows.append([f"{device}, `{method}`", *map("x{:.2f}".format, costs)])
     table = Table.of_texts("", ["tasks", *(str(own["tasks"]) for own in results)], rows, words=("tasks",))
     return "\n".join([table.as_markdown(), origin("growth_cpu"), origin("growth_cuda")])
 

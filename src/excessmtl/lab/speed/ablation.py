@@ -31,7 +31,7 @@ STEPS: Mapping[str, Mapping[str, Ours]] = {
 }
 _NETWORKS = {
     "cpu": USUAL["cpu"],
-    "cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "resnet64-40", "segnet-3", "bert-3-tokens"),
+    "cuda": ("mlp-7", "lenet-2", "resnet18-4", "resnet18-40", "segnet-3", "bert-3-tokens"),
 }
 
 

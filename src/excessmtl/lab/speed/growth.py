@@ -12,7 +12,7 @@ from excessmtl.lab.speed.measure import measure
 from excessmtl.lab.speed.networks import perceptron_of_size
 from excessmtl.lab.speed.variants import BASELINE, VARIANTS
 
-_METHODS = (BASELINE, "uniform", "excess", "paper", "official")
+_METHODS = (BASELINE, "stacked", "uniform", "excess", "paper", "official")
 _TASKS = (2, 10, 30, 100, 300, 1000)
 _MOST = {"paper": 100, "official": 100}
 """Tasks, for methods that pass the trunk once for each of them."""

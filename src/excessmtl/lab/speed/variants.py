@@ -44,9 +44,9 @@ class Variant:
         return step
 
 
-def _plain(problem: Problem) -> Step:
-    """Plain PyTorch: backward of the summed losses."""
-    return lambda: torch.stack(list(problem()[1].values())).sum().backward()  # type: ignore[no-untyped-call]
+def _plain(total: Callable[..., Tensor]) -> Callable[[Problem], Step]:
+    """Plain PyTorch: the backward pass of the sum of the losses, as `total` adds them up."""
+    return lambda problem: lambda: total(problem()[1].values()).backward()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _torchjd_chunked(problem: Problem, chunk: int | None) -> Step:
 
 
 _NAMED = (
-    Variant(BASELINE, _plain),
+    Variant(BASELINE, _plain(sum)),
     Variant("uniform", Ours("uniform")),
     Variant("excess", Ours("excess")),
     Variant("excess-robust", _robust_losses),
@@ -137,8 +137,9 @@ _NAMED = (
 USUAL = tuple(variant.name for variant in _NAMED)
 _UNMEASURED = ("bayes_agg",)
 """Without labels it is another `uniform`."""
+_STACKED = Variant("stacked", _plain(lambda losses: torch.stack(list(losses)).sum()))
 _OTHERS = (Variant(name, Ours(name)) for name in excessmtl.list_methods() if name not in (*USUAL, *_UNMEASURED))
-VARIANTS = {variant.name: variant for variant in (*_NAMED, *_OTHERS)}
+VARIANTS = {variant.name: variant for variant in (*_NAMED, _STACKED, *_OTHERS)}
 
 
 def chosen(names: Sequence[str]) -> list[Variant]:
