@@ -63,7 +63,8 @@ def growth() -> str:
         results = read(name)["growth"]
         for method in ("excess", "stacked"):
             costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == method]
-            rows.append([f"{device}, `{method}`", *map("x{:.2f}".format, costs)])
+            if costs:
+                rows.append([f"{device}, `{method}`", *map("x{:.2f}".format, costs)])
     table = Table.of_texts("", ["tasks", *(str(own["tasks"]) for own in results)], rows, words=("tasks",))
     return "\n".join([table.as_markdown(), origin("growth_cpu"), origin("growth_cuda")])
 
