@@ -1,11 +1,9 @@
-"""The numbers of README.md, from the files that docs/robustness.md and docs/performance.md show."""
-
-from pathlib import Path
+"""The numbers of README.md and docs/how-sure.md, from the files of docs/robustness.md and docs/performance.md."""
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.page import Page
 from research.performance import ON_GPU, medians
-from research.robustness import LAST, TITLES, TOLERANCES, regrets
+from research.robustness import DOCS, TITLES, TOLERANCES, against_all, regrets
 
 _RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
 _WORDS = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
@@ -19,18 +17,22 @@ _NETWORKS = {
 
 
 def compared() -> str:
-    """A bullet for each of the rivals that a reader decides between."""
-    last = regrets()[regrets()["epoch"] == LAST]
+    """What was compared, and a bullet for each of the rivals that a reader decides between."""
+    judged = regrets()
     bullets = []
     for rival, name in _RIVALS.items():
         parts = []
         for group in TOLERANCES:
-            verdicts = last[(last["rival"] == rival) & (last["measure"] == group.name)]["verdict"]
+            verdicts = judged[(judged["rival"] == rival) & (judged["measure"] == group.name)]["verdict"]
             better, *others = ((verdicts == word).sum() for word in _WORDS)
             counts = ", ".join(f"{word} in {count}" for word, count in zip(_WORDS[1:], others, strict=True))
             parts.append(f"better on {TITLES[group.name]} in {better} of {len(verdicts)} comparisons, {counts}")
         bullets.append(f"- **Compared with {name}**, `MultiTaskLoss` is {'; '.join(parts)}.")
-    return "\n".join(bullets)
+    head = (
+        f"Over {judged['setting'].nunique()} settings on {judged['benchmark'].nunique()} data sets, with synthetic and "
+        "human label noise, by 90 % intervals of paired seeds:"
+    )
+    return "\n".join([head, "", *bullets])
 
 
 def cost() -> str:
@@ -45,4 +47,7 @@ def cost() -> str:
     )
 
 
-PAGE = Page(Path(__file__).parents[1] / "README.md", {"compared": compared, "cost": cost})
+PAGES = (
+    Page(DOCS.parent / "README.md", {"compared": compared, "cost": cost}),
+    Page(DOCS / "how-sure.md", {"compared": compared, "all": lambda: against_all(regrets())}),
+)

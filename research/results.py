@@ -1,10 +1,13 @@
-"""What docs/results.md shows: `python -m research.results [RUNS_DIR]`.
+"""What docs/results.md shows: `python -m research.results [RUNS_DIR...]`.
 
-With a folder of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
-`metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. From these files alone
-it writes the figures, their numbers, the verdicts on the paper's claims (`claims.csv`) and the page.
+With folders of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
+`metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. Only runs that
+studies/results plans are kept, and those of a later folder stand in for all of an earlier one with the same label on
+the same data; docs/data/study may be one. From these files alone it writes the figures, their numbers, the verdicts on
+the paper's claims (`claims.csv`) and the page.
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -27,6 +30,7 @@ from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
 from excessmtl.lab.runs.summary import QUANTITIES
+from excessmtl.lab.studies.study import read_study
 
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY = DOCS / "data" / "study"
@@ -113,8 +117,18 @@ PAGE = Page(
 )
 
 
+def planned_and_newest(every: Sequence[Runs]) -> Runs:
+    """The runs that studies plan; of those with one label on one data set, the last folder's alone."""
+    frame = pd.concat([own.frame.assign(part=part) for part, own in enumerate(every)], ignore_index=True)
+    frame = frame[frame["part"] == frame.groupby(["benchmark", "source", "label"])["part"].transform("max")]
+    studies = (DOCS.parent / "studies" / "results").glob("*.yaml")
+    plans = {(run.benchmark, run.name, run.noise, run.seed) for path in studies for run in read_study(path).runs}
+    keys = frame[["benchmark", "label", "noise", "seed"]].itertuples(index=False, name=None)
+    return Runs(frame[[key in plans for key in keys]].drop(columns="part").reset_index(drop=True))
+
+
 def publish(runs: Runs, out: Path) -> None:
-    """Write the table of the runs, and the courses that are shown."""
+    """Write the table of the runs, and the courses that are shown; those that were there before go."""
     write_table(runs.frame, out / "runs.csv.gz")
     wanted = [
         run
@@ -122,6 +136,9 @@ def publish(runs: Runs, out: Path) -> None:
         for noise, methods in _SHOWN.items()
         for _, run in subject.of(methods, noise).dropna(subset=["steps_path", "metrics_path"]).iterrows()
     ]
+    before = {path.parent for path in out.rglob("steps.npz")}
+    for folder in before - {out / run.folder for run in wanted}:
+        shutil.rmtree(folder)
     for run in wanted:
         steps, folder = read_steps(run.steps_path), out / run.folder
         rows = _PER_EPOCH * int(run.epochs)
@@ -146,10 +163,10 @@ def write_claims(runs: Runs, path: Path) -> None:
     write_whole(path, csv_text(pd.DataFrame([asdict(one) for one in verdicts(runs)])).encode())
 
 
-def main(folder: Annotated[Path | None, typer.Argument()] = None) -> None:
-    """Write all that docs/results.md shows, and the page; first keep the runs of a folder, where it is given."""
-    if folder is not None:
-        publish(Runs.read(folder), STUDY)
+def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None:
+    """Write all that docs/results.md shows, and the page; first keep the runs of folders, where some are given."""
+    if folders:
+        publish(planned_and_newest([Runs.read(folder) for folder in folders]), STUDY)
     write_numbers(Runs.read(STUDY), STUDY, DOCS / "figures")
     PAGE.write()
 

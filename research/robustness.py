@@ -1,9 +1,10 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
 With folders it writes every run (`runs.csv.gz`) and every comparison with its verdict (`regret.csv`). Runs of a later
-folder stand in for those of an earlier one with the same label in the same setting; docs/data/robustness may be one.
+folder stand in for all of an earlier one in the same setting; docs/data/robustness may be one.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -27,42 +28,44 @@ DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "robustness"
 METHOD = "excess + robust loss"
 """The label that is judged."""
+TRUSTING = "excess + robust loss, trust"
+"""The same with `likelihoods=[]`: an ablation, and no rival."""
 TITLES = {"clean": "clean tasks", "overall": "all tasks", "noisy": "noisy tasks"}
-LAST, CHOSEN = "last", "chosen"
 TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
 """Up to which difference two methods count as equivalent."""
-_WORDS = {LAST: "After the last epoch", CHOSEN: "At the epoch chosen by noisy validation labels"}
 _DRAWN = {"multimnist": ("MultiMNIST", "accuracy, % ↑"), "sarcos": ("SARCOS", "error ↓")}
 _LINES = {
     "uniform": ("plain training", COLOURS[2][0]),
     "uniform + robust loss": ("robust losses alone", COLOURS[1][0]),
     METHOD: ("MultiTaskLoss", COLOURS[0][0]),
 }
-SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "excess", METHOD)
+SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "uw", METHOD)
 """The labels whose means the page shows."""
 _BLOCK = ["setting", "noise"]
+_OF_CLASSES = ("multimnist", "tox21")
+_PARTS = {
+    METHOD: "the default",
+    TRUSTING: "`trust` and `need` as well",
+    "uniform + robust loss": "without the scales: uniform weights",
+    "uniform": "uniform weights with plain losses",
+}
+"""In docs/estimators.md: labels, and what they add or leave out."""
 
 
 def newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All runs in one table; of those with one label in one setting, at one noise level, the last table's alone."""
+    """All runs in one table; of those in one setting, at one noise level, the last table's alone."""
     runs = pd.concat([own.assign(part=part) for part, own in enumerate(frames)], ignore_index=True)
-    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label"]
+    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser"]
     last = runs["part"].groupby([runs[name].astype(str) for name in names]).transform("max")
     return runs[runs["part"] == last].drop(columns="part").reset_index(drop=True)
 
 
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
-    """The regrets of a method (None: the default) by `TOLERANCES` against every other method, at both choices of epoch.
-
-    The column `epoch` comes first. Runs that recorded no choice by validation are left out of the second.
-    """
-    known = frame[[isinstance(scores, dict) for scores in frame["chosen_scores"]]]
-    tables = [pd.DataFrame(columns=["epoch", *COLUMNS])]
-    for epoch, own in {LAST: frame, CHOSEN: known.assign(scores=known["chosen_scores"])}.items():
-        every = regrets_of(own.reset_index(drop=True), method, TOLERANCES) if len(own) else None
-        if every is not None:
-            tables.append(every.table[every.table["rival"] != ITSELF].assign(epoch=epoch))
-    return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)[["epoch", *COLUMNS]]
+    """The regrets of a method (None: the default) by `TOLERANCES` against every other method after the last epoch."""
+    rivals = frame[(frame["label"] == method) | (frame["label"] != TRUSTING)]
+    every = regrets_of(rivals.reset_index(drop=True), method, TOLERANCES)
+    table = pd.DataFrame(columns=list(COLUMNS)) if every is None else every.table
+    return table[table["rival"] != ITSELF].reset_index(drop=True)
 
 
 def standings(judged: pd.DataFrame) -> pd.DataFrame:
@@ -78,28 +81,24 @@ def dominating(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def against_all(judged: pd.DataFrame) -> str:
-    """A sentence for each choice of the epoch: how the method stands among all its rivals."""
-    parts = []
-    for epoch, words in _WORDS.items():
-        own = judged[judged["epoch"] == epoch]
-        places, both = standings(own), dominating(own)
-        count = places["verdict"].value_counts().reindex(WORST_FIRST, fill_value=0)
-        levels = len(places.drop_duplicates(["setting", "noise"]))
-        parts.append(
-            f"- *{words}* it is equivalent to or better than every rival in {count[EQUIVALENT] + count[BETTER]} of "
-            f"{len(places)}, worse than at least one in {count[WORSE]}, undecided in {count[UNDECIDED]}. A rival is "
-            f"better on clean tasks *and* over all in {len(both.drop_duplicates(['setting', 'noise']))} of {levels} "
-            "comparisons."
-        )
-    return "\n".join(parts)
+    """How the method stands among all its rivals."""
+    places, both = standings(judged), dominating(judged)
+    count = places["verdict"].value_counts().reindex(WORST_FIRST, fill_value=0)
+    levels = len(places.drop_duplicates(_BLOCK))
+    fine, lost = count[EQUIVALENT] + count[BETTER], int((judged["lower"] > judged["tolerance"]).sum())
+    return (
+        f"It is equivalent to or better than every rival in {fine} of {len(places)} (clean tasks and all tasks are "
+        f"two), worse than at least one in {count[WORSE]}, undecided in {count[UNDECIDED]}. One rival is better on "
+        f"clean tasks *and* over all in {len(both.drop_duplicates(_BLOCK))} of {levels} comparisons. In {lost} of "
+        f"{len(judged)} differences a rival is better by more than the tolerance, by the whole interval."
+    )
 
 
 def against_each(judged: pd.DataFrame) -> Table:
     """A row per rival: how often the method is better, equivalent, undecided and worse after the last epoch."""
-    last = judged[judged["epoch"] == LAST]
     words = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
     columns = [(group.name, word) for group in TOLERANCES for word in words]
-    counts = last.groupby(["rival", "measure", "verdict"]).size().unstack(["measure", "verdict"], fill_value=0)
+    counts = judged.groupby(["rival", "measure", "verdict"]).size().unstack(["measure", "verdict"], fill_value=0)
     counts = counts.reindex(columns=pd.MultiIndex.from_tuples(columns), fill_value=0)
     counts = counts.iloc[counts[columns[0]].map(lambda count: -count).argsort(kind="stable")]
     counts.loc["together"] = counts.sum()
@@ -107,11 +106,33 @@ def against_each(judged: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
-def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN) -> Table:
-    """A row per setting and level: mean scores over the seeds on clean tasks and on all, after the last epoch.
+def parts(frame: pd.DataFrame) -> Table:
+    """What each part buys where tasks are numbers: comparisons with tuned rivals that are lost after the last epoch."""
+    numbers = frame[~frame["benchmark"].isin(_OF_CLASSES)]
+    rows = []
+    for label, words in _PARTS.items():
+        own = judgements(numbers[(numbers["label"] == label) | (numbers["label"] != METHOD)], label)
+        lost = (own["lower"] > own["tolerance"]).groupby([own[name] for name in (*_BLOCK, "rival")])
+        rows.append([words, *(str(int(count)) for count in (lost.any().sum(), lost.all().sum(), lost.ngroups))])
+    return Table.of_texts("", ["", "lost", "lost on both", "of"], rows)
+
+
+def with_worst(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs with the score of their worst task among the clean ones, `worst_score`."""
+    worst = []
+    for run in frame.to_dict("records"):
+        scores = {task: score for task, score in run["scores"].items() if task not in run["noisy_tasks"]}
+        least = min if all(run["higher_is_better"][task] for task in scores) else max
+        worst.append(least(scores.values(), default=math.nan))
+    return frame.assign(worst_score=worst)
+
+
+def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN, parts: Sequence[str] = ("clean", "overall")) -> Table:
+    """A row per setting and level: mean scores over the seeds on these parts of the tasks, after the last epoch.
 
     Settings whose tasks have different metrics have no means over tasks and are left out.
     """
+    frame = with_worst(frame)
     rows = []
     for setting in settings(frame):
         metric = setting.common_metric
@@ -120,7 +141,7 @@ def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN) -> Table:
         for noise, own in setting.runs.groupby("noise"):
             unit, factor = ("% ↑", 100) if metric.is_share else ("error ↓", 1)
             # A diverged run is not left out.
-            by_label = own.groupby("label")[["clean_score", "overall_score"]].agg(
+            by_label = own.groupby("label")[[f"{part}_score" for part in parts]].agg(
                 lambda scores: scores.mean(skipna=False)
             )
             pairs = {
@@ -155,8 +176,9 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 @cache
-def _runs(name: str = "runs") -> pd.DataFrame:
-    return read_table(DATA / f"{name}.csv.gz")
+def runs() -> pd.DataFrame:
+    """Every run that is published."""
+    return read_table(DATA / "runs.csv.gz")
 
 
 @cache
@@ -170,9 +192,8 @@ PAGE = Page(
     {
         "all": lambda: against_all(regrets()),
         "each": lambda: against_each(regrets()),
-        "means": lambda: means(_runs()),
-        "present": lambda: means(_runs("present"), tuple(_runs("present")["label"].unique())),
-        "present_each": lambda: against_each(judgements(_runs("present"), METHOD)),
+        "means": lambda: means(runs()),
+        "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
     },
 )
 

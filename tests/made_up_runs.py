@@ -82,9 +82,9 @@ def _row(benchmark, shown, noise, seed, scores, kinds, noisy, weight, epochs=Non
     options = dict(method.options)
     if benchmark in ("nyuv2", "synthetic-rooms") and options == {"estimator": "paper"}:
         options |= {"normalize": "initial", "warmup_steps": 300}  # as the benchmark's preset completes them
-    known = {"benchmark": benchmark, "method": method.name, "options": options, "clean_weight": weight}
+    known = {"benchmark": benchmark, "method": method.name, "options": options, "loss": method.loss}
     known |= {"folder": f"{benchmark}/{shown}/{noise:g}/{seed}", "source": source or SOURCES[benchmark]}
-    known |= {"epochs": epochs or EPOCHS.get(benchmark, 15), "seconds_per_step": 0.001}
+    known |= {"epochs": epochs or EPOCHS.get(benchmark, 15), "seconds_per_step": 0.001, "clean_weight": weight}
     if weight is None:
         known["weights"] = None
     return made_up(f"label of {shown}", float(noise), seed, scores, kinds, noisy, **known, **changes)

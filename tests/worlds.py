@@ -8,6 +8,7 @@ from excessmtl.lab.paper.subjects import (
     ADAPTIVE_RIVALS,
     COMPARED,
     GROUPDRO,
+    KIT,
     MOML,
     NORMALISED,
     PAPER_EXCESS,
@@ -79,7 +80,7 @@ _NYUV2 = {
 
 
 def _kind(shown):
-    if shown in (*PAPER_EXCESS, ROBUST):
+    if shown in (*PAPER_EXCESS, ROBUST, KIT):
         return "excess"
     return "rivals" if shown in ADAPTIVE_RIVALS else shown
 

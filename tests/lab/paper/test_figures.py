@@ -121,7 +121,7 @@ def test_failed_runs_are_told_and_nothing_is_drawn(tmp_path, monkeypatch):
         return Outcome((), (), (Failure(runs[0], "no luck", ""),))
 
     monkeypatch.setattr("excessmtl.lab.studies.sweep.sweep", failing)
-    refused(excessmtl("reproduce", "loss-profile", "--out", tmp_path), "1 of 36 runs failed, nothing was", "no luck")
+    refused(excessmtl("reproduce", "loss-profile", "--out", tmp_path), "1 of 40 runs failed, nothing was", "no luck")
     assert list(tmp_path.glob("*.png")) == []
 
 

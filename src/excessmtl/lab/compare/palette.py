@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from excessmtl.lab.compare.settings import chosen_options, method_order
+from excessmtl.lab.data.tasks import PLAIN
 from excessmtl.lab.runs.config import SINGLE
 
 COLOURS = (
@@ -55,6 +56,7 @@ class Look:
 
 
 _KNOWN: tuple[tuple[str, Mapping[str, Any], Look], ...] = (
+    ("excess + robust", {}, Look(9, "circle")),
     ("excess", {}, Look(0, "circle")),
     ("excess", {"estimator": "paper"}, Look(1, "square")),
     ("excess", {"estimator": "paper", "normalize": "initial"}, Look(1, "diamond", "dash")),
@@ -71,8 +73,9 @@ _DASHES = ("dash", "dot", "dashdot")
 _SYMBOLS = ("hexagon", "pentagon", "star-square", "bowtie", "hourglass", "diamond-tall")
 
 
-def known_look(method: str, options: Mapping[str, Any]) -> Look | None:
+def known_look(method: str, options: Mapping[str, Any], loss: str = PLAIN) -> Look | None:
     """The look of a method that is drawn often, else None."""
+    method = method if loss == PLAIN else f"{method} + {loss}"
     given = {key: value for key, value in chosen_options(options).items() if key != "warmup_steps"}
     return next((look for name, own, look in _KNOWN if name == method and own == given), None)
 
@@ -83,7 +86,7 @@ def looks_of(frame: pd.DataFrame) -> dict[str, Look]:
     first = frame.drop_duplicates("label").set_index("label")
     spare = map(_spare, count())
     for label in method_order(frame):
-        known = known_look(first.method[label], first.options[label])
+        known = known_look(first.method[label], first.options[label], first.loss[label])
         looks[label] = known if known is not None and known not in looks.values() else next(spare)
     return looks
 

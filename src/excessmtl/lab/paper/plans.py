@@ -93,6 +93,7 @@ def grid(
         RunConfig(
             benchmark,
             METHODS[shown].name,
+            loss=METHODS[shown].loss,
             options={**METHODS[shown].options, **plan.options.get(shown, {})},
             label=shown,
             noise=level,

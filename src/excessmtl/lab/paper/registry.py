@@ -23,7 +23,7 @@ from excessmtl.lab.compare.collect import csv_text
 from excessmtl.lab.compare.palette import known_look
 from excessmtl.lab.paper import figures
 from excessmtl.lab.paper.plans import SCALES, Data, Scale, grid
-from excessmtl.lab.paper.subjects import DATA, METHODS, ROBUST, SINGLE_TASK, Runs, Subject
+from excessmtl.lab.paper.subjects import DATA, KIT, METHODS, ROBUST, SINGLE_TASK, Runs, Subject
 from excessmtl.lab.runs.config import RunConfig
 
 SMALL = 8
@@ -147,8 +147,8 @@ def canvas(width: float, height: float) -> Canvas:
 
 def look(shown: str) -> dict[str, Any]:
     """Colour, marker and line of a method."""
-    emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown == ROBUST else {"lw": 1.4, "ms": 5}
-    known = known_look(METHODS[shown].name, METHODS[shown].options)
+    emphasis = {"lw": 2.2, "ms": 6, "zorder": 3} if shown in (KIT, ROBUST) else {"lw": 1.4, "ms": 5}
+    known = known_look(METHODS[shown].name, METHODS[shown].options, METHODS[shown].loss)
     assert known is not None, f"{shown} has no look of its own"
     return {**known.in_matplotlib, **emphasis}
 

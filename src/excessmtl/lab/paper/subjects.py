@@ -10,8 +10,10 @@ import pandas as pd
 
 from excessmtl.lab.compare.comparison import Spread
 from excessmtl.lab.compare.settings import Setting, chosen_options, settings
+from excessmtl.lab.data.tasks import PLAIN
 from excessmtl.lab.runs.config import SINGLE
 
+KIT = "MultiTaskLoss (ours)"
 ROBUST = "ExcessMTL (ours, robust)"
 PAPER = "ExcessMTL (paper)"
 NORMALISED = "ExcessMTL (paper, normalised)"
@@ -22,7 +24,7 @@ PAPER_EXCESS = (PAPER, NORMALISED)
 """Algorithm 1, which the paper's claims are about; the second divides by the first value of each risk."""
 ADAPTIVE_RIVALS = (GRADNORM, MGDA, GROUPDRO, IMTL)
 """The adaptive methods that the paper compares itself with."""
-COMPARED = (ROBUST, PAPER, NORMALISED, UNIFORM, *ADAPTIVE_RIVALS)
+COMPARED = (KIT, ROBUST, PAPER, NORMALISED, UNIFORM, *ADAPTIVE_RIVALS)
 """What the figures over noise levels show."""
 
 
@@ -32,9 +34,11 @@ class Method:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = PLAIN
 
 
 METHODS = {
+    KIT: Method("excess", loss="robust"),
     ROBUST: Method("excess"),
     PAPER: Method("excess", {"estimator": "paper"}),
     NORMALISED: Method("excess", {"estimator": "paper", "normalize": "initial"}),
@@ -44,7 +48,7 @@ METHODS = {
 """In the order in which figures and tables list them."""
 
 
-def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool) -> str:
+def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool, loss: str = PLAIN) -> str:
     """The paper's name of a run's method where it is configured as there, else its label.
 
     Args:
@@ -53,20 +57,24 @@ def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool)
         label: what the run itself is called.
         mixed: whether the tasks have losses of different kinds. The paper divides by a warm-up mean there, and runs do
             so unless told otherwise.
+        loss: the name of the losses.
     """
     set_options = chosen_options(options)
     if mixed and set_options.get("normalize") == "initial" and "warmup_steps" in set_options:
         set_options = {"estimator": "paper"}
     for title, known in METHODS.items():
-        if method == known.name and set_options == dict(known.options):
+        if (method, set_options, loss) == (known.name, dict(known.options), known.loss):
             return title
     return label
 
 
 def with_shown_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Collected runs with a column `shown`: what figures and tables call each one's method."""
-    rows = frame[["method", "options", "label", "primary_metric"]].itertuples(index=False)
-    shown = [shown_name(row[0], row[1], row[2], len(set(row[3].values())) > 1) for row in rows]
+    rows = frame[["method", "options", "label", "primary_metric", "loss"]].itertuples(index=False)
+    shown = [
+        shown_name(method, options, label, len(set(metrics.values())) > 1, loss)
+        for method, options, label, metrics, loss in rows
+    ]
     return frame.assign(shown=shown)
 
 
