@@ -95,6 +95,16 @@ def test_published_courses_are_means_over_stretches_of_steps(tmp_path):
     pd.testing.assert_frame_equal(read_epochs(shown[0].metrics_path).round(5), original.round(5))
 
 
+def test_runs_of_a_later_folder_stand_in_for_those_of_an_earlier_one_and_only_planned_ones_are_kept():
+    frame = multimnist(RIGHT)
+    before = pd.DataFrame([row | {"label": row["method"]} for row in frame if row["method"] != "excess"])
+    again = before[(before["label"] == "gradnorm") & (before["noise"] == 0.8)].assign(clean_score=0.5)
+    kept = results.planned_and_newest([Runs.of(before), Runs.of(again)]).frame
+    own = kept[kept["label"] == "gradnorm"]
+    assert (set(own["noise"]), set(own["clean_score"]), set(own["seed"])) == ({0.8}, {0.5}, {0, 1, 2})
+    assert set(kept["label"]) == {"gradnorm", "uniform", "mgda", "groupdro", "imtl", "single"}, "no study plans moml"
+
+
 def test_the_published_runs_are_those_of_the_studies_in_the_repository():
     planned = {
         (run.benchmark, run.name, run.noise, run.seed)
