@@ -106,6 +106,17 @@ def against_each(judged: pd.DataFrame) -> Table:
     return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
+def lost(judged: pd.DataFrame) -> Table:
+    """Where rivals are better by more than the tolerance, by the whole interval: which, and by how much."""
+    units, rows = {"points": "{:.1f} points", "percent": "{:.0f} %"}, []
+    own = judged[judged["lower"] > judged["tolerance"]].sort_values("regret", ascending=False)
+    for (setting, noise, measure), rivals in own.groupby([*_BLOCK, "measure"]):
+        ahead = [f"{row.rival} {units[row.unit].format(row.regret)}" for row in rivals.itertuples()]
+        rows.append([setting, f"{noise:g}", TITLES[measure], ", ".join(ahead)])
+    columns = ["benchmark", "noise", "tasks", "ahead, and by how much"]
+    return Table.of_texts("", columns, rows, words=[column for column in columns if column != "noise"])
+
+
 def parts(frame: pd.DataFrame) -> Table:
     """What each part buys where tasks are numbers: comparisons with tuned rivals that are lost after the last epoch."""
     numbers = frame[~frame["benchmark"].isin(_OF_CLASSES)]
@@ -192,6 +203,7 @@ PAGE = Page(
     {
         "all": lambda: against_all(regrets()),
         "each": lambda: against_each(regrets()),
+        "lost": lambda: lost(regrets()),
         "means": lambda: means(runs()),
         "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
     },

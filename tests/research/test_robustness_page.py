@@ -45,6 +45,7 @@ def test_verdicts_against_all_rivals_and_each(regrets):
     assert "better on clean tasks *and* over all in 0 of 4 comparisons" in text
     assert "In 4 of 16 differences a rival is better by more than the tolerance" in text
     assert robustness.against_each(regrets).texts[-1] == ["together", *"80004004"]
+    assert ["digits", "0.4", "all tasks", "uniform 2.5 points"] in robustness.lost(regrets).texts
 
 
 def levels(worlds, **changes):
