@@ -6,7 +6,6 @@ All losses are means over the mini-batch, so that they do not grow with its size
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -62,11 +61,15 @@ class OfClasses(nn.Module):
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
+        """Of each label."""
+
+    def target(self, output: Tensor, target: Tensor) -> Tensor:
+        """The target as the loss takes it."""
+        return target.long()
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over the batch."""
-        value: Tensor = self.loss(output, target.long())
-        return torch.where((target != IGNORED).any(), value, 0 * output.sum())
+        return masked_mean(self.loss(output, target.long()), target != IGNORED)
 
 
 class OfNumbers(nn.Module):
@@ -75,24 +78,29 @@ class OfNumbers(nn.Module):
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
+        """Of each number."""
+
+    def target(self, output: Tensor, target: Tensor) -> Tensor:
+        """The target as the loss takes it."""
+        return target.reshape_as(output).float()
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over the batch."""
-        value: Tensor = self.loss(output, target.reshape_as(output).float())
-        return value
+        values: Tensor = self.loss(output, self.target(output, target))
+        return values.sum() / values.numel()
 
 
 CLASSES: Variants = {
-    "robust": lambda: OfClasses(losses.RobustCrossEntropy(ignore_index=IGNORED)),
-    "gce": lambda: OfClasses(losses.GeneralizedCrossEntropy(ignore_index=IGNORED)),
-    "symmetric": lambda: OfClasses(losses.SymmetricCrossEntropy(ignore_index=IGNORED)),
-    "bootstrapped": lambda: OfClasses(losses.BootstrappedCrossEntropy(ignore_index=IGNORED)),
+    "robust": lambda: OfClasses(losses.RobustCrossEntropy(ignore_index=IGNORED, reduction="none")),
+    "gce": lambda: OfClasses(losses.GeneralizedCrossEntropy(ignore_index=IGNORED, reduction="none")),
+    "symmetric": lambda: OfClasses(losses.SymmetricCrossEntropy(ignore_index=IGNORED, reduction="none")),
+    "bootstrapped": lambda: OfClasses(losses.BootstrappedCrossEntropy(ignore_index=IGNORED, reduction="none")),
 }
-BITS: Variants = {"robust": lambda: OfNumbers(losses.RobustBCEWithLogits())}
+BITS: Variants = {"robust": lambda: OfNumbers(losses.RobustBCEWithLogits(reduction="none"))}
 NUMBERS: Variants = {
-    "robust": lambda: OfNumbers(losses.RobustMSELoss()),
-    "huber": lambda: OfNumbers(nn.HuberLoss()),
-    "general": lambda: OfNumbers(losses.GeneralRobustLoss()),
+    "robust": lambda: OfNumbers(losses.RobustMSELoss(reduction="none")),
+    "huber": lambda: OfNumbers(nn.HuberLoss(reduction="none")),
+    "general": lambda: OfNumbers(losses.GeneralRobustLoss(reduction="none")),
 }
 
 classification = Kind(

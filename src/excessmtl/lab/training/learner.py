@@ -15,12 +15,14 @@ from excessmtl.balancer import Balancer
 from excessmtl.create import BALANCER_OPTIONS, with_likelihoods
 from excessmtl.lab.data.base import Benchmark, Targets
 from excessmtl.lab.data.find import import_path, is_import_path
-from excessmtl.lab.data.tasks import PLAIN, Loss, Task, labelled
+from excessmtl.lab.data.tasks import IGNORED, PLAIN, Loss, Task, labelled
 from excessmtl.lab.runs.config import Resolved, check_method
 from excessmtl.lab.training.batches import Batch, Inputs, prepared
 from excessmtl.lab.training.model import SingleTaskModels, labels, last_layers, make_network
 from excessmtl.lab.training.processes import parallel
 from excessmtl.losses.estimate import learns_with_others
+from excessmtl.losses.missing_labels import by_task
+from excessmtl.losses.together import StackableLoss
 from excessmtl.step.result import Step
 
 LOGGED = ("weights", "losses", "excess_risks")
@@ -167,8 +169,11 @@ class Learner:
 
     def _losses(self, outputs: Mapping[str, Tensor], targets: Targets) -> tuple[Losses, Masks]:
         """The losses of all tasks with labels in this batch, and which examples have one where some do not."""
-        losses, masks = {}, {}
+        together = [task for task in targets if task not in self.incomplete and self._stackable(task)]
+        losses, masks = self._together(together, outputs, targets), {}
         for task, target in targets.items():
+            if task in losses:
+                continue
             output, present = outputs[task], labelled(target) if task in self.incomplete else None
             if present is None:
                 losses[task] = self.losses[task](output, target)
@@ -180,6 +185,18 @@ class Learner:
                 if learns_with_others(self.losses[task]):
                     self.losses[task](output[present], target[present])
         return losses, masks
+
+    def _stackable(self, task: str) -> bool:
+        return isinstance(getattr(self.losses[task], "loss", None), StackableLoss)
+
+    def _together(self, tasks: Sequence[str], outputs: Mapping[str, Tensor], targets: Targets) -> Losses:
+        """The losses of these tasks, all of whose examples are labelled, by the operations of one where they can be."""
+        if not tasks:
+            return {}
+        parts: dict[str, Any] = {task: self.losses[task] for task in tasks}
+        ready = {task: parts[task].target(outputs[task], targets[task]) for task in tasks}
+        own = {task: outputs[task] for task in tasks}
+        return by_task(own, ready, tasks, {task: parts[task].loss for task in tasks}, IGNORED)[0]
 
     def _unweighted(self, losses: Losses) -> Step:
         """A step without weights; tasks without a loss have NaN."""
