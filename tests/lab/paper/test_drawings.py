@@ -184,7 +184,7 @@ def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):
     write_table(world(RIGHT), tmp_path / "study" / "runs.csv")
     made = {entry.name: paths for entry, paths in draw_from(list(registry.registry().values()), tmp_path, tmp_path)}
     assert {name for name, paths in made.items() if not paths} == {"dynamics", "excess-risk"}
-    assert set(registry.registry()) - set(made) == {"conceptual"}
+    assert set(registry.registry()) - set(made) == {"batch-size", "conceptual"}
     assert read_table(tmp_path / "study" / "runs.csv").weights.isna().any()  # single-task runs have none
 
 
