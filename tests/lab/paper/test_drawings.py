@@ -5,14 +5,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import excessmtl
 from excessmtl.lab.compare.collect import read_table, write_table
+from excessmtl.lab.data.find import load_benchmark
+from excessmtl.lab.data.noise import Noise, apply
 from excessmtl.lab.paper import registry
-from excessmtl.lab.paper.figures import conceptual
+from excessmtl.lab.paper.figures import batch_size, conceptual
 from excessmtl.lab.paper.registry import heading
 from excessmtl.lab.paper.reproduction import draw_from
 from excessmtl.lab.paper.subjects import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, Runs, shown_name
+from excessmtl.lab.training.batches import Batches, prepared
+from excessmtl.lab.training.model import MultiTaskModel
 from made_up_runs import PACS, as_frame, made_up_run, with_tasks_called, write_course
 from worlds import RIGHT, multimnist, nyuv2, office_home, sarcos, world
 
@@ -178,6 +183,32 @@ def test_figure_1_has_its_published_front_and_balances():
     points = [problem.risks(problem.minimum(weight)) for weight in front.weight_1]
     assert np.array(points) == pytest.approx(front[["loss_1", "loss_2"]].to_numpy(), rel=1e-3)
     assert excessmtl.pareto_front(points).all()
+
+
+def test_the_figure_of_batch_sizes_is_algorithm_1_and_its_signal_the_whole_of_it_without_sampling(monkeypatch):
+    monkeypatch.setitem(batch_size._STEPS, "quick", 5)
+    course = batch_size.course("quick", 64, seed=0)
+    benchmark = load_benchmark("multimnist", None, 0, {"bundled": True})
+    noise = Noise(batch_size.NOISE, benchmark.noisy_tasks, 0)
+    batches = Batches(apply(benchmark.train, benchmark.tasks, noise), 64, torch.device("cpu"))
+    torch.manual_seed(0)
+    network = MultiTaskModel(benchmark)
+    names = [task.name for task in benchmark.tasks]
+    balancer = excessmtl.create("excess", names, shared=network.shared, estimator="paper")
+    optimiser = torch.optim.Adam(network.parameters(), benchmark.recipe.learning_rate)
+    for _, batch in zip(range(5), batches.shuffled(0, epoch=0), strict=False):
+        optimiser.zero_grad()
+        outputs = network(prepared(batch, benchmark))
+        step = balancer.backward({t.name: t.kind.loss(outputs[t.name], batch.targets[t.name]) for t in benchmark.tasks})
+        optimiser.step()
+    clean, noisy = step.weights.tolist()
+    assert course["log_ratio"].iloc[-1] == pytest.approx(np.log(noisy / clean), rel=1e-3)
+    assert course["signal"].iloc[-1] != pytest.approx(course["log_ratio"].iloc[-1], rel=0.1)
+    # Where mu is the gradient of the mini-batch itself, nothing but signal is left.
+    same = batch_size._batches
+    monkeypatch.setattr(batch_size, "_batches", lambda split, size, seed: same(benchmark.train, 64, seed))
+    alone = batch_size.course("quick", 64, seed=0)
+    assert alone["signal"].iloc[-1] == pytest.approx(alone["log_ratio"].iloc[-1], rel=1e-3)
 
 
 def test_a_table_alone_is_enough_where_no_course_is_shown(tmp_path):

@@ -31,7 +31,10 @@ def _toy(monkeypatch):
         return registry.Drawing({"": [{"scale": scale, "x": 1 / 3}]}, {"": picture})
 
 
-ALL = "batch-size, clean-validation, conceptual, dynamics, excess-risk, loss-profile, multimnist, nyuv2, office-home, sarcos"
+ALL = (
+    "batch-size, clean-validation, conceptual, dynamics, excess-risk, loss-profile, multimnist, nyuv2, office-home, "
+    "sarcos"
+)
 
 
 def test_the_figures_are_listed():

@@ -56,6 +56,7 @@ def course(scale: Scale, size: int, seed: int) -> pd.DataFrame:
         gradients = _gradients(network, benchmark, batch)
         risks = excess_risks(gradients, squares)
         add_squares(squares, gradients)
+        # No gradient so far: a parameter adds nothing.
         signals += STEP_SIZE * (gradients * population / squares.sqrt().clamp(min=1e-12)).sum(1)
         scores = reweighed(scores, risks, STEP_SIZE, torch.ones(2, dtype=torch.bool))
         shared = list(network.shared.parameters())
