@@ -118,11 +118,11 @@ def lost(judged: pd.DataFrame) -> Table:
 
 
 def parts(frame: pd.DataFrame) -> Table:
-    """What each part buys where tasks are numbers: comparisons with tuned rivals that are lost after the last epoch."""
+    """What each part buys where tasks are numbers: comparisons with the same tuned rivals that are lost without it."""
     numbers = frame[~frame["benchmark"].isin(_OF_CLASSES)]
     rows = []
     for label, words in _PARTS.items():
-        own = judgements(numbers[(numbers["label"] == label) | (numbers["label"] != METHOD)], label)
+        own = judgements(numbers[(numbers["label"] == label) | ~numbers["label"].isin(list(_PARTS))], label)
         lost = (own["lower"] > own["tolerance"]).groupby([own[name] for name in (*_BLOCK, "rival")])
         rows.append([words, *(str(int(count)) for count in (lost.any().sum(), lost.all().sum(), lost.ngroups))])
     return Table.of_texts("", ["", "lost", "lost on both", "of"], rows)
@@ -198,15 +198,18 @@ def regrets() -> pd.DataFrame:
     return pd.read_csv(DATA / "regret.csv")
 
 
-PAGE = Page(
-    DOCS / "robustness.md",
-    {
-        "all": lambda: against_all(regrets()),
-        "each": lambda: against_each(regrets()),
-        "lost": lambda: lost(regrets()),
-        "means": lambda: means(runs()),
-        "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
-    },
+PAGES = (
+    Page(
+        DOCS / "robustness.md",
+        {
+            "all": lambda: against_all(regrets()),
+            "each": lambda: against_each(regrets()),
+            "lost": lambda: lost(regrets()),
+            "means": lambda: means(runs()),
+            "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
+        },
+    ),
+    Page(DOCS / "estimators.md", {"study": lambda: parts(runs())}),
 )
 
 
@@ -220,7 +223,8 @@ def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None
         write_regrets(judgements(read_table(DATA / "runs.csv.gz"), METHOD), DATA / "regret.csv")
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
         draw(read_table(DATA / "runs.csv.gz")).savefig(file, format="png", dpi=150)
-    PAGE.write()
+    for page in PAGES:
+        page.write()
 
 
 if __name__ == "__main__":

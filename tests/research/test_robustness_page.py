@@ -1,6 +1,5 @@
 """Verdicts and the page on robustness, from runs in which it is known what holds."""
 
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -110,16 +109,16 @@ def test_the_worst_clean_task_is_the_one_with_the_lowest_accuracy_or_the_largest
 
 def test_an_ablation_is_no_rival_and_has_a_row_of_its_own():
     errors = {robustness.METHOD: 0.02, robustness.TRUSTING: 0.01, "uniform + robust loss": 0.015, "uniform": 0.03}
+    errors |= {"uw": 0.018}
     frame = levels({label: {0.4: (own, own, own)} for label, own in errors.items()}, metrics=("nmse", False))
-    assert set(judgements(frame, robustness.METHOD)["rival"]) == {"uniform + robust loss", "uniform"}
-    assert [row[1:] for row in robustness.parts(frame).texts] == [[*"112"], [*"002"], [*"001"], [*"111"]]
+    assert set(judgements(frame, robustness.METHOD)["rival"]) == {"uniform + robust loss", "uniform", "uw"}
+    assert [row[1:] for row in robustness.parts(frame).texts] == [[*"111"], [*"001"], [*"001"], [*"111"]]
 
 
 def test_the_command_writes_the_files_that_the_page_is_filled_from(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "DOCS", tmp_path)
     monkeypatch.setattr(robustness, "DATA", tmp_path / "data")
-    (tmp_path / "page.md").write_text("by hand\n")
-    monkeypatch.setattr(robustness, "PAGE", replace(robustness.PAGE, path=tmp_path / "page.md", parts={}))
+    monkeypatch.setattr(robustness, "PAGES", ())
     monkeypatch.setattr(robustness, "METHOD", "excess")
     robustness.main([runs])
     assert len(read_table(tmp_path / "data/runs.csv.gz")) == 36
