@@ -85,12 +85,8 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
 def read(folder: Path, changed: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
     """Atoms [molecules, most atoms, 4] and properties [molecules, 15]; `changed` is when the files were."""
     wanted = ["Elements", "XYZ_Ang", *PROPERTIES.values()]
-    wrong = explained(
-        f"{folder} does not hold the tables of qm9pack",
-        "run `excessmtl data get qm9`",
-        *(ValueError, KeyError, AttributeError, OSError),
-    )
-    with wrong:
+    damage = (ValueError, KeyError, AttributeError, OSError)
+    with explained(f"{folder} does not hold the tables of qm9pack", "run `excessmtl data get qm9`", *damage):
         frame = pd.concat([pd.read_csv(folder / name, usecols=wanted) for name in FILES], ignore_index=True)
         values = torch.from_numpy(frame[list(PROPERTIES.values())].to_numpy(np.float64))
         tables = [_atoms(*row) for row in zip(frame["Elements"], frame["XYZ_Ang"], strict=True)]
