@@ -18,7 +18,7 @@ from excessmtl.lab.schema import Number, Options, Word, checked, explained, mapp
 Row = dict[str, float]
 """Of metrics.csv: the numbers of an epoch."""
 QUANTITIES = ("weights", "losses", "excess_risks")
-"""Of every step and task, as steps.npz has them."""
+"""Of every step and task, as steps.npz has them: the first rows of `Step.numbers`."""
 LAST_K = 5
 """How many last epochs `mean_scores` averages over."""
 _UNITS = {
@@ -155,7 +155,7 @@ def summarise(
     chosen_scores = None if chosen is None else _scores(rows[chosen], tasks)
     recent = [_scores(row, tasks) for row in rows[-LAST_K:]]
     share = None if weights is None else _mean_weights(weights, list(tasks))
-    summary = {
+    summary: dict[str, Any] = {
         **about,
         "epochs": len(rows),
         "primary_metric": {task: scored.name for task, scored in tasks.items()},
@@ -177,8 +177,7 @@ def summarise(
         "seconds_per_step": seconds_per_step,
         "completed": completed,
     }
-    finite: dict[str, Any] = _finite(summary)
-    return finite
+    return {name: _finite(value) for name, value in summary.items()}
 
 
 def chosen_epoch(validation_errors: Sequence[float]) -> int | None:
