@@ -19,7 +19,7 @@ from markupsafe import Markup
 import excessmtl
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
+from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table, task_score
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
 from excessmtl.lab.compare.regret import Regrets, every_regret, regrets_of, verdict
 from excessmtl.lab.compare.settings import settings
@@ -125,7 +125,7 @@ def _figure_data(results: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]
                 "source": setting.source,
                 "tasks": setting.tasks,
                 "noisyTasks": setting.noisy_tasks,
-                "metrics": [metric.heading for metric in setting.metrics.values()],
+                "metrics": [f"{one.name}{task_score(setting, task).suffix}" for task, one in setting.metrics.items()],
                 "figures": own["figures"],
             }
             for own in results

@@ -96,11 +96,6 @@ class RunRecord:
             mapping(known.get("method_options", {}), "method_options")
         return cls(**{**unknown, **known, "config": config})
 
-    @property
-    def resolved(self) -> Resolved:
-        """The configuration."""
-        return Resolved.from_dict(self.config)
-
     def to_yaml(self) -> bytes:
         """The content of config.yaml, with the versions of what is installed."""
         versions = {"python": platform.python_version(), "excessmtl": excessmtl.__version__}

@@ -119,12 +119,6 @@ class Scored(NamedTuple):
         """Of the numbers in a table; empty where it is not worth a word."""
         return "%" if self.is_share else "" if self.unit == "ratio" else self.unit
 
-    @property
-    def heading(self) -> str:
-        """With its unit and direction."""
-        unit = f", {self.shown_unit}" if self.shown_unit else ""
-        return f"{self.name}{unit} {'↑' if self.higher_is_better else '↓'}"
-
 
 def summarise(
     record: RunRecord,
@@ -140,14 +134,8 @@ def summarise(
 
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
 
-    Args:
-        record: of the run.
-        tasks: how each is scored.
-        rows: of metrics.csv.
-        weights: [steps, m] of the last epoch; None where every task is trained alone.
-        seconds_per_step: mean over the run.
-        validation_errors: of each epoch, NaN where there is none. Without them no epoch is chosen.
-        completed: whether the run is over.
+    `weights`: [steps, m] of the last epoch; None where every task is trained alone. `validation_errors`: of each epoch,
+    NaN where there is none. Without them no epoch is chosen.
     """
     about = record.columns
     noisy = list(about["noisy_tasks"])

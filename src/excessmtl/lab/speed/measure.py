@@ -7,6 +7,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -129,8 +130,6 @@ def _machine(device: str) -> dict[str, str | int]:
     if device == "cuda":
         facts["gpu"], facts["cuda"] = torch.cuda.get_device_name(), str(torch.version.cuda)
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return facts

@@ -79,7 +79,7 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
-    config = RunRecord.read(run / "config.yaml").resolved
+    config = Resolved.from_dict(RunRecord.read(run / "config.yaml").config)
     if benchmark is None and not trust and find.is_import_path(config.benchmark):
         # The path stands only in the folder of a run, which may be anybody's.
         name = config.benchmark

@@ -32,14 +32,9 @@ from excessmtl.lab.training.resolve import load_benchmark, resolve
 class Run:
     """One training run in its folder.
 
-    Args:
-        config: what to train.
-        folder: where everything about the run is written.
-        resume: go on with the run in the folder, if there is one. It may be trained for more epochs than it was
-            started with; without a number of epochs in `config`, for as many.
-        watcher: told about every step and epoch.
-        benchmark: an object to train on; None: the one that the configuration names.
-        wait: seconds to wait for another process that is still training in the folder.
+    `resume`: go on with the run in the folder, if there is one. It may be trained for more epochs than it was started
+    with; without a number of epochs in `config`, for as many. `benchmark`: an object to train on; None: the one that
+    the configuration names. `wait`: seconds to wait for another process that is still training in the folder.
     """
 
     def __init__(
@@ -72,11 +67,6 @@ class Run:
         self.rows: list[Row] = []
         self.history: dict[str, list[np.ndarray]] = {name: [] for name in QUANTITIES}
         self.seconds = 0.0
-
-    @property
-    def primary(self) -> dict[str, str]:
-        """Task -> the metric that stands for it."""
-        return {task.name: task.kind.score for task in self.benchmark.tasks}
 
     def execute(self) -> dict[str, Any]:
         """Train what is left to train; the summary."""
@@ -113,8 +103,6 @@ class Run:
         if first:
             self.folder.write_summary(summary)
         return summary
-
-    # ------------------------------------------------------------------ one epoch
 
     def _epoch(self, epoch: int) -> None:
         batches = self.data.of_epoch(epoch)
@@ -170,8 +158,6 @@ class Run:
             result = scores(self.learner.predict, self.benchmark, batches, self.config.limit_batches)
             row |= {f"{name}/{key}": value for key, value in result.items()}
         return row
-
-    # ------------------------------------------------------------------ survival
 
     def _save(self, epoch: int) -> None:
         state = {
