@@ -1,6 +1,5 @@
 """`excessmtl diagnose` and `excessmtl crossval`: which tasks have bad labels, and which labels."""
 
-import io
 import json as json_format
 import warnings
 from importlib.util import find_spec
@@ -141,8 +140,4 @@ def _ranked(report: "Report", parquet: bool) -> bytes:
     number = "sample" if report.file_rows is None else "row"
     named = ["task", number] if report.ids is None else ["task", number, "id"]
     frame = pd.DataFrame(labels, columns=[*named, "label", "predicted", "margin", "noise_probability"])
-    if not parquet:
-        return csv_text(frame).encode()
-    file = io.BytesIO()
-    frame.to_parquet(file, index=False)
-    return file.getvalue()
+    return bytes(frame.to_parquet(index=False)) if parquet else csv_text(frame).encode()

@@ -43,7 +43,8 @@ def train(
         f"seed {config.seed}",
         soft_wrap=True,
     )
-    with ProgressBar(console, run.config.epochs, run.primary) as bar:
+    primary = {task.name: task.kind.score for task in run.benchmark.tasks}
+    with ProgressBar(console, run.config.epochs, primary) as bar:
         run.watcher = bar
         summary = run.execute()
     console.print(summary_table(summary))

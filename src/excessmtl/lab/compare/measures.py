@@ -60,8 +60,7 @@ class Measure:
 
     def column(self, setting: Setting) -> pd.Series:
         """The numbers of the setting's runs as they are shown."""
-        numbers = pd.Series(list(self.values(setting)), index=setting.runs.index, dtype=float)
-        return numbers * self.factor
+        return self.factor * pd.Series(list(self.values(setting)), index=setting.runs.index, dtype=float)
 
 
 def measures_of(setting: Setting) -> list[Measure]:
@@ -247,15 +246,12 @@ def summary_table(setting: Setting) -> Table:
         for row in rows_of(setting)
     ]
     columns = ["method", "noise", *(measure.heading for measure in measures), "seeds"]
-    return Table(f"{setting.name or setting.benchmark}: {_described(setting)}", columns, shown)
-
-
-def _described(setting: Setting) -> str:
     noisy = ", ".join(setting.noisy_tasks[:_NAMED]) + (", ..." if len(setting.noisy_tasks) > _NAMED else "")
     metric = setting.common_metric
     scores = "test scores" if metric is None else metric.name
     source = "" if setting.source in setting.name else f"{setting.source}; "
-    return f"{source}{scores}; noise in {noisy or 'no task'}"
+    title = f"{setting.name or setting.benchmark}: {source}{scores}; noise in {noisy or 'no task'}"
+    return Table(title, columns, shown)
 
 
 def _cell(values: pd.Series, diverged: pd.Series, measure: Measure) -> Cell:

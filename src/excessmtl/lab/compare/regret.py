@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from excessmtl.files import write_whole
@@ -26,7 +27,7 @@ from excessmtl.lab.compare.comparison import (
     difference,
     mean_change,
 )
-from excessmtl.lab.compare.measures import number
+from excessmtl.lab.compare.measures import scores_of
 from excessmtl.lab.compare.settings import Setting, chosen_options, settings
 from excessmtl.lab.compare.table import Cell, Row, Table
 from excessmtl.lab.runs.config import SINGLE
@@ -71,11 +72,8 @@ def regrets_of(frame: pd.DataFrame, method: str | None = None, groups: Sequence[
     is infinitely bad. With fewer than three seeds the interval has no ends and the verdict is "undecided". The rival
     "itself at noise 0" is the method's own clean score on labels without noise.
 
-    Args:
-        frame: runs as `collect` gives them.
-        method: its label; None: the default of `excess`. A setting in which it cannot be told which runs these are is
-            left out, with a sentence.
-        groups: over which tasks, and what is tolerated; the first has the comparison with itself.
+    `method`: its label; None: the default of `excess`. A setting in which it cannot be told which runs these are is
+    left out, with a sentence. `groups`: the first has the comparison with itself.
     """
     found = settings(frame)
     known = list(dict.fromkeys(label for setting in found for label in setting.runs["label"]))
@@ -110,8 +108,7 @@ def _default_method(runs: pd.DataFrame) -> str | None:
 
 def _regrets(setting: Setting, method: str, rivals: Sequence[str], groups: Sequence[Group]) -> list[dict[str, Any]]:
     runs: dict[tuple[str, float], _BySeed] = {}
-    for run in setting.runs.to_dict("records"):
-        scores = {task: number(score) for task, score in run["scores"].items()}
+    for run, scores in zip(setting.runs.to_dict("records"), scores_of(setting), strict=True):
         runs.setdefault((run["label"], float(run["noise"])), {})[run["seed"]] = scores
     rows: list[dict[str, Any]] = []
     for noise in dict.fromkeys(noise for label, noise in runs if label == method):
@@ -178,18 +175,15 @@ def counted(verdicts: Iterable[str]) -> str:
 
 
 def every_regret(regrets: pd.DataFrame) -> Table:
-    """A row per comparison, the worst first."""
+    """A row per comparison, the worst first.
+
+    By verdict, then by the regret in tolerances, so that points and percent can be ordered together.
+    """
     ends = ("regret", "lower end", "upper end")
     heads = ["rival", "benchmark", "noise", "tasks", *ends, "tolerance", "verdict", "seeds"]
-    return Table("Regret", heads, [_shown(row) for _, row in _worst_first(regrets).iterrows()])
-
-
-def _worst_first(regrets: pd.DataFrame) -> pd.DataFrame:
-    """By verdict, then by the regret in tolerances, so that points and percent can be ordered together."""
     verdicts = [WORST_FIRST.index(word) for word in regrets["verdict"]]
-    sizes = regrets["regret"] / regrets["tolerance"]
-    keys = pd.DataFrame({"verdict": verdicts, "size": sizes}, index=regrets.index)
-    return regrets.loc[keys.sort_values(["verdict", "size"], ascending=[True, False], kind="stable").index]
+    order = np.lexsort((-regrets["regret"] / regrets["tolerance"], verdicts))
+    return Table("Regret", heads, [_shown(row) for _, row in regrets.iloc[order].iterrows()])
 
 
 def _shown(row: pd.Series) -> Row:

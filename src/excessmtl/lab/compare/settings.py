@@ -71,7 +71,11 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
     for place, run in enumerate(frame.to_dict("records")):
         names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
         how = str(run["noise_kind"]), str(run["optimiser"])
-        groups.setdefault((*names, tuple(_metrics_of(run).items()), *how), []).append(place)
+        metrics = tuple(
+            (task, Scored(metric, bool(run["higher_is_better"][task]), run["units"][task]))
+            for task, metric in run["primary_metric"].items()
+        )
+        groups.setdefault((*names, metrics, *how), []).append(place)
     return _named(
         [
             Setting(benchmark, source, epochs, noisy, dict(metrics), _rows(frame.iloc[places]), *how)
@@ -114,14 +118,6 @@ def method_order(runs: pd.DataFrame) -> list[str]:
     """Labels in the order of all tables: ExcessMTL first, the single-task baseline last."""
     methods = dict(zip(runs["label"], runs["method"], strict=True))
     return sorted(methods, key=lambda label: (methods[label] == SINGLE, methods[label] != "excess", label))
-
-
-def _metrics_of(run: Mapping[str, Any]) -> dict[str, Scored]:
-    """Task -> how it is scored."""
-    return {
-        task: Scored(name, bool(run["higher_is_better"][task]), run["units"][task])
-        for task, name in run["primary_metric"].items()
-    }
 
 
 def _named(found: list[Setting]) -> list[Setting]:

@@ -66,15 +66,11 @@ def zoom_and_mirror(
 ) -> tuple[Tensor, Targets]:
     """Show, for each image of a batch, the part of one `scale`-th in width and height that starts at `left`, `top`.
 
-    Args:
-        images: (n, channels, height, width), between whose pixels is interpolated; maps take the nearest pixel.
-        targets: task -> map. Depth is divided by the scale (what looks larger is nearer), and the first component
-            of the normals changes its sign in a mirror. Zooming leaves the normals as they are, as the peers do;
-            that is exact only for surfaces that face the camera.
-        scale: (n,), on the CPU, as are the following.
-        left: (n,), in image widths.
-        top: (n,), in image heights.
-        mirror: (n,), whether to swap left and right afterwards.
+    `left` and `top` are in image widths and heights; where `mirror` is true, left and right are swapped afterwards.
+    These and `scale` are (n,), on the CPU. Images are interpolated between their pixels, maps take the nearest pixel.
+    Depth is divided by the scale (what looks larger is nearer), and the first component of the normals changes its sign
+    in a mirror. Zooming leaves the normals as they are, as the peers do; that is exact only for surfaces that face the
+    camera.
     """
     sign = 1 - 2 * mirror.float()
     corners = torch.zeros(len(images), 2, 3)

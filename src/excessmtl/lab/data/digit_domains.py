@@ -86,12 +86,9 @@ def turned(ink: Tensor, generator: torch.Generator) -> Tensor:
     """Thick soft strokes, lying on their side, give or take 25 degrees."""
     thick = F.avg_pool2d(F.max_pool2d(ink, 3, 1, 1), 3, 1, 1)
     angle = torch.pi / 2 + _uniform((len(ink),), generator, -0.44, 0.44)
-    zero = torch.zeros_like(angle)
-    rows = (
-        torch.stack([angle.cos(), -angle.sin(), zero], 1),
-        torch.stack([angle.sin(), angle.cos(), zero], 1),
-    )
-    grid = F.affine_grid(torch.stack(rows, 1), list(thick.shape), align_corners=False)
+    c, s, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    turn = torch.stack([c, -s, zero, s, c, zero], 1).view(-1, 2, 3)
+    grid = F.affine_grid(turn, list(thick.shape), align_corners=False)
     return F.grid_sample(thick, grid, align_corners=False)
 
 

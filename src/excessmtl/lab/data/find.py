@@ -91,7 +91,8 @@ def complete_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in options.items():
         if key not in defaults:
             raise ValueError(f"{key} is not an option of {name!r}; its options are {[*defaults]}")
-        _check_type(value, hints.get(key, Any), f"{key} of {name!r}")
+        with suppress(PydanticUserError):  # any value will do where pydantic does not know the type
+            checked(hints.get(key, Any), value, f"{key} of {name!r}")
     complete = {**defaults, **options}
     missing = next((key for key, value in complete.items() if value is inspect.Parameter.empty), None)
     if missing is not None:
@@ -123,12 +124,6 @@ def _hints(load: Any) -> dict[str, Any]:
         return get_type_hints(load)
     except (NameError, TypeError):  # names that only type checkers see, or an object that is not a plain function
         return {}
-
-
-def _check_type(value: Any, hint: Any, where: str) -> None:
-    """Refuses a value of another type; any value will do where pydantic does not know the type."""
-    with suppress(PydanticUserError):
-        checked(hint, value, where)
 
 
 def check_benchmark(benchmark: Benchmark) -> None:

@@ -156,7 +156,7 @@ def shape_of(
     largest = int(areas.argmax())
     radii = _radii(slices[largest][1])
     features = [
-        *_log(volume, diameter, len(heights), areas[largest], lengths[largest], *size),
+        *np.log(np.maximum((volume, diameter, len(heights), areas[largest], lengths[largest], *size), _TINY)),
         np.log(max(size[0], _TINY) / max(size[1], _TINY)),
         np.log(max(size[2], _TINY) / max(size[:2].mean(), _TINY)),
         compactness[largest],
@@ -173,11 +173,6 @@ def shape_of(
     ]
     centre = np.array([*points.mean(0), heights.mean()])
     return centre, float(size.max() / 2), np.array(features, np.float64)
-
-
-def _log(*values: float) -> _Array:
-    logarithms: _Array = np.log(np.maximum(values, _TINY))
-    return logarithms
 
 
 def grouped(readings: Sequence[Reading]) -> list[list[Reading]]:

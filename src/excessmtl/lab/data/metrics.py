@@ -161,9 +161,7 @@ def _histogram(cell: Tensor, weight: Tensor, cells: int) -> Tensor:
 class Meters:
     """All metrics of one task: `update` with every batch of a split, then `compute`.
 
-    Args:
-        task: its kind says what is measured.
-        train: its clean training target, by which errors are normalised.
+    `train`: its clean training target, by which errors are normalised.
     """
 
     def __init__(self, task: Task, train: Tensor, device: torch.device) -> None:

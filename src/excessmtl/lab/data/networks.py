@@ -105,12 +105,8 @@ _CONVOLUTIONS = (2, 2, 3, 3, 3)
 
 def _level(before: int, after: int, convolutions: int) -> nn.Sequential:
     modules: list[nn.Module] = []
-    for i in range(convolutions):
-        modules += [
-            nn.Conv2d(before if i == 0 else after, after, 3, padding=1),
-            nn.BatchNorm2d(after),
-            nn.ReLU(),
-        ]
+    for channels in [before] + [after] * (convolutions - 1):
+        modules += [nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
     return nn.Sequential(*modules)
 
 

@@ -209,6 +209,7 @@ def apply(split: Split, tasks: Sequence[Task], noise: Noise, epoch: int = 0, par
     targets, by_name = dict(split.targets), {task.name: task for task in tasks}
     of_part = () if part == TRAINING else (part,)
     for name in noise.tasks:
+        inputs = split.inputs[name] if isinstance(split.inputs, Mapping) else split.inputs
         draw = Draw(
             noise.level,
             by_name[name].outputs,
@@ -216,18 +217,13 @@ def apply(split: Split, tasks: Sequence[Task], noise: Noise, epoch: int = 0, par
             chosen=_generator(noise.seed, "all tasks" if noise.kind == ANNOTATOR else name, "chosen", *of_part),
             values=_generator(noise.seed, name, f"epoch {epoch}" if noise.redraw_each_epoch else "values", *of_part),
             directions=_generator(noise.seed, name, "directions"),
-            inputs=_tensor(split, name),
+            inputs=inputs if isinstance(inputs, Tensor) else None,
         )
         try:
             targets[name] = disturbance(by_name[name], noise.kind)(split.targets[name], draw)
         except ValueError as error:
             raise ValueError(f"noise in task {name!r}: {error}") from error
     return replace(split, targets=targets)
-
-
-def _tensor(split: Split, task: str) -> Tensor | None:
-    inputs = split.inputs[task] if isinstance(split.inputs, Mapping) else split.inputs
-    return inputs if isinstance(inputs, Tensor) else None
 
 
 def _generator(*key: int | str) -> Generator:

@@ -51,20 +51,15 @@ def load(data: Path | None, *, size: int = 64, split_seed: int = 0) -> Benchmark
     names = [re.sub(r"[\s.]+", "_", domain) for domain in domains]
     if len(set(names)) < len(names):
         raise ValueError(f"{path}: the domains {', '.join(domains)} differ only in blanks and dots; rename one.")
-    images = torch.split(open_decoded(stored), counts)
-    labels = torch.split(torch.tensor(index["labels"]), counts)
-    splits = [
-        Split(
-            dict(zip(names, images[part::_PARTS], strict=True)),
-            dict(zip(names, labels[part::_PARTS], strict=True)),
-        )
-        for part in range(_PARTS)
-    ]
+    inputs, targets = (
+        [dict(zip(names, torch.split(own, counts)[part::_PARTS], strict=True)) for part in range(_PARTS)]
+        for own in (open_decoded(stored), torch.tensor(index["labels"]))
+    )
     return Benchmark(
         "office-home",
         f"{path.name}: {sum(counts):,} pictures, {len(names)} domains, {classes} classes, {size} px",
         tuple(Task(name, classes, classification) for name in names),
-        *splits,
+        *map(Split, inputs, targets),
         recipe=Recipe(learning_rate=1e-4, weight_decay=1e-5, batch_size=64, epochs=100),
         # The paper's in Office-Home; in PACS the one closest to it in kind; else any fixed one.
         noisy_tasks=(next((name for name in ("Product", "cartoon") if name in names), names[1]),),
@@ -139,8 +134,7 @@ def _split(files: list[str], rng: np.random.Generator) -> tuple[list[str], list[
 
 
 def _is_picture(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+    hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
     return name.lower().endswith(_SUFFIXES) and not hidden
 
 

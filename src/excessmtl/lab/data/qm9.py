@@ -64,16 +64,13 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
     order = np.random.default_rng((split_seed, *b"qm9")).permutation(len(atoms))[:molecules]
     held_out = _HELD_OUT if len(order) >= 10 * _HELD_OUT else len(order) // 10
     test, validation, train = (torch.from_numpy(rows) for rows in np.split(order, [held_out, 2 * held_out]))
-    targets = standardise(*(values[rows] for rows in (train, validation, test)))
-    splits = [
-        Split(atoms[rows], columns(PROPERTIES, own))
-        for rows, own in zip((train, validation, test), targets, strict=True)
-    ]
+    parts = (train, validation, test)
+    targets = standardise(*(values[rows] for rows in parts))
     return Benchmark(
         "qm9",
         f"QM9, {len(train):,} + {len(validation):,} + {len(test):,} molecules",
         tuple(Task(name, 1, regression) for name in PROPERTIES),
-        *splits,
+        *(Split(atoms[rows], columns(PROPERTIES, own)) for rows, own in zip(parts, targets, strict=True)),
         recipe=Recipe(learning_rate=1e-3, weight_decay=0.0, batch_size=120, epochs=100),
         noisy_tasks=("dipole", "gap", "heat_capacity"),
         build_trunk=lambda: MoleculeNet(_WIDTH),
@@ -85,12 +82,8 @@ def load(data: Path | None, *, split_seed: int = 0, molecules: int | None = None
 def read(folder: Path, changed: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
     """Atoms [molecules, most atoms, 4] and properties [molecules, 15]; `changed` is when the files were."""
     wanted = ["Elements", "XYZ_Ang", *PROPERTIES.values()]
-    wrong = explained(
-        f"{folder} does not hold the tables of qm9pack",
-        "run `excessmtl data get qm9`",
-        *(ValueError, KeyError, AttributeError, OSError),
-    )
-    with wrong:
+    damage = (ValueError, KeyError, AttributeError, OSError)
+    with explained(f"{folder} does not hold the tables of qm9pack", "run `excessmtl data get qm9`", *damage):
         frame = pd.concat([pd.read_csv(folder / name, usecols=wanted) for name in FILES], ignore_index=True)
         values = torch.from_numpy(frame[list(PROPERTIES.values())].to_numpy(np.float64))
         tables = [_atoms(*row) for row in zip(frame["Elements"], frame["XYZ_Ang"], strict=True)]

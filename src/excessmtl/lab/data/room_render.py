@@ -164,12 +164,7 @@ def _mix(share: ArrayLike, colour: Array, accent: Array) -> Array:
 def _paint(pattern: Pattern, place: Array, relative: Array, colour: Array, accent: Array) -> Array:
     """Colours (n, 3) between 0 and 1.
 
-    Args:
-        pattern: what is painted.
-        place: (n, 2), metres from the middle of the face.
-        relative: (n, 2), the same divided by half the face's sides.
-        colour: (n, 3), the main colour of the surface.
-        accent: (n, 3), its second colour.
+    `place`: (n, 2), metres from the middle of the face; `relative`: the same divided by half the face's sides.
     """
     (u, v), (a, b) = place.T, relative.T
     match pattern:

@@ -32,7 +32,8 @@ def load(data: Path | None, *, split_seed: int = 0) -> Benchmark:
     if path.is_dir():
         test = _read(path / f"{_TEST}.mat")
         official = _read(path / f"{_TRAIN}.mat")
-        rest = _without(official, test)
+        known = {row.tobytes() for row in test}
+        rest = official[[row.tobytes() not in known for row in official]]  # shared to the last digit
         source = f"SARCOS, official files, {len(official) - len(rest):,} training rows that are test rows left out"
     else:
         rows = rng.permutation(_read(path))
@@ -70,9 +71,3 @@ def _read(path: Path) -> Table:
     if not np.isfinite(table).all():
         raise ValueError(f"{path} holds numbers that are not finite; fetch it again.")
     return table
-
-
-def _without(rows: Table, others: Table) -> Table:
-    """The rows that are not, to the last digit, rows of `others`."""
-    known = {row.tobytes() for row in others}
-    return rows[[row.tobytes() not in known for row in rows]]

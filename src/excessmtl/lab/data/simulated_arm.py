@@ -52,11 +52,6 @@ class Arm:
     """Friction torque that only depends on the direction of motion, N m."""
     gravity: float = 9.81
 
-    @property
-    def joints(self) -> int:
-        """How many joints the arm has."""
-        return len(self.mass)
-
     def rotation(self, joint: int, q: Array) -> Array:
         """(n, 3, 3): turns vectors of link `joint`'s frame into the frame of the link before it."""
         ca, sa = np.cos(self.twist[joint]), np.sin(self.twist[joint])
@@ -76,10 +71,10 @@ class Arm:
 
 def inverse_dynamics(arm: Arm, q: Array, qd: Array, qdd: Array) -> Array:
     """Joint torques (n, joints) that produce the accelerations `qdd` at the states (`q`, `qd`)."""
-    n = len(q)
+    n, joints = q.shape
     omega, domega, accel = np.zeros((n, 3)), np.zeros((n, 3)), np.tile(arm.gravity * _Z, (n, 1))
     rotations, forces, moments = [], [], []
-    for i in range(arm.joints):
+    for i in range(joints):
         rotation, origin = arm.rotation(i, q[:, i]), arm.origin(i)
         accel = _into(rotation, accel + np.cross(domega, origin) + np.cross(omega, np.cross(omega, origin)))
         omega, domega = _into(rotation, omega), _into(rotation, domega)
@@ -91,10 +86,10 @@ def inverse_dynamics(arm: Arm, q: Array, qd: Array, qdd: Array) -> Array:
         rotations.append(rotation)
         forces.append(arm.mass[i] * at_centre)
         moments.append(domega @ inertia + np.cross(omega, omega @ inertia))
-    torque = np.empty((n, arm.joints))
+    torque = np.empty((n, joints))
     force, moment = np.zeros((n, 3)), np.zeros((n, 3))
-    for i in reversed(range(arm.joints)):
-        if i + 1 < arm.joints:
+    for i in reversed(range(joints)):
+        if i + 1 < joints:
             force, moment = _outof(rotations[i + 1], force), _outof(rotations[i + 1], moment)
             moment = moment + np.cross(arm.origin(i + 1), force)
         moment = moment + moments[i] + np.cross(arm.centre[i], forces[i])

@@ -76,15 +76,8 @@ def load(
         tasks.append(Task(name, outputs, kind))
     features = _inputs(data, frame[columns], train)
     _warn_of_ids(data, frame[columns])
-    splits = [
-        Split(
-            features[rows],
-            {name: target[rows] for name, target in values.items()},
-            file_rows=rows,
-            ids=None if ids is None else ids[rows.numpy()],
-        )
-        for rows in parts
-    ]
+    whole = Split(features, values, file_rows=torch.arange(len(frame)), ids=ids)
+    splits = [whole.rows(dict.fromkeys(values, rows)) for rows in parts]
     return Benchmark(
         Path(data.name.removesuffix(".gz")).stem,
         f"{data.name}, {len(frame):,} rows, {len(columns)} input columns",

@@ -42,15 +42,13 @@ def load(data: Path | None, *, split_seed: int = 0, features: str = "substrings"
     if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
         raise ValueError(f"{path} has other labels than 0, 1 and nothing in the columns {names}.")
     inputs = _inputs([str(text) for text in frame["smiles"]], features)
-    splits = [
-        Split(inputs[rows], {name: torch.from_numpy(labels[rows.numpy(), place]) for place, name in enumerate(names)})
-        for rows in shuffled(len(frame), (0.7, 0.15), split_seed, *b"tox21")
-    ]
+    whole = Split(inputs, dict(zip(names, torch.from_numpy(labels).T, strict=True)))
+    parts = shuffled(len(frame), (0.7, 0.15), split_seed, *b"tox21")
     return Benchmark(
         "tox21",
         f"Tox21, {len(frame):,} molecules as {features}, {np.isnan(labels).mean():.0%} of the labels missing",
         tuple(Task(name, 1, rare_binary) for name in names),
-        *splits,
+        *(whole.rows(dict.fromkeys(names, rows)) for rows in parts),
         recipe=Recipe(learning_rate=1e-3, weight_decay=1e-4, batch_size=128, epochs=15),
         noisy_tasks=tuple(name for name in _NOISY if name in names),
         build_trunk=lambda: nn.Sequential(MLP(_COLUMNS, hidden=_HIDDEN, layers=2), nn.Dropout(0.3)),

@@ -73,14 +73,12 @@ def benchmark_for(wanted: str, scale: Scale, data: Data) -> str:
     stand_in = DATA[wanted].stand_in
     if stand_in is None:
         return wanted
-    planned = wanted in PLANS[scale]
     if data is None:
         return stand_in
-    if wanted in data:
-        if not planned:
-            raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
-        return wanted
-    return wanted if planned and (cache_folder() / wanted).exists() else stand_in
+    planned, given = wanted in PLANS[scale], wanted in data
+    if given and not planned:
+        raise ValueError(f"--data {wanted}: its network is too large for --scale {scale}; use --scale paper")
+    return wanted if planned and (given or (cache_folder() / wanted).exists()) else stand_in
 
 
 def grid(

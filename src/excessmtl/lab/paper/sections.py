@@ -12,12 +12,11 @@ from excessmtl.lab.reports.sections import Collected, Section, fill
 def _figures(runs: Collected) -> Markup | None:
     """The pictures in the folder, those of figures with what they show."""
     summaries = {name: entry.summary for name, entry in registry().items()}
-    pictures = [
-        {**picture, "name": f"{summaries[own]} ({picture['name']})"}
-        if (own := picture["name"].partition("_")[0]) in summaries
-        else picture
-        for picture in pictures_in(runs.folder)
-    ]
+    pictures = pictures_in(runs.folder)
+    for picture in pictures:
+        own = picture["name"].partition("_")[0]
+        if own in summaries:
+            picture["name"] = f"{summaries[own]} ({picture['name']})"
     about = "Drawn from these runs, or computed, by excessmtl reproduce."
     return fill("excessmtl.lab.reports", "pictures.html.j2", about=about, pictures=pictures) if pictures else None
 

@@ -51,13 +51,8 @@ METHODS = {
 def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool, loss: str = PLAIN) -> str:
     """The paper's name of a run's method where it is configured as there, else its label.
 
-    Args:
-        method: its name in the library.
-        options: as the run resolved them.
-        label: what the run itself is called.
-        mixed: whether the tasks have losses of different kinds. The paper divides by a warm-up mean there, and runs do
-            so unless told otherwise.
-        loss: the name of the losses.
+    `options`: as the run resolved them. `mixed`: whether the tasks have losses of different kinds. The paper divides by
+    a warm-up mean there, and runs do so unless told otherwise.
     """
     set_options = chosen_options(options)
     if mixed and set_options.get("normalize") == "initial" and "warmup_steps" in set_options:
@@ -70,10 +65,9 @@ def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool,
 
 def with_shown_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Collected runs with a column `shown`: what figures and tables call each one's method."""
-    rows = frame[["method", "options", "label", "primary_metric", "loss"]].itertuples(index=False)
     shown = [
-        shown_name(method, options, label, len(set(metrics.values())) > 1, loss)
-        for method, options, label, metrics, loss in rows
+        shown_name(run.method, run.options, run.label, len(set(run.primary_metric.values())) > 1, run.loss)
+        for run in frame.itertuples()
     ]
     return frame.assign(shown=shown)
 
@@ -205,11 +199,9 @@ class Runs:
 def over_seeds(subject: Subject, columns: Mapping[str, pd.Series], **known: Any) -> pd.DataFrame:
     """One row per method and noise level: each column over the seeds, and how many runs there were.
 
-    Args:
-        subject: what the runs were trained on.
-        columns: what to summarise, by run; a run that diverged has no number there. Each gives its mean, `_sd`, and the
-            bounds of the mean's 90 % interval, `_low` and `_high`, which are NaN where one seed is all.
-        known: what every row says, besides the data and the epochs.
+    `columns`: what to summarise, by run; a run that diverged has no number there. Each gives its mean, `_sd`, and the
+    bounds of the mean's 90 % interval, `_low` and `_high`, which are NaN where one seed is all. `known`: what every row
+    says, besides the data and the epochs.
     """
     rows = []
     runs = subject.runs.loc[next(iter(columns.values())).index]

@@ -19,7 +19,7 @@ from markupsafe import Markup
 import excessmtl
 from excessmtl.files import check_replaceable, write_whole
 from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table
+from excessmtl.lab.compare.measures import measures_of, rows_of, summary_table, task_score
 from excessmtl.lab.compare.palette import Look, looks_of, style_sheet
 from excessmtl.lab.compare.regret import Regrets, every_regret, regrets_of, verdict
 from excessmtl.lab.compare.settings import settings
@@ -35,11 +35,8 @@ _SCRIPTS = ("unpack.js", "theme.js", "tables.js", "figures.js", "explorer.js", "
 def write_report(folder: Path, out: Path, method: str | None = None, sections: Sequence[str] = ()) -> Regrets | None:
     """Write the page on the runs below `folder` to the file `out`; returns the regrets that it shows.
 
-    Args:
-        folder: where the runs lie.
-        out: the page.
-        method: the label of the method whose regret is shown; None: `excess` with its default options.
-        sections: packages whose sections are added to those that the folder asks for.
+    `method`: the label of the method whose regret is shown; None: `excess` with its default options.
+    `sections`: packages whose sections are added to those that the folder asks for.
     """
     if out.is_dir():
         raise ValueError(f"-o {out} is a folder; name a file, such as {out / 'report.html'}")
@@ -56,15 +53,9 @@ def write_report(folder: Path, out: Path, method: str | None = None, sections: S
 def render(
     folder: Path, frame: pd.DataFrame, regrets: Regrets | None, command: str, added: Sequence[Section] = ()
 ) -> str:
-    """The page as text.
+    """The page as text. `frame`: what `collect(folder)` gave; `command`: what makes the page again."""
+    from plotly.offline import get_plotlyjs  # here, not above: only this page needs it, and it takes its time
 
-    Args:
-        folder: where the runs lie.
-        frame: what `collect(folder)` gave.
-        regrets: what the page says about regret; None: nothing.
-        command: what makes the page again.
-        added: sections besides those that every report has.
-    """
     runs = Collected(folder, settings(frame))
     looks = looks_of(runs.frame)
     results = [
@@ -87,20 +78,22 @@ def render(
         Section("Regret", "regret", lambda runs: None if regrets is None else _regrets(part, regrets)),
     ]
     by_anchor = {section.anchor: section for section in sections}
+    versions = {"excessmtl": excessmtl.__version__, "Python": platform.python_version()}
     contents = [(section, section.html(runs)) for section in by_anchor.values()]
     return part(
         "page.html.j2",
         name=folder.resolve().name,
         frame=runs.frame,
-        unfinished=_unfinished(folder),
+        # The page must not look complete where runs have begun and not ended.
+        unfinished=sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml")),
         settings=runs.settings,
         noise_levels=[f"{level:g}" for level in sorted(runs.frame["noise"].unique())],
         sections=[(section, html) for section, html in contents if html is not None],
-        page_versions=_page_versions(),
+        page_versions=versions | {name: version(name) for name in ("plotly", "pandas", "jinja2")},
         command=command,
         style=Markup(style_sheet() + _template("style.css")),
         script=Markup("\n".join(_template(name) for name in _SCRIPTS)),
-        plotly=_packed(_plotly()),
+        plotly=_packed(get_plotlyjs()),
         figure_data=_packed_json(_figure_data(results, looks)),
         run_data=_packed_json(explored),
     )
@@ -122,11 +115,6 @@ def _regrets(part: Callable[..., Markup], regrets: Regrets) -> Markup:
     return part("regrets.html.j2", regrets=regrets, table=every_regret(regrets.table), sentence=sentence)
 
 
-def _unfinished(folder: Path) -> int:
-    """How many runs have begun and not ended: the page must not look complete where they are missing."""
-    return sum(not path.with_name("summary.json").exists() for path in folder.rglob("config.yaml"))
-
-
 def _figure_data(results: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]) -> dict[str, Any]:
     return {
         "labels": list(looks),
@@ -137,7 +125,7 @@ def _figure_data(results: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]
                 "source": setting.source,
                 "tasks": setting.tasks,
                 "noisyTasks": setting.noisy_tasks,
-                "metrics": [metric.heading for metric in setting.metrics.values()],
+                "metrics": [f"{one.name}{task_score(setting, task).suffix}" for task, one in setting.metrics.items()],
                 "figures": own["figures"],
             }
             for own in results
@@ -146,21 +134,8 @@ def _figure_data(results: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]
     }
 
 
-def _page_versions() -> dict[str, str]:
-    """Of this package and what the page is made with."""
-    packages = {name: version(name) for name in ("plotly", "pandas", "jinja2")}
-    return {"excessmtl": excessmtl.__version__, "Python": platform.python_version(), **packages}
-
-
 def _template(name: str) -> str:
     return files(_PACKAGE).joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # here, not above: only this page needs it, and it takes its time
-
-    script: str = get_plotlyjs()
-    return script
 
 
 def _packed(text: str) -> str:

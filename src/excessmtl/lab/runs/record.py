@@ -96,11 +96,6 @@ class RunRecord:
             mapping(known.get("method_options", {}), "method_options")
         return cls(**{**unknown, **known, "config": config})
 
-    @property
-    def resolved(self) -> Resolved:
-        """The configuration."""
-        return Resolved.from_dict(self.config)
-
     def to_yaml(self) -> bytes:
         """The content of config.yaml, with the versions of what is installed."""
         versions = {"python": platform.python_version(), "excessmtl": excessmtl.__version__}
@@ -144,10 +139,7 @@ def kind_of(run: Mapping[str, Any]) -> dict[str, str]:
     """How a run was made, as texts by name: all that must be equal in two runs that differ in their seed alone.
 
     Left out are the seed, the noise level (curves are drawn over it), the label, and the machine. What a run has not
-    recorded is missing.
-
-    Args:
-        run: a row of `collect`, or the columns of a record.
+    recorded is missing. `run`: a row of `collect`, or the columns of a record.
     """
     plain = {name: run.get(name) for name in ("benchmark", "source", "epochs", *_PLAIN, "code")}
     values = {name: value for name, value in plain.items() if value is not None and value == value}
@@ -175,9 +167,7 @@ def differing(kinds: Iterable[Mapping[str, str]]) -> set[str]:
 def refuse_equal_seeds(runs: Iterable[Mapping[str, Any]], column: str = "label") -> None:
     """Refuses two runs of one kind, noise level and seed, by the names of their folders.
 
-    Args:
-        runs: rows of `collect` whose `column` is the same for runs of one kind only.
-        column: where the names of the kinds are.
+    `runs`: rows of `collect` whose `column` is the same for runs of one kind only.
     """
     first: dict[tuple[Any, ...], str] = {}
     for run in runs:

@@ -18,7 +18,7 @@ from excessmtl.lab.schema import Number, Options, Word, checked, explained, mapp
 Row = dict[str, float]
 """Of metrics.csv: the numbers of an epoch."""
 QUANTITIES = ("weights", "losses", "excess_risks")
-"""Of every step and task, as steps.npz has them."""
+"""Of every step and task, as steps.npz has them: the first rows of `Step.numbers`."""
 LAST_K = 5
 """How many last epochs `mean_scores` averages over."""
 _UNITS = {
@@ -119,12 +119,6 @@ class Scored(NamedTuple):
         """Of the numbers in a table; empty where it is not worth a word."""
         return "%" if self.is_share else "" if self.unit == "ratio" else self.unit
 
-    @property
-    def heading(self) -> str:
-        """With its unit and direction."""
-        unit = f", {self.shown_unit}" if self.shown_unit else ""
-        return f"{self.name}{unit} {'↑' if self.higher_is_better else '↓'}"
-
 
 def summarise(
     record: RunRecord,
@@ -140,14 +134,8 @@ def summarise(
 
     What is not finite, in a run that has diverged, is None: JSON has no such numbers.
 
-    Args:
-        record: of the run.
-        tasks: how each is scored.
-        rows: of metrics.csv.
-        weights: [steps, m] of the last epoch; None where every task is trained alone.
-        seconds_per_step: mean over the run.
-        validation_errors: of each epoch, NaN where there is none. Without them no epoch is chosen.
-        completed: whether the run is over.
+    `weights`: [steps, m] of the last epoch; None where every task is trained alone. `validation_errors`: of each epoch,
+    NaN where there is none. Without them no epoch is chosen.
     """
     about = record.columns
     noisy = list(about["noisy_tasks"])
@@ -155,7 +143,7 @@ def summarise(
     chosen_scores = None if chosen is None else _scores(rows[chosen], tasks)
     recent = [_scores(row, tasks) for row in rows[-LAST_K:]]
     share = None if weights is None else _mean_weights(weights, list(tasks))
-    summary = {
+    summary: dict[str, Any] = {
         **about,
         "epochs": len(rows),
         "primary_metric": {task: scored.name for task, scored in tasks.items()},
@@ -177,8 +165,7 @@ def summarise(
         "seconds_per_step": seconds_per_step,
         "completed": completed,
     }
-    finite: dict[str, Any] = _finite(summary)
-    return finite
+    return {name: _finite(value) for name, value in summary.items()}
 
 
 def chosen_epoch(validation_errors: Sequence[float]) -> int | None:

@@ -7,6 +7,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -86,20 +87,15 @@ def measure(network: Network, variants: Sequence[Variant], device: torch.device,
             f"network {network.name} with methods {names} does not fit into the memory of {device}; "
             "choose fewer methods"
         ) from None
-    rows = [
-        Row(name, _quartiles(own), _ratios(own, times[baseline]), peak, len(own))
-        for (name, own), peak in zip(times.items(), peaks, strict=True)
-    ]
+    rows = []
+    for (name, own), peak in zip(times.items(), peaks, strict=True):
+        ratios = [mine / other for mine, other in zip(own, times[baseline], strict=True)]
+        rows.append(Row(name, _quartiles(own), _quartiles(ratios), peak, len(own)))
     return Result(network.name, network.summary, network.tasks, network.batch, parameters, rows)
 
 
 def _peak(variant: Variant, network: Network, clock: Clock) -> float | None:
     return clock.peak_mb(lambda: variant.step(network.problem(clock.device)))
-
-
-def _ratios(times: Sequence[float], baseline: Sequence[float]) -> Quartiles:
-    """Quartiles of the ratio, round by round."""
-    return _quartiles([mine / other for mine, other in zip(times, baseline, strict=True)])
 
 
 def _quartiles(values: Sequence[float]) -> Quartiles:
@@ -134,8 +130,6 @@ def _machine(device: str) -> dict[str, str | int]:
     if device == "cuda":
         facts["gpu"], facts["cuda"] = torch.cuda.get_device_name(), str(torch.version.cuda)
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return facts

@@ -123,14 +123,12 @@ class _Transformer(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The features of every token."""
         z: Tensor = self.words(tokens) + self.positions.weight
         for layer in self.layers:
             z = checkpoint(layer, z, use_reentrant=False) if self.checkpointed else layer(z)
         return z
 
     def batch(self, size: int) -> Tensor:
-        """Random tokens."""
         return torch.randint(_WORDS, (size, self.positions.num_embeddings))
 
 
@@ -138,7 +136,6 @@ class _FirstToken(nn.Module):
     """Features of a sequence -> those of its first token, which stands for all of it."""
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """(batch, length, width) -> (batch, width)."""
         return sequence[:, 0]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError
+from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.runs.config import SINGLE, RunConfig
 from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.learner import make_balancer
@@ -23,18 +23,15 @@ def check_runs(runs: Sequence[RunConfig]) -> None:
         data, method, *_ = folder_of(config).parts
         by_benchmark.setdefault(data, {}).setdefault(method, config)
     for methods in by_benchmark.values():
-        benchmark = _load(next(iter(methods.values())))
+        first = next(iter(methods.values()))
+        try:
+            benchmark = load_benchmark(first)
+        except DataNotFoundError as error:
+            advice = "In a study, the key `data` of the benchmark's entry stands for --data."
+            raise DataNotFoundError(f"{first.benchmark}: {error} {advice}") from error
         names = [task.name for task in benchmark.tasks]
         for config in methods.values():
             make_fabric(config)
             resolved = resolve(config, benchmark, torch.device("cpu"))
             if config.method != SINGLE:
                 make_balancer(config.method, names, nn.Linear(1, 1), resolved.options)
-
-
-def _load(config: RunConfig) -> Benchmark:
-    try:
-        return load_benchmark(config)
-    except DataNotFoundError as error:
-        advice = "In a study, the key `data` of the benchmark's entry stands for --data."
-        raise DataNotFoundError(f"{config.benchmark}: {error} {advice}") from error

@@ -149,7 +149,11 @@ def sweep(
         finished, failed = _run_all(left, out, jobs or slots, compute, watcher)
         if before or finished:
             write_table(collect(out), out / "runs.csv")
-        _write_failures(out / "failed.txt", failed)
+        parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in failed]
+        if failed:
+            write_whole(out / "failed.txt", "\n".join(parts).encode())
+        else:
+            (out / "failed.txt").unlink(missing_ok=True)
         return Outcome(tuple(finished), tuple(before), tuple(failed))
 
 
@@ -184,14 +188,6 @@ def _run_all(
                 failed.append(Failure(config, reason, result.details))
                 watcher.on_failed(failed[-1])
     return finished, failed
-
-
-def _write_failures(path: Path, failed: Sequence[Failure]) -> None:
-    if not failed:
-        path.unlink(missing_ok=True)
-        return
-    parts = [f"{folder_of(failure.config)}\n{failure.reason}\n\n{failure.details}\n" for failure in failed]
-    write_whole(path, "\n".join(parts).encode())
 
 
 class SweepProgress(SweepWatcher):

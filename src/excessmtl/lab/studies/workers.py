@@ -177,8 +177,7 @@ def _on_ray() -> AbstractContextManager[Any]:
 
 def _on_dask() -> AbstractContextManager[Any]:
     """Of DASK_SCHEDULER_ADDRESS, or one started here; a run at a time in each process."""
-    client: AbstractContextManager[Any] = importlib.import_module("dask.distributed").Client(threads_per_worker=1)
-    return client
+    return importlib.import_module("dask.distributed").Client(threads_per_worker=1)  # type: ignore[no-any-return]
 
 
 _CLUSTERS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {"ray": _on_ray, "dask": _on_dask}

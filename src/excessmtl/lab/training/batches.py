@@ -137,10 +137,7 @@ def prepared(batch: Batch, benchmark: Benchmark) -> Inputs:
 class RunData:
     """What a run trains and is evaluated on.
 
-    Args:
-        config: the run.
-        benchmark: its clean data.
-        holds_out: whether the method looks at losses on clean data that is not trained on.
+    `holds_out`: whether the method looks at losses on clean data that is not trained on.
     """
 
     held_out: Batches | None

@@ -51,8 +51,7 @@ def cross_validate(
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         source = f"{made.source}; fold {number} of {folds}"
         if noise.level:  # folds of other noise in the same folder are then told apart
-            names = ", ".join(noise.tasks)
-            source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {names}"
+            source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {', '.join(noise.tasks)}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))
         place = out / f"fold-{number}"
         Run(plain, place, resume=True, watcher=watcher, benchmark=fold).execute()

@@ -75,22 +75,18 @@ def held_out_data(run: Path, benchmark: Benchmark | None = None, trust: bool = F
     return predicted(network, made, with_noise(made.validation, made.tasks, disturbed, part="validation"))
 
 
-def _check_trusted(run: Path, name: str) -> None:
-    """Refuses to follow an import path that stands only in the folder of a run: the folder may be anybody's."""
-    if find.is_import_path(name):
-        raise ValueError(
-            f"{run / 'config.yaml'} names the benchmark {name!r}, an import path: using the run would import "
-            f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
-        )
-
-
 def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) -> tuple[Network, Benchmark, Resolved]:
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
-    config = RunRecord.read(run / "config.yaml").resolved
-    if benchmark is None and not trust:
-        _check_trusted(run, config.benchmark)
+    config = Resolved.from_dict(RunRecord.read(run / "config.yaml").config)
+    if benchmark is None and not trust and find.is_import_path(config.benchmark):
+        # The path stands only in the folder of a run, which may be anybody's.
+        name = config.benchmark
+        raise ValueError(
+            f"{run / 'config.yaml'} names the benchmark {name!r}, an import path: using the run would import "
+            f"{name.partition(':')[0]} and call {name}; if you trust the folder, pass --trust (trust=True in Python)"
+        )
     state = checkpoint.load(run / "checkpoint")
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")

@@ -25,8 +25,6 @@ from excessmtl.losses.missing_labels import by_task
 from excessmtl.losses.together import StackableLoss
 from excessmtl.step.result import Step
 
-LOGGED = ("weights", "losses", "excess_risks")
-"""Of `Step.numbers`, the first rows."""
 Losses = dict[str, Tensor]
 Masks = dict[str, Tensor]
 _OPTIMISERS: dict[str, type[Optimizer]] = {
@@ -45,13 +43,7 @@ def task_losses(tasks: Sequence[Task], name: str) -> dict[str, Loss]:
 
 
 class Learner:
-    """What learns in a run.
-
-    Args:
-        config: the run.
-        benchmark: its tasks and its network.
-        fabric: device, precision and processes; not launched yet.
-    """
+    """What learns in a run. `fabric`: device, precision and processes; not launched yet."""
 
     def __init__(self, config: Resolved, benchmark: Benchmark, fabric: Fabric) -> None:
         self.config, self.benchmark, self.fabric = config, benchmark, fabric

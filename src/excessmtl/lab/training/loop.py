@@ -19,11 +19,11 @@ from excessmtl.lab.runs import checkpoint
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.runs.record import RunRecord
-from excessmtl.lab.runs.summary import Row, Scored, summarise
+from excessmtl.lab.runs.summary import QUANTITIES, Row, Scored, summarise
 from excessmtl.lab.schema import Word, checked
 from excessmtl.lab.training.batches import Batches, RunData, Share
 from excessmtl.lab.training.evaluate import scores, validation_error
-from excessmtl.lab.training.learner import LOGGED, Learner, Losses
+from excessmtl.lab.training.learner import Learner, Losses
 from excessmtl.lab.training.processes import is_first_process, make_fabric, mean_over_processes
 from excessmtl.lab.training.progress import Watcher, event_log
 from excessmtl.lab.training.resolve import load_benchmark, resolve
@@ -32,14 +32,9 @@ from excessmtl.lab.training.resolve import load_benchmark, resolve
 class Run:
     """One training run in its folder.
 
-    Args:
-        config: what to train.
-        folder: where everything about the run is written.
-        resume: go on with the run in the folder, if there is one. It may be trained for more epochs than it was
-            started with; without a number of epochs in `config`, for as many.
-        watcher: told about every step and epoch.
-        benchmark: an object to train on; None: the one that the configuration names.
-        wait: seconds to wait for another process that is still training in the folder.
+    `resume`: go on with the run in the folder, if there is one. It may be trained for more epochs than it was started
+    with; without a number of epochs in `config`, for as many. `benchmark`: an object to train on; None: the one that
+    the configuration names. `wait`: seconds to wait for another process that is still training in the folder.
     """
 
     def __init__(
@@ -70,13 +65,8 @@ class Run:
         self.data.move(self.fabric.device, self.share)
         self.learner.move(self.data.incomplete)
         self.rows: list[Row] = []
-        self.history: dict[str, list[np.ndarray]] = {name: [] for name in LOGGED}
+        self.history: dict[str, list[np.ndarray]] = {name: [] for name in QUANTITIES}
         self.seconds = 0.0
-
-    @property
-    def primary(self) -> dict[str, str]:
-        """Task -> the metric that stands for it."""
-        return {task.name: task.kind.score for task in self.benchmark.tasks}
 
     def execute(self) -> dict[str, Any]:
         """Train what is left to train; the summary."""
@@ -114,23 +104,20 @@ class Run:
             self.folder.write_summary(summary)
         return summary
 
-    # ------------------------------------------------------------------ one epoch
-
     def _epoch(self, epoch: int) -> None:
         batches = self.data.of_epoch(epoch)
         self.learner.network.train()
         if self.share.rank:
             # Dropout differs between processes; the first one goes on with the stream of the run.
             torch.manual_seed(_seed("process", self.config.seed, self.share.rank, epoch))
-        limit = self.config.limit_batches
-        steps = batches.steps if limit is None else min(limit, batches.steps)
+        steps = min(batches.steps, self.config.limit_batches or batches.steps)
         start = time.perf_counter()
         log = self._steps(batches, epoch, steps)
         balancer = self.learner.balancer
         if balancer is not None:
             balancer.end_epoch()
-            log[:, LOGGED.index("weights")] /= balancer.factor  # tables and plots show weights before it
-        for name, part in zip(LOGGED, mean_over_processes(log).unbind(1), strict=True):
+            log[:, QUANTITIES.index("weights")] /= balancer.factor  # tables and plots show weights before it
+        for name, part in zip(QUANTITIES, mean_over_processes(log).unbind(1), strict=True):
             self.history[name].append(part.cpu().numpy())
         self.seconds += time.perf_counter() - start
 
@@ -144,7 +131,7 @@ class Run:
         for index, batch in enumerate(batches.shuffled(self.config.seed, epoch, steps)):
             self.learner.set_learning_rate(epoch * steps + index, self.config.epochs * steps)
             result = self.learner.step(batch, generator, held_out)
-            lines.append(result.numbers[: len(LOGGED)])
+            lines.append(result.numbers[: len(QUANTITIES)])
             self.watcher.on_step(epoch, index, steps, result)
         return torch.stack(lines)
 
@@ -172,8 +159,6 @@ class Run:
             row |= {f"{name}/{key}": value for key, value in result.items()}
         return row
 
-    # ------------------------------------------------------------------ survival
-
     def _save(self, epoch: int) -> None:
         state = {
             "epoch": epoch,
@@ -199,7 +184,7 @@ class Run:
         with checkpoint.restoring(self.folder.checkpoints):
             checked(list[dict[Word, float]], state["rows"], "rows")
             self.rows = state["rows"]
-            self.history = {name: [part.numpy() for part in state["history"][name]] for name in LOGGED}
+            self.history = {name: [part.numpy() for part in state["history"][name]] for name in QUANTITIES}
             self.seconds = float(state["seconds"])
             self.learner.load_state_dict(state)
         if self.fabric.is_global_zero:  # the run may have been killed after its checkpoint and before its tables

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, Targets
@@ -86,10 +85,6 @@ def last_layers(config: Resolved, benchmark: Benchmark, network: Network) -> dic
 def labels(targets: Targets, kinds: Mapping[str, str]) -> dict[str, Tensor]:
     """The targets of a batch: whole numbers for classes, -1 where there is no label, and floats for the others."""
     return {
-        task: _classes(target) if kinds[task] == "classification" else target.float()
+        task: target.nan_to_num(-1).long() if kinds[task] == "classification" else target.float()
         for task, target in targets.items()
     }
-
-
-def _classes(target: Tensor) -> Tensor:
-    return torch.where(target.isnan(), -1, target).long() if target.is_floating_point() else target.long()

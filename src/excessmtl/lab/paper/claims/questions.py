@@ -90,9 +90,8 @@ def fails_dramatically(method: MethodRuns, tasks: Sequence[str]) -> Finding:
 @question
 def least_affected(method: MethodRuns) -> Finding:
     """Noise costs less on the clean tasks than with any other method."""
-    harms = {}
-    for name in (method.shown, *ADAPTIVE_RIVALS, UNIFORM):
-        harms[name] = method.of(name).at(0.0).better_than(method.of(name), CLEAN)
+    every = [method.of(name) for name in (method.shown, *ADAPTIVE_RIVALS, UNIFORM)]
+    harms = {own.shown: own.at(0.0).better_than(own, CLEAN) for own in every}
     own = harms.pop(method.shown)
     least = min(harms, key=lambda name: harms[name].mean)
     text = f"worse by {own} at noise {method.noise:g}; {least}, next, {harms[least].mean:+.1f}"

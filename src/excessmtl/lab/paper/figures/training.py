@@ -54,13 +54,11 @@ def course(run: pd.Series) -> pd.DataFrame:
     middle, losses, risks = (thinned(values, _BINS) for values in (epoch, steps.losses, steps.excess_risks))
     last_epoch = steps.losses.iloc[-max(length // int(run.epochs), 1) :]
     above = losses - last_epoch.mean()
-    tables = [
-        pd.DataFrame({"epoch": middle["middle"], "loss": losses[task], "true": above[task], "estimated": risks[task]})
-        for task in losses
-    ]
-    noisy = [task in run.noisy_tasks for task in losses]
-    named = pd.concat(tables, keys=list(zip(losses, noisy, strict=True)), names=["task", "noisy", None])
-    return named.reset_index(["task", "noisy"]).reset_index(drop=True)
+    tables = []
+    for task in losses:
+        known = {"task": task, "noisy": task in run.noisy_tasks, "epoch": middle["middle"]}
+        tables.append(pd.DataFrame({**known, "loss": losses[task], "true": above[task], "estimated": risks[task]}))
+    return pd.concat(tables, ignore_index=True)
 
 
 def agreement(table: pd.DataFrame) -> list[dict[str, Any]]:
