@@ -55,13 +55,30 @@ def cosine_distance(output: Tensor, target: Tensor) -> Tensor:
     return 1 - masked_mean(F.cosine_similarity(output, target, dim=1), (target != 0).any(dim=1))
 
 
+class OfClasses(nn.Module):
+    """A loss of class scores and class numbers, which may be stored in any type. Zero where nothing is labelled."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+        """Of each label."""
+
+    def target(self, output: Tensor, target: Tensor) -> Tensor:
+        """The target as the loss takes it."""
+        return target.long()
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
+        return masked_mean(self.loss(output, target.long()), target != IGNORED)
+
+
 class OfNumbers(nn.Module):
     """A loss of numbers that may come as (n,) or (n, 1)."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
-        """Of each label."""
+        """Of each number."""
 
     def target(self, output: Tensor, target: Tensor) -> Tensor:
         """The target as the loss takes it."""
@@ -71,18 +88,6 @@ class OfNumbers(nn.Module):
         """The mean over the batch."""
         values: Tensor = self.loss(output, self.target(output, target))
         return values.sum() / values.numel()
-
-
-class OfClasses(OfNumbers):
-    """A loss of class scores and class numbers, which may be stored in any type. Zero where nothing is labelled."""
-
-    def target(self, output: Tensor, target: Tensor) -> Tensor:
-        """The target as the loss takes it."""
-        return target.long()
-
-    def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        """The mean over the batch."""
-        return masked_mean(self.loss(output, target.long()), target != IGNORED)
 
 
 CLASSES: Variants = {

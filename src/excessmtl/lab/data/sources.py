@@ -183,7 +183,10 @@ def get(name: str, report: Callable[[str], object] = lambda line: None) -> Path:
 
 
 def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _dataset(name: str) -> Dataset:

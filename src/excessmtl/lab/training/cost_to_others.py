@@ -42,7 +42,9 @@ def conflict_of(run: Path, benchmark: Benchmark | None = None) -> Conflict | Non
     outputs = network(prepared(batch, made))
     losses: dict[str, Tensor] = {}
     for task in made.tasks:
-        target, output = batch.targets[task.name], outputs[task.name]
+        target, output = batch.targets.get(task.name), outputs.get(task.name)
+        if target is None or output is None:
+            continue
         if (present := labelled(target)) is not None:
             output, target = output[present], target[present]
         if len(target):
