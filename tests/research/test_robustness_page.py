@@ -1,6 +1,5 @@
 """Verdicts and the page on robustness, from runs in which it is known what holds."""
 
-
 import pandas as pd
 import pytest
 

@@ -11,8 +11,8 @@ import excessmtl
 from excessmtl.lab.compare.collect import read_table, write_table
 from excessmtl.lab.data.find import load_benchmark
 from excessmtl.lab.data.noise import Noise, apply
-from excessmtl.lab.paper import registry
-from excessmtl.lab.paper.figures import batch_size, conceptual
+from excessmtl.lab.paper import registry, split_estimate
+from excessmtl.lab.paper.figures import conceptual
 from excessmtl.lab.paper.registry import heading
 from excessmtl.lab.paper.reproduction import draw_from
 from excessmtl.lab.paper.subjects import COMPARED, MOML, PAPER, ROBUST, SINGLE_TASK, Runs, shown_name
@@ -186,10 +186,9 @@ def test_figure_1_has_its_published_front_and_balances():
 
 
 def test_the_figure_of_batch_sizes_is_algorithm_1_and_its_signal_the_whole_of_it_without_sampling(monkeypatch):
-    monkeypatch.setitem(batch_size._STEPS, "quick", 5)
-    course = batch_size.course("quick", 64, seed=0)
+    course = split_estimate.course(5, 64, seed=0, bundled=True)
     benchmark = load_benchmark("multimnist", None, 0, {"bundled": True})
-    noise = Noise(batch_size.NOISE, benchmark.noisy_tasks, 0)
+    noise = Noise(split_estimate.NOISE, benchmark.noisy_tasks, 0)
     batches = Batches(apply(benchmark.train, benchmark.tasks, noise), 64, torch.device("cpu"))
     torch.manual_seed(0)
     network = MultiTaskModel(benchmark)
@@ -205,9 +204,9 @@ def test_the_figure_of_batch_sizes_is_algorithm_1_and_its_signal_the_whole_of_it
     assert course["log_ratio"].iloc[-1] == pytest.approx(np.log(noisy / clean), rel=1e-3)
     assert course["signal"].iloc[-1] != pytest.approx(course["log_ratio"].iloc[-1], rel=0.1)
     # Where mu is the gradient of the mini-batch itself, nothing but signal is left.
-    same = batch_size._batches
-    monkeypatch.setattr(batch_size, "_batches", lambda split, size, seed: same(benchmark.train, 64, seed))
-    alone = batch_size.course("quick", 64, seed=0)
+    same = split_estimate._batches
+    monkeypatch.setattr(split_estimate, "_batches", lambda split, size, seed: same(benchmark.train, 64, seed))
+    alone = split_estimate.course(5, 64, seed=0, bundled=True)
     assert alone["signal"].iloc[-1] == pytest.approx(alone["log_ratio"].iloc[-1], rel=1e-3)
 
 
