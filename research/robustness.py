@@ -1,7 +1,7 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
 With folders it writes every run (`runs.csv.gz`) and every comparison with its verdict (`regret.csv`). Runs of a later
-folder stand in for all of an earlier one in the same setting; docs/data/robustness may be one.
+folder stand in for those of an earlier one with the same label in the same setting; docs/data/robustness may be one.
 """
 
 import math
@@ -53,9 +53,9 @@ _PARTS = {
 
 
 def newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All runs in one table; of those in one setting, at one noise level, the last table's alone."""
+    """All runs in one table; of those with one label in one setting, at one noise level, the last table's alone."""
     runs = pd.concat([own.assign(part=part) for part, own in enumerate(frames)], ignore_index=True)
-    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser"]
+    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label"]
     last = runs["part"].groupby([runs[name].astype(str) for name in names]).transform("max")
     return runs[runs["part"] == last].drop(columns="part").reset_index(drop=True)
 
