@@ -47,12 +47,6 @@ def diamonds(path: Path) -> dict[str, Array]:
     return {"d_x": inputs, "d_y": rows[["price", "x", "y", "z", "depth"]].to_numpy(np.float32)}
 
 
-def table(folder: Path, name: str) -> dict[str, Array]:
-    """NAME_x and NAME_y of a table."""
-    with np.load(folder / f"{name}.npz") as file:
-        return {f"{name}_{part}": file[part] for part in "xy"}
-
-
 def molecules(folder: Path) -> dict[str, Array]:
     """Of 6,000 molecules: how many atoms of each element, and how many pairs of two elements at about a distance."""
     atoms, values = (part.numpy() for part in read(folder))
@@ -73,7 +67,8 @@ def main(fashion_folder: Path, diamonds_file: Path, tables: Path, qm9: Path, out
     """Write the arrays that the choosing problems need. research/kit/prepare.py says where the files come from."""
     arrays = fashion(fashion_folder) | diamonds(diamonds_file) | molecules(qm9)
     for name in _TABLES:
-        arrays |= table(tables, name)
+        with np.load(tables / f"{name}.npz") as table:
+            arrays |= {f"{name}_{part}": table[part] for part in "xy"}
     with atomic_write(out) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

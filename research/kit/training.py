@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from excessmtl.losses import RobustCrossEntropy, RobustMSELoss
-from research.kit.configs import Config
+from excessmtl.losses.together import StackableLoss
 from research.kit.problems import Cases, Problem
-from research.kit.rules import IMTL, Excess, LossValues
+from research.kit.rules import Config
 
 HIDDEN = 32
 """Units of each of the two hidden layers."""
@@ -22,11 +22,8 @@ class Losses:
 
     def __init__(self, runs: int, config: Config, classes: int) -> None:
         self._classes = classes
-        self._modules: list[RobustCrossEntropy] | list[RobustMSELoss] = []
-        if config.robust and classes:
-            self._modules = [RobustCrossEntropy(reduction="none") for _ in range(runs)]
-        elif config.robust:
-            self._modules = [RobustMSELoss(reduction="none") for _ in range(runs)]
+        self._kind: type[StackableLoss] = RobustCrossEntropy if classes else RobustMSELoss
+        self._modules = [self._kind(reduction="none") for _ in range(runs if config.robust else 0)]
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """[runs] mean losses from outputs [runs, batch, classes or 1] and targets [runs, batch]."""
@@ -34,7 +31,7 @@ class Losses:
         if self._modules:
             every = torch.ones_like(targets, dtype=torch.bool)
             # One call for all modules; each of them has its own estimate of the noise.
-            entries, lesson = type(self._modules[0]).entries(self._modules, outputs, targets, every)  # type: ignore[arg-type]
+            entries, lesson = self._kind.entries(self._modules, outputs, targets, every)
             if lesson is not None:
                 lesson.learn()
         elif self._classes:
@@ -53,7 +50,7 @@ class Training:
         runs = self._number * len(rates)
         self._rows = torch.arange(runs) % self._number
         self._generator = Generator().manual_seed(0)
-        features, hidden, tasks = cases.inputs.shape[2], HIDDEN, len(cases.classes)
+        features, hidden = cases.inputs.shape[2], HIDDEN
         # The first layers start twice as large in variance as nn.Linear's do.
         self._trunk = [
             self._initial(features, hidden, features / 2),
@@ -66,13 +63,7 @@ class Training:
             for classes in cases.classes
         ]
         self._losses = [Losses(runs, config, count) for count in cases.classes]
-        self._rule: Excess | LossValues | IMTL
-        if config.rule == "excess":
-            self._rule = Excess(runs, cases.classes)
-        elif config.rule == "imtl":
-            self._rule = IMTL()
-        else:
-            self._rule = LossValues(config, runs, tasks)
+        self._rule = config.rule(runs, cases.classes)
         self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
         self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._squares = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -87,15 +78,13 @@ class Training:
         minus. [runs] on noisy validation labels: the mean over the tasks of the relative squared error or minus
         accuracy, lower is better.
         """
-        count = self._cases.training_rows
+        count = self._cases.training
         for _ in range(epochs):
             order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
                 self._train(order[:, start : start + self._batch][self._rows])
-        end = count + self._cases.validation[0].shape[1]
-        scores = self._score(slice(end, None), self._cases.test)
-        kept = self._score(slice(count, end), self._cases.validation) / -100
-        return scores, kept.mean(1)
+        end = count + self._cases.validation
+        return self._score(slice(end, None)), self._score(slice(count, end)).div(-100).mean(1)
 
     def _initial(self, rows: int, columns: int, fan: float) -> Tensor:
         """The same for all runs of a case."""
@@ -113,7 +102,7 @@ class Training:
         shared = self._represent(self._cases.inputs[case, rows])
         leaf = shared.detach()
         values, pulls, own = [], [], []
-        for head, loss, targets in zip(self._heads, self._losses, self._cases.training, strict=True):
+        for head, loss, targets in zip(self._heads, self._losses, self._cases.targets, strict=True):
             leaf = leaf.detach().requires_grad_()
             value = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows])
             pull, *gradients = torch.autograd.grad(value.sum(), [leaf, *head])
@@ -147,16 +136,16 @@ class Training:
             parameter.sub_(self._rate * mean)
 
     @torch.no_grad()
-    def _score(self, rows: slice, targets: list[Tensor]) -> Tensor:
+    def _score(self, rows: slice) -> Tensor:
         """[runs, tasks], higher is better; a learning rate at a time, as test sets are large."""
         found = []
         for start in range(0, len(self._rows), self._number):
             part = slice(start, start + self._number)
             shared = self._represent(self._cases.inputs[:, rows], part)
             scores = []
-            for (weight, bias), target, classes in zip(self._heads, targets, self._cases.classes, strict=True):
-                outputs = torch.baddbmm(bias[part], shared, weight[part])
-                if classes:
+            for task, (weight, bias) in enumerate(self._heads):
+                outputs, target = torch.baddbmm(bias[part], shared, weight[part]), self._cases.targets[task][:, rows]
+                if self._cases.classes[task]:
                     scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
                 else:
                     scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
