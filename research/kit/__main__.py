@@ -1,9 +1,9 @@
 """`python -m research.kit`: train every configuration on the choosing problems, and write a row per network."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -12,23 +12,22 @@ import typer
 
 from excessmtl.files import atomic_write
 from excessmtl.lab.cli.app import plain_errors
-from research.kit.problems import PROBLEMS, Case, Cases, load
+from research.kit.problems import PROBLEMS, Case, Data, load
 from research.kit.rules import CONFIGS
 from research.kit.training import Training
 
 FILE = "kit.csv.gz"
-T = TypeVar("T")
 
 
-def named(option: str, names: str, known: Mapping[str, T]) -> dict[str, T]:
-    """Those that an option names, with commas between."""
-    unknown = [name for name in names.split(",") if name not in known]
-    if unknown:
+def named(option: str, value: str, known: Collection[str]) -> list[str]:
+    """The names in the value of an option, with commas between."""
+    names = value.split(",")
+    if unknown := [name for name in names if name not in known]:
         raise ValueError(f"{option}: {unknown[0]!r} is unknown: choose from {', '.join(known)}")
-    return {name: known[name] for name in names.split(",")}
+    return names
 
 
-def rows(name: str, config: str, data: Cases, cases: Sequence[Case], epochs: float) -> pd.DataFrame:
+def rows(name: str, config: str, data: Data, cases: Sequence[Case], epochs: float) -> pd.DataFrame:
     """A row per learning rate and case: the mean scores of clean, noisy and all tasks; `val`: see `Training.run`."""
     problem = PROBLEMS[name]
     scores, validation = Training(problem, data, CONFIGS[config]).run(max(1, round(problem.epochs * epochs)))
@@ -48,14 +47,14 @@ def main(
     epochs: Annotated[float, typer.Option(help="Factor on every problem's number of epochs.")] = 1.0,
 ) -> None:
     """Train all configurations on all problems."""
-    labels, chosen = named("--configs", configs, CONFIGS), named("--problems", problems, PROBLEMS)
+    labels, names = named("--configs", configs, CONFIGS), named("--problems", problems, PROBLEMS)
     with np.load(data) as file:
         arrays = {array: file[array] for array in file.files}
     torch.set_num_threads(1)  # so many small products are not faster with more
     tables = []
-    for name, problem in chosen.items():
-        start, cases = time.perf_counter(), problem.cases(seeds)
-        loaded = load(problem, arrays, cases)
+    for name in names:
+        start, cases = time.perf_counter(), PROBLEMS[name].cases(seeds)
+        loaded = load(PROBLEMS[name], arrays, cases)
         tables += [rows(name, label, loaded, cases, epochs) for label in labels]
         print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)
     with atomic_write(out / FILE) as written:

@@ -1,6 +1,6 @@
 """Weights of the tasks, [runs, tasks], for all runs at once; the configurations that networks are trained with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ _FIRST = 20  # steps that r0 and n0 are means of
 class Excess:
     """The library's rule where every loss is a likelihood (docs/estimators.md): the scales of the first steps."""
 
-    def __init__(self, runs: int, classes: list[int]) -> None:
+    def __init__(self, runs: int, classes: Sequence[int]) -> None:
         self._of_classes = torch.tensor(classes) > 0
         self._loss, self._first_loss, self._first_norm = (torch.zeros(runs, len(classes)) for _ in range(3))
 
@@ -36,7 +36,7 @@ class Excess:
 class UW:
     """Uncertainty weighting at its optimum."""
 
-    def __init__(self, runs: int, classes: list[int]) -> None:
+    def __init__(self, runs: int, classes: Sequence[int]) -> None:
         self._running = torch.zeros(runs, len(classes))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
@@ -48,7 +48,7 @@ class UW:
 class FAMO:
     """The losses of the next batch stand in for those after the step."""
 
-    def __init__(self, runs: int, classes: list[int]) -> None:
+    def __init__(self, runs: int, classes: Sequence[int]) -> None:
         self._before, self._logits, self._mean, self._square = (torch.zeros(runs, len(classes)) for _ in range(4))
 
     def __call__(self, losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
@@ -87,7 +87,7 @@ def imtl(losses: Tensor, shared: Tensor, pulls: Tensor, step: int) -> Tensor:
 class Config:
     """A weighting rule, and a variant of the losses."""
 
-    rule: Callable[[int, list[int]], Rule]
+    rule: Callable[[int, Sequence[int]], Rule]
     """From the number of runs, and the classes of every task (0: numbers)."""
     robust: bool = True
     """Whether the losses are the library's robust ones; else the plain ones."""

@@ -70,11 +70,10 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     found = leads(chosen, [name for name in RIVALS if name in set(chosen["config"])])
     worse = found[["clean_upper", "overall_upper"]] < -1
     noise, slow = found["level"] > 0, found["problem"].str.contains("qm9|waves")
-    found = found.assign(regret=worse.any(axis=1), dominated=worse.all(axis=1), slow=worse.any(axis=1) & slow)
-    counts = found.groupby("config")
-    rows = (
-        counts[["regret", "slow", "dominated"]].sum().rename(columns={"slow": "in slow ones"}).assign(of=counts.size())
-    )
+    any_worse = worse.any(axis=1)
+    found = found.assign(**{"regret": any_worse, "in slow ones": any_worse & slow, "dominated": worse.all(axis=1)})
+    counts = found.groupby("config")[["regret", "in slow ones", "dominated"]]
+    rows = counts.sum().assign(of=counts.size())
 
     def lead(score: str, where: "pd.Series[bool]", rival: str = "uniform") -> "pd.Series[float]":
         return found[where & (found["config_rival"] == rival)].groupby("config")[score].mean()

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from excessmtl.losses import RobustCrossEntropy, RobustMSELoss
 from excessmtl.losses.together import StackableLoss
-from research.kit.problems import Cases, Problem
+from research.kit.problems import Data, Problem
 from research.kit.rules import Config
 
 HIDDEN = 32
@@ -44,26 +44,18 @@ class Losses:
 class Training:
     """One backward pass and one step for all runs; each trains as it would alone."""
 
-    def __init__(self, problem: Problem, cases: Cases, config: Config) -> None:
-        self._batch, self._cases, self._config = problem.batch_size, cases, config
-        self._number, rates = len(cases.inputs), problem.rates
+    def __init__(self, problem: Problem, data: Data, config: Config) -> None:
+        self._batch, self._data, self._config = problem.batch_size, data, config
+        self._inputs, self._targets = torch.as_tensor(data.inputs), [torch.as_tensor(own) for own in data.targets]
+        self._number, rates = len(self._inputs), problem.rates
         runs = self._number * len(rates)
         self._rows = torch.arange(runs) % self._number
         self._generator = Generator().manual_seed(0)
-        features, hidden = cases.inputs.shape[2], HIDDEN
         # The first layers start twice as large in variance as nn.Linear's do.
-        self._trunk = [
-            self._initial(features, hidden, features / 2),
-            self._initial(1, hidden, features),
-            self._initial(hidden, hidden, hidden / 2),
-            self._initial(1, hidden, hidden),
-        ]
-        self._heads = [
-            (self._initial(hidden, classes or 1, hidden), self._initial(1, classes or 1, hidden))
-            for classes in cases.classes
-        ]
-        self._losses = [Losses(runs, config, count) for count in cases.classes]
-        self._rule = config.rule(runs, cases.classes)
+        self._trunk = [*self._layer(self._inputs.shape[2], HIDDEN, 2), *self._layer(HIDDEN, HIDDEN, 2)]
+        self._heads = [self._layer(HIDDEN, classes or 1, 1) for classes in data.classes]
+        self._losses = [Losses(runs, config, count) for count in data.classes]
+        self._rule = config.rule(runs, data.classes)
         self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
         self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._squares = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -78,18 +70,21 @@ class Training:
         minus. [runs] on noisy validation labels: the mean over the tasks of the relative squared error or minus
         accuracy, lower is better.
         """
-        count = self._cases.training
+        count = self._data.training
         for _ in range(epochs):
             order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
                 self._train(order[:, start : start + self._batch][self._rows])
-        end = count + self._cases.validation
+        end = count + self._data.validation
         return self._score(slice(end, None)), self._score(slice(count, end)).div(-100).mean(1)
 
-    def _initial(self, rows: int, columns: int, fan: float) -> Tensor:
-        """The same for all runs of a case."""
-        drawn = torch.rand(self._number, rows, columns, generator=self._generator) * 2 - 1
-        return (drawn / math.sqrt(fan))[self._rows].clone().requires_grad_()
+    def _layer(self, inputs: int, outputs: int, gain: float) -> tuple[Tensor, Tensor]:
+        """Weights and biases, the same at first for all runs of a case."""
+        layer = []
+        for rows, fan in ((inputs, inputs / gain), (1, inputs)):
+            drawn = torch.rand(self._number, rows, outputs, generator=self._generator) * 2 - 1
+            layer.append((drawn / math.sqrt(fan))[self._rows].clone().requires_grad_())
+        return layer[0], layer[1]
 
     def _represent(self, inputs: Tensor, part: slice = slice(None)) -> Tensor:
         first, first_bias, second, second_bias = (tensor[part] for tensor in self._trunk)
@@ -99,10 +94,10 @@ class Training:
         """One step of every run."""
         self._step += 1
         case = self._rows[:, None]
-        shared = self._represent(self._cases.inputs[case, rows])
+        shared = self._represent(self._inputs[case, rows])
         leaf = shared.detach()
         values, pulls, own = [], [], []
-        for head, loss, targets in zip(self._heads, self._losses, self._cases.targets, strict=True):
+        for head, loss, targets in zip(self._heads, self._losses, self._targets, strict=True):
             leaf = leaf.detach().requires_grad_()
             value = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows])
             pull, *gradients = torch.autograd.grad(value.sum(), [leaf, *head])
@@ -141,11 +136,11 @@ class Training:
         found = []
         for start in range(0, len(self._rows), self._number):
             part = slice(start, start + self._number)
-            shared = self._represent(self._cases.inputs[:, rows], part)
+            shared = self._represent(self._inputs[:, rows], part)
             scores = []
             for task, (weight, bias) in enumerate(self._heads):
-                outputs, target = torch.baddbmm(bias[part], shared, weight[part]), self._cases.targets[task][:, rows]
-                if self._cases.classes[task]:
+                outputs, target = torch.baddbmm(bias[part], shared, weight[part]), self._targets[task][:, rows]
+                if self._data.classes[task]:
                     scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
                 else:
                     scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
