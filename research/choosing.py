@@ -8,7 +8,6 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 (`python examples/groups.py --out docs/data/groups.csv`).
 """
 
-import json
 import re
 from math import isfinite
 from pathlib import Path
@@ -26,11 +25,10 @@ from excessmtl.lab.compare.regret import ITSELF, regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
+from research.performance import DOCS, read
 
-ROOT = Path(__file__).parent.parent
-SCORES = ROOT / "docs" / "data" / "choosing.csv"
-GROUPS = ROOT / "docs" / "data" / "groups.csv"
-COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
+SCORES = DOCS / "data" / "choosing.csv"
+GROUPS = DOCS / "data" / "groups.csv"
 _KEYS = ["benchmark", "method"]
 
 
@@ -60,7 +58,7 @@ def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
 
 def methods_table(scores: pd.DataFrame) -> Table:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))["ratio"]
+    costs = read("methods_cpu")["ratio"]
     records = [
         row
         | {
@@ -95,7 +93,7 @@ def names_table() -> Table:
 
 
 PAGE = Page(
-    ROOT / "docs" / "choosing.md",
+    DOCS / "choosing.md",
     {"methods": lambda: methods_table(pd.read_csv(SCORES)), "groups": groups_table, "names": names_table},
 )
 

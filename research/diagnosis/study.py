@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ _BELOW_HALF = 0.5
 """Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
 SEEDS = {"choose": (0, 1, 2), "report": (5, 6)}
 """Of the rows, folds and bad labels. Studies before this one reported others."""
-loaded = lru_cache(maxsize=4)(load)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def disturbed(noise: str, y: Array, level: float, classes: int, rng: Random) -> 
 
 def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
     """Its tasks, from the file, which is made where it is missing."""
-    task = loaded(cell.data, cell.seed, data)
+    task = load(cell.data, cell.seed, data)
     path = cache / f"{cell.name}.npz"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)

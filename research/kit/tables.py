@@ -54,9 +54,8 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
         chosen.loc[chosen["config"].isin(rivals), columns], on=[*_SETTING, "seed"], suffixes=("", "_rival")
     )
     both = both[both["config"] != both["config_rival"]]
-    base = both.groupby([*_SETTING, "config_rival"])[[f"{score}_rival" for score in SCORES]].transform("mean")
     for score in SCORES:
-        rival = base[f"{score}_rival"]
+        rival = both.groupby([*_SETTING, "config_rival"])[f"{score}_rival"].transform("mean")
         unit = (rival.abs() * _SHARE).where(rival < 0, _POINTS[score])
         both[score] = ((both[score] - both[f"{score}_rival"]) / unit).clip(-_MOST, _MOST)
     groups = both.groupby([*_SETTING, "config", "config_rival"])[list(SCORES)]

@@ -86,8 +86,8 @@ class Training:
             layer.append((drawn / math.sqrt(fan))[self._rows].clone().requires_grad_())
         return layer[0], layer[1]
 
-    def _represent(self, inputs: Tensor, part: slice = slice(None)) -> Tensor:
-        first, first_bias, second, second_bias = (tensor[part] for tensor in self._trunk)
+    def _represent(self, inputs: Tensor) -> Tensor:
+        first, first_bias, second, second_bias = self._trunk
         return torch.baddbmm(second_bias, torch.baddbmm(first_bias, inputs, first).relu(), second).relu()
 
     def _train(self, rows: Tensor) -> None:
@@ -132,18 +132,13 @@ class Training:
 
     @torch.no_grad()
     def _score(self, rows: slice) -> Tensor:
-        """[runs, tasks], higher is better; a learning rate at a time, as test sets are large."""
-        found = []
-        for start in range(0, len(self._rows), self._number):
-            part = slice(start, start + self._number)
-            shared = self._represent(self._inputs[:, rows], part)
-            scores = []
-            for task, (weight, bias) in enumerate(self._heads):
-                outputs, target = torch.baddbmm(bias[part], shared, weight[part]), self._targets[task][:, rows]
-                if self._data.classes[task]:
-                    scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
-                else:
-                    scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
-            found.append(torch.stack(scores, 1))
+        """[runs, tasks], higher is better."""
+        shared, scores = self._represent(self._inputs[:, rows][self._rows]), []
+        for (weight, bias), targets, classes in zip(self._heads, self._targets, self._data.classes, strict=True):
+            outputs, target = torch.baddbmm(bias, shared, weight), targets[:, rows][self._rows]
+            if classes:
+                scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
+            else:
+                scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
         # A training that blew up has learned nothing: worse than any other.
-        return torch.cat(found).nan_to_num(-1e4).clamp(min=-1e4)
+        return torch.stack(scores, 1).nan_to_num(-1e4).clamp(min=-1e4)
