@@ -27,8 +27,7 @@ KEYS = ["samples", "kind", "group", "predictor", "noise"]
 def summary(cells: Iterator[Cell], data: Path, cache: Path) -> pd.DataFrame:
     """Counts and sums over the tasks of every group, predictor, kind of noise and number of samples."""
     frame = pd.DataFrame([row for cell in cells for row in _rows(cell, data, cache)])
-    frame["tasks"] = 1
-    return frame.groupby(KEYS, sort=False).sum().reset_index()
+    return frame.assign(tasks=1).groupby(KEYS, sort=False).sum().reset_index()
 
 
 def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
@@ -38,8 +37,7 @@ def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
         predictions = {name: held.predictions for name, held in chosen.items()}
         report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
         kind = "numbers" if task.kind == "regression" else "classes"
-        own = (str(most or "all"), kind, task.group, cell.predictor, cell.noise)
-        keys = dict(zip(KEYS, own, strict=True))
+        keys = dict(zip(KEYS, (str(most or "all"), kind, task.group, cell.predictor, cell.noise), strict=True))
         for name, held in chosen.items():
             yield keys | _of_task(report, name, held) | ({} if most else _ranking(report, name, held, task))
 

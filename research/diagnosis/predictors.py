@@ -41,9 +41,8 @@ def cross_fitted(name: str, kind: str, x: Array, y: Array, seed: int) -> Array:
         model = make_pipeline(StandardScaler(), own)
         if classes:
             model.fit(x[inner], y[inner].astype(np.int64))
-            shares = np.zeros((len(outer), classes))
-            shares[:, model.classes_] = model.predict_proba(x[outer])
-            predictions[outer] = shares
+            predictions[outer] = 0.0
+            predictions[outer[:, None], model.classes_] = model.predict_proba(x[outer])
         else:
             centre, width = y[inner].mean(), max(y[inner].std(), 1e-12)
             model.fit(x[inner], (y[inner] - centre) / width)

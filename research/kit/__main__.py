@@ -31,10 +31,10 @@ def rows(name: str, config: str, data: Data, cases: Sequence[Case], epochs: floa
     """A row per learning rate and case: the mean scores of clean, noisy and all tasks; `val`: see `Training.run`."""
     problem = PROBLEMS[name]
     scores, validation = Training(problem, data, CONFIGS[config]).run(max(1, round(problem.epochs * epochs)))
-    bad = [task in problem.noisy for task in range(scores.shape[1])]
+    noisy = torch.tensor([task in problem.noisy for task in range(scores.shape[1])])
     networks = [(name, config, rate, *vars(case).values()) for rate in problem.rates for case in cases]
     frame = pd.DataFrame(networks, columns=["problem", "config", "lr", "level", "kind", "seed"])
-    means = {"clean": scores[:, ~torch.tensor(bad)], "noisy": scores[:, torch.tensor(bad)], "overall": scores}
+    means = {"clean": scores[:, ~noisy], "noisy": scores[:, noisy], "overall": scores}
     return frame.assign(**{name: own.mean(1).numpy() for name, own in means.items()}, val=validation.numpy())
 
 

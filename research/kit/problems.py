@@ -13,7 +13,6 @@ Arrays = Mapping[str, Array]
 """What `research.kit.prepare` writes: fx, fy (Fashion-MNIST), and NAME_x, NAME_y of every table."""
 
 _SGD_RATES = (3e-3, 1e-2, 3e-2, 1e-1)
-_SHOES = (5, 7, 9)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _fashion(arrays: Arrays, seed: int, tasks: Sequence[str]) -> Data:
     inputs = (np.concatenate([small[one], small[two]], 1) - 0.3) * 3
     left, right = arrays["fy"][one].astype(int), arrays["fy"][two].astype(int)
     bright = small[one].mean(1)
-    made = {"left": (left, 10), "right": (right, 10), "shoe": (np.isin(left, _SHOES).astype(int), 2)}
+    made = {"left": (left, 10), "right": (right, 10), "shoe": (np.isin(left, (5, 7, 9)).astype(int), 2)}
     made["bright"] = (((bright - bright.mean()) / bright.std()).astype(np.float32), 0)
     targets, classes = zip(*(made[task] for task in tasks), strict=True)
     return Data(inputs.astype(np.float32), targets, classes, training, validation)

@@ -5,6 +5,7 @@ README.md shows the committed `results.csv`.
 """
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -43,7 +44,7 @@ def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(best, on=[*key, "lr"])
 
 
-def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
+def leads(chosen: pd.DataFrame, rivals: Collection[str]) -> pd.DataFrame:
     """How much better each configuration is than each rival, in tolerances: a row per setting, configuration, rival.
 
     A tolerance is 0.3 points of accuracy on clean tasks, 0.5 else, or 3 % of the error. `SCORE` is the mean over the
@@ -65,8 +66,7 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per configuration, the one with the fewest regrets first; README.md says what the columns are."""
-    chosen = at_best_rate(frame)
-    found = leads(chosen, [name for name in RIVALS if name in set(chosen["config"])])
+    found = leads(at_best_rate(frame), RIVALS)
     worse = found[["clean_upper", "overall_upper"]] < -1
     noise, slow = found["level"] > 0, found["problem"].str.contains("qm9|waves")
     any_worse = worse.any(axis=1)

@@ -17,30 +17,6 @@ _DECAY = 0.01
 """Of the weights under AdamW, decoupled."""
 
 
-class Losses:
-    """Of one task in all runs, plain or robust, of classes or (no classes) of numbers; a module for each run."""
-
-    def __init__(self, runs: int, config: Config, classes: int) -> None:
-        self._classes = classes
-        self._kind: type[StackableLoss] = RobustCrossEntropy if classes else RobustMSELoss
-        self._modules = [self._kind(reduction="none") for _ in range(runs if config.robust else 0)]
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """[runs] mean losses from outputs [runs, batch, classes or 1] and targets [runs, batch]."""
-        outputs = outputs if self._classes else outputs[..., 0]
-        if self._modules:
-            every = torch.ones_like(targets, dtype=torch.bool)
-            # One call for all modules; each of them has its own estimate of the noise.
-            entries, lesson = self._kind.entries(self._modules, outputs, targets, every)
-            if lesson is not None:
-                lesson.learn()
-        elif self._classes:
-            entries = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-        else:
-            entries = (outputs - targets).square()
-        return entries.mean(-1)
-
-
 class Training:
     """One backward pass and one step for all runs; each trains as it would alone."""
 
@@ -54,7 +30,8 @@ class Training:
         # The first layers start twice as large in variance as nn.Linear's do.
         self._trunk = [*self._layer(self._inputs.shape[2], HIDDEN, 2), *self._layer(HIDDEN, HIDDEN, 2)]
         self._heads = [self._layer(HIDDEN, classes or 1, 1) for classes in data.classes]
-        self._losses = [Losses(runs, config, count) for count in data.classes]
+        kinds: list[type[StackableLoss]] = [RobustCrossEntropy if own else RobustMSELoss for own in data.classes]
+        self._losses = [[kind(reduction="none") for _ in range(runs)] for kind in kinds]
         self._rule = config.rule(runs, data.classes)
         self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
         self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -70,12 +47,11 @@ class Training:
         minus. [runs] on noisy validation labels: the mean over the tasks of the relative squared error or minus
         accuracy, lower is better.
         """
-        count = self._data.training
+        count, end = self._data.training, self._data.training + self._data.validation
         for _ in range(epochs):
             order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
                 self._train(order[:, start : start + self._batch][self._rows])
-        end = count + self._data.validation
         return self._score(slice(end, None)), self._score(slice(count, end)).div(-100).mean(1)
 
     def _layer(self, inputs: int, outputs: int, gain: float) -> tuple[Tensor, Tensor]:
@@ -90,17 +66,32 @@ class Training:
         first, first_bias, second, second_bias = self._trunk
         return torch.baddbmm(second_bias, torch.baddbmm(first_bias, inputs, first).relu(), second).relu()
 
+    def _loss(self, task: int, outputs: Tensor, targets: Tensor) -> Tensor:
+        """[runs] mean losses from outputs [runs, batch, classes or 1] and targets [runs, batch]."""
+        classes, losses = self._data.classes[task], self._losses[task]
+        outputs = outputs if classes else outputs[..., 0]
+        if self._config.robust:
+            every = torch.ones_like(targets, dtype=torch.bool)
+            # One call for all runs; each of them has its own estimate of the noise.
+            entries, lesson = type(losses[0]).entries(losses, outputs, targets, every)
+            if lesson is not None:
+                lesson.learn()
+        elif classes:
+            entries = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        else:
+            entries = (outputs - targets).square()
+        return entries.mean(-1)
+
     def _train(self, rows: Tensor) -> None:
         """One step of every run."""
         self._step += 1
         case = self._rows[:, None]
         shared = self._represent(self._inputs[case, rows])
-        leaf = shared.detach()
+        leaf = shared.detach().requires_grad_()
         values, pulls, own = [], [], []
-        for head, loss, targets in zip(self._heads, self._losses, self._targets, strict=True):
-            leaf = leaf.detach().requires_grad_()
-            value = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows])
-            pull, *gradients = torch.autograd.grad(value.sum(), [leaf, *head])
+        for task, (weight, bias) in enumerate(self._heads):
+            value = self._loss(task, torch.baddbmm(bias, leaf, weight), self._targets[task][case, rows])
+            pull, *gradients = torch.autograd.grad(value.sum(), [leaf, weight, bias])
             values.append(value.detach())
             pulls.append(pull)
             own.append(gradients)
