@@ -1,14 +1,11 @@
-from pathlib import Path
-
 import pytest
 import torch
 
-from excessmtl.lab.data.base import Split
 from excessmtl.lab.data.school import load
 from tiny_data import SCHOOLS, write_school
 
 
-def test_every_school_is_a_task_and_every_pupil_in_one_part(tmp_path: Path) -> None:
+def test_every_school_is_a_task_and_every_pupil_in_one_part(tmp_path):
     bench = load(write_school(tmp_path))
     assert [task.name for task in bench.tasks] == [f"school_00{i}" for i in range(1, 9)]
     assert len(bench.noisy_tasks) == 2, "a fifth"
@@ -25,7 +22,7 @@ def test_every_school_is_a_task_and_every_pupil_in_one_part(tmp_path: Path) -> N
     assert len(torch.cat(scores).unique()) == sum(SCHOOLS.values())
 
 
-def one_point(train: Split) -> float:
+def one_point(train):
     """One point of the score on the standardised scale: the scores are whole numbers."""
     values = torch.cat(list(train.targets.values())).flatten().sort().values
     return float(values.diff().min())
