@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from excessmtl.lab.data.base import Targets
 from excessmtl.lab.data.dense import SCALES, random_zoom, zoom_and_mirror
 
 HEIGHT, WIDTH = 24, 36
@@ -78,7 +77,7 @@ def test_random_augmentation_follows_its_generator():
 
 def test_all_scales_and_both_sides_occur_about_equally_often():
     n = 600
-    targets: Targets = {"depth": torch.ones(n, 1, 2, 2), "normals": torch.ones(n, 3, 2, 2)}
+    targets = {"depth": torch.ones(n, 1, 2, 2), "normals": torch.ones(n, 3, 2, 2)}
     _, shown = random_zoom(torch.zeros(n, 3, 2, 2), targets, torch.Generator().manual_seed(0))
     scales = 1 / shown["depth"][:, 0, 0, 0]
     for scale in SCALES:
