@@ -5,6 +5,7 @@ from torch.nn import functional as F
 from excessmtl.lab.data.base import registry
 from excessmtl.lab.data.digit_domains import STYLES, load
 from excessmtl.lab.data.digits import load_digits
+from tiny_data import splits
 
 
 def test_four_tasks_with_inputs_of_their_own():
@@ -12,9 +13,9 @@ def test_four_tasks_with_inputs_of_their_own():
     assert [task.name for task in bench.tasks] == list(STYLES)
     assert set(bench.noisy_tasks) < set(STYLES)
     for name in STYLES:
-        lengths = [split.length(name) for split in (bench.train, bench.validation, bench.test)]
+        lengths = [split.length(name) for split in splits(bench)]
         assert lengths == [900, 100, 1000]
-        for split in (bench.train, bench.validation, bench.test):
+        for split in splits(bench):
             assert split.inputs[name].shape == (split.length(name), 28, 28)
             assert split.inputs[name].dtype == torch.uint8
             assert split.targets[name].bincount().tolist() == [split.length(name) // 10] * 10

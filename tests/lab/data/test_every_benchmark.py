@@ -12,7 +12,7 @@ from scipy.io import savemat
 from excessmtl.lab.data import registry, synthetic_rooms
 from excessmtl.lab.data.base import DataNotFoundError, names
 from excessmtl.lab.data.find import complete_options, load_benchmark
-from tiny_data import WRITERS
+from tiny_data import WRITERS, splits
 
 NAMES = sorted(registry())
 SAME_TEST = ("digit-domains", "multimnist", "vader")
@@ -31,10 +31,6 @@ def load(files, monkeypatch):
     tiny = synthetic_rooms.Size((3, 2, 2), 24, 32, size.levels, 4, size.recipe)
     monkeypatch.setitem(synthetic_rooms.SIZES, "small", tiny)
     return lambda name, seed=0, **options: load_benchmark(name, files.get(name), seed, options)
-
-
-def splits(made):
-    return [made.train, made.validation, made.test]
 
 
 def same(one, other):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from excessmtl.lab.data import office_home
 from excessmtl.lab.data.office_home import load
-from tiny_data import colour, write_archive, write_image_tree
+from tiny_data import colour, splits, write_archive, write_image_tree
 
 
 def pack(root, archive):
@@ -19,10 +19,6 @@ def pack(root, archive):
 @pytest.fixture
 def tree(tmp_path):
     return write_image_tree(tmp_path)
-
-
-def splits(bench):
-    return bench.train, bench.validation, bench.test
 
 
 def test_every_picture_is_there_once_with_its_label(tree):

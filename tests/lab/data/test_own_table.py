@@ -10,6 +10,7 @@ import torch
 from excessmtl.lab.data.find import load_benchmark
 from excessmtl.lab.data.kinds import binary, classification, regression
 from excessmtl.lab.data.table import infer_kind
+from tiny_data import splits
 
 ROWS = 100
 
@@ -68,22 +69,16 @@ def test_columns_become_tasks_and_inputs(tmp_path):
         ("stars", 3, classification),
     ]
     assert (made.name, made.source) == ("Häuser", "Häuser.csv, 100 rows, 2 input columns")
-    lengths = [split.length("price") for split in (made.train, made.validation, made.test)]
-    assert lengths == [70, 15, 15]
-    inputs = torch.cat([made.train.inputs, made.validation.inputs, made.test.inputs])
+    assert [split.length("price") for split in splits(made)] == [70, 15, 15]
+    inputs = torch.cat([split.inputs for split in splits(made)])
     assert inputs.shape == (100, 3)  # a number and two towns
     assert made.train.inputs[:, 0].mean().item() == pytest.approx(0, abs=1e-5)
     assert inputs[:, 1:].sum(1).tolist() == [1.0] * 100
     price = made.train.targets["price"]
     assert (price.mean().item(), price.std(correction=0).item()) == (pytest.approx(0, abs=1e-5), pytest.approx(1))
     # Every row is in one split, with its own targets.
-    found = sorted(
-        zip(
-            inputs[:, 0].tolist(),
-            torch.cat([s.targets["stars"] for s in (made.train, made.validation, made.test)]).tolist(),
-            strict=True,
-        )
-    )
+    labels = torch.cat([split.targets["stars"] for split in splits(made)])
+    found = sorted(zip(inputs[:, 0].tolist(), labels.tolist(), strict=True))
     stars = table["stars"].map({1: 0.0, 3: 1.0, 5: 2.0})
     assert [star for _, star in found] == stars.iloc[np.argsort(table["größe"].to_numpy())].tolist()
 
@@ -102,10 +97,10 @@ def test_empty_cells_are_missing(tmp_path):
     table.loc[::10, "größe"] = np.nan
     table.loc[::20, "town"] = None
     made = load(write(tmp_path, table))
-    splits = (made.train, made.validation, made.test)
-    missing = {task.name: sum(int(split.targets[task.name].isnan().sum()) for split in splits) for task in made.tasks}
+    targets = {task.name: torch.cat([split.targets[task.name] for split in splits(made)]) for task in made.tasks}
+    missing = {name: int(target.isnan().sum()) for name, target in targets.items()}
     assert missing == {"price": 25, "sold": 20, "stars": 0}
-    inputs = torch.cat([split.inputs for split in splits])
+    inputs = torch.cat([split.inputs for split in splits(made)])
     assert inputs.isfinite().all()
     assert inputs.shape == (100, 5)
     assert (inputs[:, 1].sum().item(), inputs[:, 4].sum().item()) == (10, 5)

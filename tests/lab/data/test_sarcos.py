@@ -4,6 +4,7 @@ from scipy.io import savemat
 
 from excessmtl.lab.data.base import registry
 from excessmtl.lab.data.sarcos import load
+from tiny_data import splits
 
 
 def rows(count, seed=0):
@@ -11,7 +12,7 @@ def rows(count, seed=0):
 
 
 def total(bench):
-    return [split.length("joint_1") for split in (bench.train, bench.validation, bench.test)]
+    return [split.length("joint_1") for split in splits(bench)]
 
 
 def test_a_single_file_is_split(tmp_path):
@@ -22,9 +23,8 @@ def test_a_single_file_is_split(tmp_path):
     assert total(bench) == [144, 16, 40]
     assert [task.name for task in bench.tasks] == [f"joint_{i}" for i in range(1, 8)]
     assert bench.noisy_tasks == ("joint_1", "joint_2")
-    splits = (bench.train, bench.validation, bench.test)
-    assert len(torch.cat([split.inputs for split in splits]).unique(dim=0)) == 200
-    for split in splits:
+    assert len(torch.cat([split.inputs for split in splits(bench)]).unique(dim=0)) == 200
+    for split in splits(bench):
         for joint in range(7):  # targets stay with their inputs
             torch.testing.assert_close(split.targets[f"joint_{joint + 1}"], split.inputs[:, joint : joint + 1])
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from excessmtl.lab.data.school import load
-from tiny_data import SCHOOLS, write_school
+from tiny_data import SCHOOLS, splits, write_school
 
 
 def test_every_school_is_a_task_and_every_pupil_in_one_part(tmp_path):
@@ -11,7 +11,7 @@ def test_every_school_is_a_task_and_every_pupil_in_one_part(tmp_path):
     assert len(bench.noisy_tasks) == 2, "a fifth"
     scores = []
     for task, size in zip(bench.tasks, SCHOOLS.values(), strict=True):
-        parts = [split.targets[task.name] for split in (bench.train, bench.validation, bench.test)]
+        parts = [split.targets[task.name] for split in splits(bench)]
         assert sum(map(len, parts)) == size
         assert [len(part) for part in parts[1:]] == [max(1, round(0.1 * size)), max(1, round(0.15 * size))]
         assert all(part.shape == (len(part), 1) for part in parts)

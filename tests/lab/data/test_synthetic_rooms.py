@@ -8,6 +8,7 @@ from excessmtl.lab.data.dense import TASKS
 from excessmtl.lab.data.room_render import pixel_rays, render
 from excessmtl.lab.data.room_scene import CLASSES, random_scene
 from excessmtl.lab.data.synthetic_rooms import SIZES, load
+from tiny_data import splits
 
 HEIGHT, WIDTH = 60, 80
 
@@ -77,7 +78,7 @@ def test_it_has_the_shapes_of_nyuv2(rooms):
     assert rooms.tasks == TASKS
     assert rooms.noisy_tasks == ("segmentation",)
     assert rooms.augment is None
-    for split, n in zip((rooms.train, rooms.validation, rooms.test), (200, 40, 60), strict=True):
+    for split, n in zip(splits(rooms), (200, 40, 60), strict=True):
         assert isinstance(split.inputs, torch.Tensor)
         assert split.inputs.dtype == torch.uint8
         assert split.inputs.shape == (n, 3, 48, 64)
