@@ -159,10 +159,8 @@ def static_graph(form):
     for method in A_FEW:
         model = Model()
         parallel = DistributedDataParallel(model, static_graph=True)
-        data = batches(mine())
-        refused(
-            str(method), "static_graph", lambda p=parallel, m=model, r=method, d=data: train(p, m.trunk, r, form, d)
-        )
+        call = partial(train, parallel, model.trunk, method, form, batches(mine()))
+        refused(str(method), "static_graph", call)
 
 
 def uneven_inputs(form):

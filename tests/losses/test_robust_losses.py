@@ -155,9 +155,8 @@ def outliers(noise, batches, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(batches):
         truth = torch.randn(64, generator=generator)
-        target = truth + torch.where(torch.rand(64, generator=generator) < noise, 1.0, 0.0) * torch.randn(
-            64, generator=generator
-        )
+        hit = torch.rand(64, generator=generator) < noise
+        target = truth + hit * torch.randn(64, generator=generator)
         yield truth + 0.1 * torch.randn(64, generator=generator), target
 
 

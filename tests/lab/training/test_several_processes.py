@@ -80,13 +80,8 @@ def test_what_cannot_be_shared_is_refused(tmp_path):
 def test_a_run_goes_on_with_fewer_devices(tmp_path, together):
     shutil.copytree(together / "single", tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    resumed = lab.train(
-        "process_world:load",
-        out=tmp_path / "run",
-        resume=True,
-        **process_worker.COMMON,
-        **process_worker.CASES["single"],
-    )
+    settings = {**process_worker.COMMON, **process_worker.CASES["single"]}
+    resumed = lab.train("process_world:load", out=tmp_path / "run", resume=True, **settings)
     assert resumed.summary["completed"]
 
 
