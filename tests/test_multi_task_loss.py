@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 import excessmtl
 from excessmtl import MultiTaskLoss
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
-from models import DEVICE, WIDTH, MultiTask
+from models import DEVICE, MultiTask
 from steps import assert_same, gradients
 from test_no_host_reads import NoHostReads
 
@@ -25,7 +25,8 @@ TASKS, BATCH = list(KINDS), 32
 
 class Model(MultiTask):
     def __init__(self, outputs=OUTPUTS):
-        super().__init__(heads={task: nn.Linear(WIDTH, size) for task, size in outputs.items()})
+        trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        super().__init__(trunk, {task: nn.Linear(16, size) for task, size in outputs.items()})
         self.to(DEVICE)
 
 
