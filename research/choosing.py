@@ -8,8 +8,7 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 (`python examples/groups.py --out docs/data/groups.csv`).
 """
 
-import json
-from collections.abc import Sequence
+import re
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +25,10 @@ from excessmtl.lab.compare.regret import ITSELF, regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
+from research.performance import DOCS, read
 
-ROOT = Path(__file__).parent.parent
-SCORES = ROOT / "docs" / "data" / "choosing.csv"
-GROUPS = ROOT / "docs" / "data" / "groups.csv"
-COSTS = ROOT / "docs" / "data" / "speed" / "methods_cpu.json"
+SCORES = DOCS / "data" / "choosing.csv"
+GROUPS = DOCS / "data" / "groups.csv"
 _KEYS = ["benchmark", "method"]
 
 
@@ -60,7 +58,7 @@ def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
 
 def methods_table(scores: pd.DataFrame) -> Table:
     """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))["ratio"]
+    costs = read("methods_cpu")["ratio"]
     records = [
         row
         | {
@@ -76,9 +74,7 @@ def methods_table(scores: pd.DataFrame) -> Table:
 
 def groups_table() -> Table:
     """The errors of both methods for each group with bad records, and the difference, paired by seed."""
-    errors = pd.read_csv(GROUPS).pivot_table(
-        index=["bad_records", "seed"], columns="method", values="error", sort=False
-    )
+    errors = pd.read_csv(GROUPS).set_index(["bad_records", "seed", "method"])["error"].unstack(sort=False)
     lines = []
     for noisy, own in errors.groupby(level="bad_records", sort=False):
         change = Spread.of(own["excess"] - own["uniform"])
@@ -89,25 +85,15 @@ def groups_table() -> Table:
 
 def names_table() -> Table:
     """What LibMTL and TorchJD call our methods, where that is another name or means something else."""
-    columns = ["LibMTL", "TorchJD", "here", "mind"]
-
-    def alike(*names: str) -> bool:
-        return len({name.lower().replace("_", "") for name in names}) == 1
-
-    differing = [row for row in names.rows() if row[3] or any(not alike(name, row[2]) for name in _listed(row[:2]))]
-    return Table.of_texts("", columns, ([*map(_code, row[:3]), row[3]] for row in differing), columns)
-
-
-def _listed(cells: Sequence[str]) -> list[str]:
-    return [name for cell in cells for name in cell.split(", ") if name]
-
-
-def _code(cell: str) -> str:
-    return ", ".join(f"`{name}`" for name in _listed([cell]))
+    columns, rows = ["LibMTL", "TorchJD", "here", "mind"], []
+    for *cells, note in names.rows():
+        if note or len(set(re.findall(r"\w+", " ".join(cells).lower().replace("_", "")))) > 1:
+            rows.append([*(re.sub(r"\w+", r"`\g<0>`", cell) for cell in cells), note])
+    return Table.of_texts("", columns, rows, columns)
 
 
 PAGE = Page(
-    ROOT / "docs" / "choosing.md",
+    DOCS / "choosing.md",
     {"methods": lambda: methods_table(pd.read_csv(SCORES)), "groups": groups_table, "names": names_table},
 )
 

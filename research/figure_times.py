@@ -24,7 +24,6 @@ from excessmtl.lab.training.loop import train
 from excessmtl.lab.training.resolve import load_benchmark, resolve
 
 _MOST_STEPS = 40
-_KEY = ["scale", "name", "method"]
 
 
 def seconds_of(figure: Figure) -> float:
@@ -63,13 +62,10 @@ def main() -> None:
     }
     work |= {("quick", figure.name, ""): figure for figure in figures if not figure.about}
     table = pd.read_csv(plans.TIMES, comment="#", keep_default_na=False)
-    known = set(table[_KEY].itertuples(index=False, name=None))
-    for key, subject in work.items():
-        if key in known:
-            continue
+    known = set(zip(table["scale"], table["name"], table["method"], strict=True))
+    for key, subject in ((key, subject) for key, subject in work.items() if key not in known):
         seconds = seconds_of_run(subject) if isinstance(subject, RunConfig) else seconds_of(subject)
-        row = {**dict(zip(_KEY, key, strict=True)), "seconds": seconds}
-        table = pd.concat([table, pd.DataFrame([row])], ignore_index=True)
+        table.loc[len(table)] = [*key, seconds]
         text = table.to_csv(index=False, float_format="%.3g", lineterminator="\n")
         write_whole(plans.TIMES, f"# python -m research.figure_times; on 2 CPU cores, approximate\n{text}".encode())
         print(key, seconds, flush=True)

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
+import steps
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP
 from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask
-from steps import gradients, host_state
 
 HEADS = {
     "linear": lambda width: nn.Linear(WIDTH, width),
@@ -51,19 +51,18 @@ class World:
         """One step, as the balancer takes it."""
         self.optimizer.zero_grad()
         taken = self.balancer.backward(self.compute(x, targets), **arguments)
-        self.steps.append((taken.numbers.clone(), gradients(self.model)))
+        self.steps.append((taken.numbers.clone(), steps.gradients(self.model)))
         self.optimizer.step()
         return taken
 
 
 def assert_same(one, two):
     """Parameters, buffers, statistics, and numbers and gradients of every step, to the last bit."""
-    exactly = {"rtol": 0, "atol": 0, "equal_nan": True}
-    torch.testing.assert_close(two.model.state_dict(), one.model.state_dict(), **exactly)
+    steps.assert_same(two.model.state_dict(), one.model.state_dict())
     states = [world.balancer.state_dict() for world in (one, two)]
-    assert host_state(states[0])["steps"] == host_state(states[1])["steps"]
-    torch.testing.assert_close(states[1], states[0], **exactly)
-    torch.testing.assert_close(two.steps, one.steps, **exactly)
+    assert steps.host_state(states[0])["steps"] == steps.host_state(states[1])["steps"]
+    steps.assert_same(states[1], states[0])
+    steps.assert_same(two.steps, one.steps)
 
 
 def recorded(balancer):

@@ -1,4 +1,4 @@
-"""Made-up rows of a table of runs, and copies of real run folders with other numbers."""
+"""Made-up rows of a table of runs, copies of real run folders with other numbers, and what is in such folders."""
 
 import json
 import shutil
@@ -77,6 +77,16 @@ def finish(configs, out, change):
 
 def table(*rows):
     return pd.DataFrame(list(rows), columns=["folder", *PLAIN, *NESTED])
+
+
+def steps_of(folder):
+    """The arrays of steps.npz."""
+    with np.load(folder / "steps.npz") as steps:
+        return dict(steps)
+
+
+def without_time(summary):
+    return {key: value for key, value in summary.items() if key != "seconds_per_step"}
 
 
 def copied(source, target, steps=None, **changes):

@@ -104,12 +104,12 @@ def test_a_plain_file_and_a_new_name_below_a_link_are_written(tmp_path, runs):
     assert (tmp_path / "folder" / "report.html").stat().st_size > 1000
 
 
-def test_an_atomic_write_keeps_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_an_atomic_write_keeps_the_old_file_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "deep" / "file"
     with atomic_write(path) as file:
         file.write(b"old")
 
-    def stop_half_way() -> None:
+    def stop_half_way():
         with atomic_write(path) as file:
             file.write(b"new, but only ha")
             raise RuntimeError("stop")

@@ -5,7 +5,6 @@ In a process of its own: the calls of a step depend on what thousands of tests h
 
 import gc
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import excessmtl
+from commands import ENVIRONMENT
 from models import DEVICE
 
 SOURCE = str(Path(excessmtl.__file__).parent)
@@ -63,8 +63,7 @@ def in_a_fresh_process():
     """The calls of a default step with a deep trunk and a shallow one, and those of the paper's estimate, by file."""
     estimates = ({"layers": 30}, {"layers": 3}, {"layers": 3, "estimator": "paper", "engine": "reference"})
     code = f"import json; from test_host_time import entered; print(json.dumps([entered(**e) for e in {estimates}]))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -4,7 +4,6 @@ The command line brings in little more."""
 
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import excessmtl
+from commands import ENVIRONMENT
 
 SCRIPT = """
 import json, sys, torch, numpy
@@ -28,8 +28,7 @@ print(json.dumps([sorted({name.split('.')[0] for name in more}) for more in (lib
 
 
 def run(code):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
 
 
 def test_the_library_brings_in_torch_and_numpy_and_the_command_line_nothing_that_only_training_needs():

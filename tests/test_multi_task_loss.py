@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 import excessmtl
 from excessmtl import MultiTaskLoss
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
-from models import DEVICE
+from models import DEVICE, MultiTask
 from steps import assert_same, gradients
 from test_no_host_reads import NoHostReads
 
@@ -23,16 +23,11 @@ OUTPUTS = {"digit": 4, "spam": 1, "price": 1, "own": 2}
 TASKS, BATCH = list(KINDS), 32
 
 
-class Model(nn.Module):
+class Model(MultiTask):
     def __init__(self, outputs=OUTPUTS):
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
-        self.heads = nn.ModuleDict({task: nn.Linear(16, size) for task, size in outputs.items()})
+        trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        super().__init__(trunk, {task: nn.Linear(16, size) for task, size in outputs.items()})
         self.to(DEVICE)
-
-    def forward(self, x):
-        z = self.encoder(x)
-        return {task: head(z) for task, head in self.heads.items()}
 
 
 def batch(seed=0):
@@ -66,9 +61,9 @@ def train(model, criterion, steps, first=0):
 def test_the_numbers_of_its_parts(robust, scalar):
     model = Model()
     by_hand = copy.deepcopy(model)
-    criterion = MultiTaskLoss(KINDS, model.encoder, robust=robust, protect={"spam": 0.2}, scale="mean")
+    criterion = MultiTaskLoss(KINDS, model.trunk, robust=robust, protect={"spam": 0.2}, scale="mean")
     options = {"protect": {"spam": 0.2}, "scale": "mean", "likelihoods": (True, True, "own", False) if robust else []}
-    balancer = excessmtl.create("excess", TASKS, by_hand.encoder, **options)
+    balancer = excessmtl.create("excess", TASKS, by_hand.trunk, **options)
     losses = PLAIN | ({task: make(reduction="none").to(DEVICE) for task, make in ROBUST.items()} if robust else {})
     for seed in range(25):  # the robust estimate of numbers is fitted from the 20th batch on
         x, targets = batch(seed)
@@ -116,7 +111,7 @@ def as_model_output(outputs, targets):
 def test_forms_of_the_same_batch(form):
     model = Model()
     other = copy.deepcopy(model)
-    criterion, its = MultiTaskLoss(KINDS, model.encoder), MultiTaskLoss(KINDS, other.encoder)
+    criterion, its = MultiTaskLoss(KINDS, model.trunk), MultiTaskLoss(KINDS, other.trunk)
     for seed in range(3):
         x, targets = batch(seed)
         criterion.backward(model(x), targets)
@@ -147,7 +142,7 @@ def test_matrices_of_outputs_and_labels(kind, time):
 
 def test_a_task_without_labels_keeps_its_state():
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model.encoder)
+    criterion = MultiTaskLoss(KINDS, model.trunk)
     train(model, criterion, 3)
     x, targets = batch()
     noise, weights = criterion.losses["digit"].rate.steps.clone(), criterion.balancer.weights.clone()
@@ -169,8 +164,8 @@ def test_options_of_the_losses():
     digit = cross_entropy(outputs["digit"], targets["digit"], weight, label_smoothing=0.1, reduction="none").mean()
     spam = binary_cross_entropy_with_logits(outputs["spam"][:, 0], targets["spam"], pos_weight=positive)
     expected = torch.stack([digit, spam, mse_loss(outputs["price"][:, 0], targets["price"])]).detach()
-    plain = MultiTaskLoss(kinds, model.encoder, "uniform", robust=False, loss_options=own)
-    robust = MultiTaskLoss(kinds, model.encoder, loss_options={**own, "price": {"strength": 0.5}})
+    plain = MultiTaskLoss(kinds, model.trunk, "uniform", robust=False, loss_options=own)
+    robust = MultiTaskLoss(kinds, model.trunk, loss_options={**own, "price": {"strength": 0.5}})
     torch.testing.assert_close(plain.backward(outputs, targets).losses, expected)
     assert robust.losses["price"].strength == 0.5
     assert torch.equal(robust.losses["digit"].weight, weight)
@@ -181,7 +176,7 @@ def test_options_of_the_losses():
 
 def test_evaluation_is_the_plain_mean_and_changes_nothing():
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model.encoder)
+    criterion = MultiTaskLoss(KINDS, model.trunk)
     train(model, criterion, 5)
     before = copy.deepcopy(criterion.state_dict())
     x, targets = batch(9)
@@ -199,10 +194,10 @@ def test_evaluation_is_the_plain_mean_and_changes_nothing():
 
 def test_a_state_resumes_bit_for_bit():
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model.encoder, "excess")
+    criterion = MultiTaskLoss(KINDS, model.trunk, "excess")
     train(model, criterion, 22)
     other = copy.deepcopy(model)
-    resumed = MultiTaskLoss(KINDS, other.encoder)
+    resumed = MultiTaskLoss(KINDS, other.trunk)
     resumed.load_state_dict(criterion.state_dict())
     assert resumed.state_dict().keys() == criterion.state_dict().keys()
     copied_model, copied = copy.deepcopy((model, criterion))
@@ -227,9 +222,9 @@ def test_a_state_resumes_bit_for_bit():
 )
 def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options, message):
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model.encoder)
+    criterion = MultiTaskLoss(KINDS, model.trunk)
     train(model, criterion, 2)
-    other = MultiTaskLoss(tasks, model.encoder, **options)
+    other = MultiTaskLoss(tasks, model.trunk, **options)
     before = copy.deepcopy(other.state_dict())
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(criterion.state_dict())
@@ -239,7 +234,7 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
     model = Model()
-    criterion, other = (MultiTaskLoss(KINDS, model.encoder) for _ in range(2))
+    criterion, other = (MultiTaskLoss(KINDS, model.trunk) for _ in range(2))
     train(model, criterion, 2)
     saved, into = (nn.ModuleDict({"a": part}) if inside else part for part in (criterion, other))
     state = {
@@ -249,7 +244,7 @@ def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
     into.load_state_dict(state)
     assert_same(other.state_dict(), criterion.state_dict())
     if inside:  # as in a LightningModule
-        plain = nn.ModuleDict({"a": MultiTaskLoss(dict.fromkeys(KINDS, "binary"), model.encoder, robust=False)})
+        plain = nn.ModuleDict({"a": MultiTaskLoss(dict.fromkeys(KINDS, "binary"), model.trunk, robust=False)})
         with pytest.raises(ValueError, match="task 'digit' as classification, here it is binary"):
             plain.load_state_dict(saved.state_dict(), strict=False)
 
@@ -259,7 +254,7 @@ def test_a_task_that_is_learned_slowly_is_not_taken_for_a_noisy_one():
     for method in ("uniform", "excess"):
         torch.manual_seed(0)
         model = Model(dict.fromkeys(tasks, 1))
-        criterion = MultiTaskLoss(dict.fromkeys(tasks, "regression"), model.encoder, method)
+        criterion = MultiTaskLoss(dict.fromkeys(tasks, "regression"), model.trunk, method)
         optimiser = torch.optim.AdamW(model.parameters(), 5e-3)
         x, other = torch.randn(2, 3000, 6, device=DEVICE)
         labels = {"fast": x[:, :1], "slow": torch.sin(2 * x[:, 1:2]) * 1.4}
@@ -277,7 +272,7 @@ def test_a_task_that_is_learned_slowly_is_not_taken_for_a_noisy_one():
 
 def test_tasks_come_and_go():
     model = Model()
-    criterion = MultiTaskLoss({task: KINDS[task] for task in TASKS[:2]}, model.encoder)
+    criterion = MultiTaskLoss({task: KINDS[task] for task in TASKS[:2]}, model.trunk)
     x, targets = batch()
 
     def step():
@@ -296,7 +291,7 @@ def test_tasks_come_and_go():
     criterion.remove_task("digit")
     assert step().losses.isfinite().tolist() == [True, True]
     assert criterion.balancer.rule.likelihoods == (True, "own")
-    fresh = MultiTaskLoss({"spam": "binary", "price": "regression"}, model.encoder)
+    fresh = MultiTaskLoss({"spam": "binary", "price": "regression"}, model.trunk)
     fresh.load_state_dict(criterion.state_dict())
     assert torch.equal(fresh.losses["spam"].noise, criterion.losses["spam"].noise)
 
@@ -307,13 +302,13 @@ def test_a_scaler_and_micro_batches():
     scaled, halves = copy.deepcopy(model), copy.deepcopy(model)
     x, targets = batch()
     options = {"method": "uniform", "robust": False}
-    expected = MultiTaskLoss(KINDS, model.encoder, **options).backward(model(x), targets)
+    expected = MultiTaskLoss(KINDS, model.trunk, **options).backward(model(x), targets)
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
-    step = MultiTaskLoss(KINDS, scaled.encoder, **options).backward(scaled(x), targets, scaler=scaler)
+    step = MultiTaskLoss(KINDS, scaled.trunk, **options).backward(scaled(x), targets, scaler=scaler)
     torch.testing.assert_close(step.losses, expected.losses)
     for name, gradient in gradients(scaled).items():
         torch.testing.assert_close(gradient, 8 * gradients(model)[name])
-    criterion = MultiTaskLoss(KINDS, halves.encoder, **options)
+    criterion = MultiTaskLoss(KINDS, halves.trunk, **options)
     for accumulate in (True, False):
         step = criterion.backward(halves(x), targets, accumulate=accumulate, micro_batches=2)
     torch.testing.assert_close(step.losses, expected.losses)
@@ -324,7 +319,7 @@ def test_a_scaler_and_micro_batches():
 
 def test_no_step_waits_for_the_device():
     model = Model()
-    criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, model.encoder)
+    criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, model.trunk)
     x, targets = batch()
     targets = {task: targets[task] for task in criterion.tasks}
     criterion.backward(model(x), targets)
@@ -335,21 +330,21 @@ def test_no_step_waits_for_the_device():
 @pytest.mark.parametrize("method", ["gradnorm", "mgda", "famo", "uw"])
 def test_other_methods(method):
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model, method, z="encoder")
+    criterion = MultiTaskLoss(KINDS, model, method, z="trunk")
     assert train(model, criterion, 3).weights.isfinite().all()
 
 
 MISTAKES = {
-    "kind": (lambda m: MultiTaskLoss({"a": "regresion"}, m.encoder), r"tasks\['a'\] must be one of .*'regresion'"),
-    "no loss": (lambda m: MultiTaskLoss({"a": None}, m.encoder), r"tasks\['a'\] must be one of .*None"),
-    "a list": (lambda m: MultiTaskLoss(["a"], m.encoder), "tasks must be a dict"),
-    "nothing": (lambda m: MultiTaskLoss({}, m.encoder), "tasks is empty"),
+    "kind": (lambda m: MultiTaskLoss({"a": "regresion"}, m.trunk), r"tasks\['a'\] must be one of .*'regresion'"),
+    "no loss": (lambda m: MultiTaskLoss({"a": None}, m.trunk), r"tasks\['a'\] must be one of .*None"),
+    "a list": (lambda m: MultiTaskLoss(["a"], m.trunk), "tasks must be a dict"),
+    "nothing": (lambda m: MultiTaskLoss({}, m.trunk), "tasks is empty"),
     "option": (
-        lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"digit": {"pos": 1}}),
+        lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"digit": {"pos": 1}}),
         "'pos', which .*'weight'",
     ),
-    "own": (lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"own": {"weight": 1}}), "a loss of its own"),
-    "options of": (lambda m: MultiTaskLoss(KINDS, m.encoder, loss_options={"dig": {}}), "unknown task 'dig'"),
+    "own": (lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"own": {"weight": 1}}), "a loss of its own"),
+    "options of": (lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"dig": {}}), "unknown task 'dig'"),
     "no outputs": (lambda m: step_with(m, outputs={}), "outputs has no task in it"),
     "no targets": (lambda m: step_with(m, targets={}), "targets has no task in it"),
     "unknown": (lambda m: step_with(m, targets={"digits": 0}), "targets names unknown task 'digits'"),
@@ -366,7 +361,7 @@ MISTAKES = {
 def step_with(model, **other):
     x, targets = batch()
     arguments = {"outputs": model(x), "targets": targets, **other}
-    MultiTaskLoss(KINDS, model.encoder).backward(**arguments)
+    MultiTaskLoss(KINDS, model.trunk).backward(**arguments)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -384,7 +379,7 @@ def test_the_noisy_task_is_found():
     targets["b"] = torch.where(wrong, torch.randint(3, (2500,), device=DEVICE), targets["b"])
     kinds = {"a": "classification", "b": "classification", "c": "regression"}
     model = Model({"a": 3, "b": 3, "c": 1})
-    criterion = MultiTaskLoss(kinds, model.encoder)
+    criterion = MultiTaskLoss(kinds, model.trunk)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(400):
         rows = torch.randint(500, 2500, (64,))

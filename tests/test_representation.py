@@ -8,7 +8,7 @@ from torch import nn
 
 import excessmtl
 from choices import GRADNORM, PAPER, PAPER_Z, ROBUST, UNIFORM, needs_z
-from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from models import BATCH, DEVICE, FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of
 from steps import check_backward, refused, started, trained
 
 each_method = pytest.mark.parametrize("method", [ROBUST, PAPER, PAPER_Z, UNIFORM, GRADNORM], ids=str)
@@ -53,8 +53,7 @@ def test_a_skip_connection(method):
 @pytest.mark.parametrize("what", ["a single number", "complex"])
 @each_method
 def test_a_representation_that_nobody_can_look_at(method, what):
-    model = mlp()
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     z = model.trunk(batch()[0])
     z = z.mean() if what == "a single number" else torch.complex(z, z)
     losses = {task: (z.abs() * head.bias).square().mean() for task, head in model.heads.items() if task == "b"}
@@ -136,8 +135,7 @@ def test_batches_of_different_size_in_one_representation():
 
 
 def test_one_sample_is_too_few_and_says_so():
-    model = mlp()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
     trained(balancer, model, 2)
     before = balancer.state_dict()
     with pytest.warns(UserWarning, match="1 sample"):

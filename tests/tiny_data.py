@@ -6,7 +6,6 @@ import sqlite3
 import tarfile
 import zipfile
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -15,7 +14,7 @@ from scipy.io import savemat
 SCENE = (24, 32)
 
 
-def write_archive(path: Path, files: dict[str, bytes]) -> Path:
+def write_archive(path, files):
     """A zip file or a wheel; else a tar file, packed as its name says."""
     if path.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(path, "w") as archive:
@@ -30,7 +29,7 @@ def write_archive(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def write_sarcos(folder: Path) -> Path:
+def write_sarcos(folder):
     """One table: 21 inputs and the 7 torques that follow from them."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(600, 21))
@@ -40,14 +39,12 @@ def write_sarcos(folder: Path) -> Path:
     return path
 
 
-def colour(domain: int, label: int, number: int) -> tuple[int, int, int]:
+def colour(domain, label, number):
     """Of a picture in the tree."""
     return (60 * domain, 60 * label, 10 * number)
 
 
-def write_image_tree(
-    folder: Path, domains: tuple[str, ...] = ("Art", "Product", "Real World"), count: int = 10
-) -> Path:
+def write_image_tree(folder, domains=("Art", "Product", "Real World"), count=10):
     """Domains of three classes, every picture with a colour of its own; and files that are no pictures."""
     root = folder / "tree"
     for d, domain in enumerate(domains):
@@ -60,7 +57,7 @@ def write_image_tree(
     return root
 
 
-def write_nyuv2(folder: Path, train: int = 10, test: int = 4) -> Path:
+def write_nyuv2(folder, train=10, test=4):
     """MTAN's folders of arrays, with unknown labels, depths and normals along one edge."""
     rng = np.random.default_rng(0)
     height, width = SCENE
@@ -82,7 +79,7 @@ def write_nyuv2(folder: Path, train: int = 10, test: int = 4) -> Path:
     return folder / "nyuv2"
 
 
-def write_qm9(folder: Path, molecules: int = 60) -> Path:
+def write_qm9(folder, molecules=60):
     """The three tables of qm9pack, with chains of atoms; the energies follow from their number."""
     from excessmtl.lab.data.qm9 import PROPERTIES
 
@@ -106,7 +103,7 @@ SCHOOLS = {number: 12 + 5 * number for number in range(8)}
 """School -> how many pupils it has."""
 
 
-def write_school(folder: Path) -> Path:
+def write_school(folder):
     """Pupils in any order; their scores are numbered school by school, and one feature is always the same."""
     rng = np.random.default_rng(0)
     numbers = np.repeat(list(SCHOOLS), list(SCHOOLS.values()))
@@ -118,7 +115,7 @@ def write_school(folder: Path) -> Path:
     return path
 
 
-def write_vader(folder: Path, texts: int = 40) -> Path:
+def write_vader(folder, texts=40):
     """Texts of four domains with three scores each; the last tweet has another mean than its scores."""
     rng = np.random.default_rng(0)
     files = {}
@@ -137,7 +134,7 @@ def write_vader(folder: Path, texts: int = 40) -> Path:
     return write_archive(folder / "hutto_ICWSM_2014.tar.gz", files)
 
 
-def write_lidc(folder: Path, scans: int = 40) -> Path:
+def write_lidc(folder, scans=40):
     """Two nodules per scan, circles in three slices: one with three readings, one with a single reading."""
     from excessmtl.lab.data.lidc import RATINGS
 
@@ -168,7 +165,7 @@ def write_lidc(folder: Path, scans: int = 40) -> Path:
     return path
 
 
-def write_tox21(folder: Path, molecules: int = 120) -> Path:
+def write_tox21(folder, molecules=120):
     """Made-up molecules in three assays; some labels are missing."""
     rng = np.random.default_rng(0)
     lines = ["NR-AR,NR-ER,SR-p53,mol_id,smiles"]
@@ -180,6 +177,10 @@ def write_tox21(folder: Path, molecules: int = 120) -> Path:
     path = folder / "tox21.csv.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return path
+
+
+def splits(bench):
+    return bench.train, bench.validation, bench.test
 
 
 WRITERS = {

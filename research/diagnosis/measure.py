@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cleanlab.rank import get_label_quality_scores
-from cleanlab.regression.rank import get_label_quality_scores as get_quality_of_numbers
+from cleanlab.rank import get_label_quality_scores as quality_of_classes
+from cleanlab.regression.rank import get_label_quality_scores as quality_of_numbers
 from sklearn.metrics import average_precision_score
 
 import excessmtl
 from excessmtl.diagnosis import Report
 from research.diagnosis.study import Cell, HeldOut, of_cell
-from research.diagnosis.tasks import Array, Task
+from research.diagnosis.tasks import Task
 
 SIZES: tuple[int | None, ...] = (None, 300, 75)
 """Held-out labels of a task at most; None: all."""
@@ -27,8 +27,7 @@ KEYS = ["samples", "kind", "group", "predictor", "noise"]
 def summary(cells: Iterator[Cell], data: Path, cache: Path) -> pd.DataFrame:
     """Counts and sums over the tasks of every group, predictor, kind of noise and number of samples."""
     frame = pd.DataFrame([row for cell in cells for row in _rows(cell, data, cache)])
-    frame["tasks"] = 1
-    return frame.groupby(KEYS, sort=False).sum().reset_index()
+    return frame.assign(tasks=1).groupby(KEYS, sort=False).sum().reset_index()
 
 
 def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
@@ -38,8 +37,7 @@ def _rows(cell: Cell, data: Path, cache: Path) -> Iterator[dict[str, Any]]:
         predictions = {name: held.predictions for name, held in chosen.items()}
         report = excessmtl.diagnose(predictions, {name: held.labels for name, held in chosen.items()}, task.kind)
         kind = "numbers" if task.kind == "regression" else "classes"
-        own = (str(most or "all"), kind, task.group, cell.predictor, cell.noise)
-        keys = dict(zip(KEYS, own, strict=True))
+        keys = dict(zip(KEYS, (str(most or "all"), kind, task.group, cell.predictor, cell.noise), strict=True))
         for name, held in chosen.items():
             yield keys | _of_task(report, name, held) | ({} if most else _ranking(report, name, held, task))
 
@@ -77,11 +75,8 @@ def _ranking(report: Report, name: str, held: HeldOut, task: Task) -> dict[str, 
     ours = np.zeros(len(bad))
     suspects = report.suspects(name, None)
     ours[[label.sample for label in suspects]] = np.arange(len(suspects), 0, -1)
-    quality: Array
-    if task.kind == "regression":
-        quality = get_quality_of_numbers(held.labels, held.predictions)
-    else:
-        quality = get_label_quality_scores(held.labels.astype(np.int64), held.predictions)
+    quality_of, kind = (quality_of_numbers, float) if task.kind == "regression" else (quality_of_classes, int)
+    quality = quality_of(held.labels.astype(kind), held.predictions)
     return {
         "ranked": 1,
         "precision": float(average_precision_score(bad, ours)),

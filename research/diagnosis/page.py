@@ -51,19 +51,16 @@ def by_samples() -> Table:
 
 def by_noise() -> Table:
     """Each kind of noise, all held-out labels: its rates, and its bad labels ranked by us and by cleanlab."""
-    frame = reported().query("samples == 'all' and noise != 'none'")
-    rows = [
-        {
-            "noise": noise,
-            "mean error ↓": own["error"].sum() / own["with_rate"].sum(),
-            "intervals hold": own["held"].sum() / own["intervals"].sum(),
-            "`report.suspects` ↑": own["precision"].sum() / own["ranked"].sum(),
-            "cleanlab ↑": own["cleanlab"].sum() / own["ranked"].sum(),
-        }
-        for noise, own in frame.groupby("noise", sort=False)
-    ]
-    return Table.of_records(rows, dict.fromkeys(rows[0], ".3f") | {"noise": "", "intervals hold": ".0%"})
+    noisy = reported().query("samples == 'all' and noise != 'none'")
+    sums = noisy.groupby("noise", sort=False).sum(numeric_only=True).reset_index()
+    shares = {
+        "mean error ↓": sums["error"] / sums["with_rate"],
+        "intervals hold": sums["held"] / sums["intervals"],
+        "`report.suspects` ↑": sums["precision"] / sums["ranked"],
+        "cleanlab ↑": sums["cleanlab"] / sums["ranked"],
+    }
+    formats = {"noise": "", **dict.fromkeys(shares, ".3f"), "intervals hold": ".0%"}
+    return Table.of_records(sums.assign(**shares).to_dict("records"), formats)
 
 
-PARTS = {"groups": by_group, "samples": by_samples, "noises": by_noise}
-PAGE = Page(DOCS / "diagnosis.md", PARTS)
+PAGE = Page(DOCS / "diagnosis.md", {"groups": by_group, "samples": by_samples, "noises": by_noise})

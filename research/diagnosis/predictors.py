@@ -1,20 +1,11 @@
 """Predictions of usual models for samples that they were not trained on."""
 
 import numpy as np
+from sklearn import ensemble, linear_model, neighbors, neural_network, tree
 from sklearn.base import clone
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from research.diagnosis.tasks import Array
 
@@ -23,12 +14,15 @@ _NETWORK = {"hidden_layer_sizes": (64,), "learning_rate_init": 3e-3, "early_stop
 _FOREST = {"n_estimators": 50, "max_features": 0.33}
 
 PREDICTORS = {
-    "network": (MLPRegressor(**_NETWORK), MLPClassifier(**_NETWORK)),
-    "forest": (RandomForestRegressor(**_FOREST), RandomForestClassifier(**_FOREST)),
-    "boosting": (HistGradientBoostingRegressor(max_iter=60), HistGradientBoostingClassifier(max_iter=25)),
-    "tree": (DecisionTreeRegressor(), DecisionTreeClassifier()),
-    "5-NN": (KNeighborsRegressor(), KNeighborsClassifier()),
-    "linear": (Ridge(), LogisticRegression(max_iter=300)),
+    "network": (neural_network.MLPRegressor(**_NETWORK), neural_network.MLPClassifier(**_NETWORK)),
+    "forest": (ensemble.RandomForestRegressor(**_FOREST), ensemble.RandomForestClassifier(**_FOREST)),
+    "boosting": (
+        ensemble.HistGradientBoostingRegressor(max_iter=60),
+        ensemble.HistGradientBoostingClassifier(max_iter=25),
+    ),
+    "tree": (tree.DecisionTreeRegressor(), tree.DecisionTreeClassifier()),
+    "5-NN": (neighbors.KNeighborsRegressor(), neighbors.KNeighborsClassifier()),
+    "linear": (linear_model.Ridge(), linear_model.LogisticRegression(max_iter=300)),
 }
 """Name -> a regression and a classification, as their users would make them."""
 
@@ -47,9 +41,8 @@ def cross_fitted(name: str, kind: str, x: Array, y: Array, seed: int) -> Array:
         model = make_pipeline(StandardScaler(), own)
         if classes:
             model.fit(x[inner], y[inner].astype(np.int64))
-            shares = np.zeros((len(outer), classes))
-            shares[:, model.classes_] = model.predict_proba(x[outer])
-            predictions[outer] = shares
+            predictions[outer] = 0.0
+            predictions[outer[:, None], model.classes_] = model.predict_proba(x[outer])
         else:
             centre, width = y[inner].mean(), max(y[inner].std(), 1e-12)
             model.fit(x[inner], (y[inner] - centre) / width)

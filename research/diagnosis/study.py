@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,8 @@ from research.diagnosis.tasks import SOURCES, Array, Random, Task, load
 
 NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "one class")
 LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.48, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
-_BELOW_HALF = 0.5
-"""Beyond this level the wrong class is the more likely one where all wrong labels are of the same class."""
 SEEDS = {"choose": (0, 1, 2), "report": (5, 6)}
 """Of the rows, folds and bad labels. Studies before this one reported others."""
-loaded = lru_cache(maxsize=4)(load)
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,8 @@ def cells(half: str) -> Iterator[Cell]:
             (noise, level, seeds[0])
             for noise in (NUMBERS if kind == "regression" else CLASSES)
             for level in LEVELS[half]
-            if level < _BELOW_HALF or noise in (*NUMBERS, "symmetric")
+            # Beyond one half the wrong class is the more likely one where all wrong labels are of the same class.
+            if level < 0.5 or noise in (*NUMBERS, "symmetric")
         ]
         yield from (Cell(data, name, *noise) for noise in noises for name in PREDICTORS)
 
@@ -86,10 +83,9 @@ def disturbed(noise: str, y: Array, level: float, classes: int, rng: Random) -> 
 
 def of_cell(cell: Cell, data: Path, cache: Path) -> tuple[Task, list[HeldOut]]:
     """Its tasks, from the file, which is made where it is missing."""
-    task = loaded(cell.data, cell.seed, data)
+    task = load(cell.data, cell.seed, data)
     path = cache / f"{cell.name}.npz"
     if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             np.savez_compressed(file, **_predicted(cell, task))  # type: ignore[arg-type]
     with np.load(path) as kept:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -77,39 +77,33 @@ def _rain(x: Array, rng: Random) -> Array:
     return np.asarray(np.round(np.maximum(3 * x[0] + 2 * x[1] * x[2] + 0.5 * _noise(rng) - 0.5, 0), 1))
 
 
-_FORMULAS: dict[str, tuple[str, str, int, Callable[[Array, Random], Array]]] = {
-    "step": ("choose", "steps", 3, lambda x, rng: np.where(x[0] > 0.2, 1.0, 0.0) + 0.05 * _noise(rng)),
-    "checker": ("choose", "steps", 3, lambda x, rng: np.sign(x[0] * x[1]) + 2 * np.sign(x[2] - 0.3) + _noise(rng) / 20),
-    "prices": ("choose", "skewed", 5, lambda x, rng: np.exp(_smooth(x) + 0.3 * _noise(rng))),
-    "incomes": ("choose", "skewed", 5, lambda x, rng: np.exp(1.5 * x[0] + np.abs(x[1]) + 0.5 * _noise(rng))),
-    "events": ("choose", "rare large events", 5, lambda x, rng: _smooth(x) + 0.2 * _noise(rng) + 10 * _hit(rng, 0.03)),
-    "bursts": ("choose", "rare large events", 5, _bursts),
-    "proportional": ("choose", "uneven errors", 5, lambda x, rng: 2 * _smooth(x) * (1 + 0.3 * _noise(rng))),
-    "relative": ("choose", "uneven errors", 5, lambda x, rng: (3 * x[0] + x[1]) * (1 + 0.4 * _noise(rng))),
-    "uneven": ("choose", "uneven errors", 5, lambda x, rng: _smooth(x) + np.exp(1.5 * x[3] - 2) * _noise(rng)),
-    "fans": ("choose", "uneven errors", 5, lambda x, rng: 2 * x[0] + np.where(x[1] > 0, 0.6, 0.1) * _noise(rng)),
-    "marks": (
-        "choose",
-        "repeated numbers",
-        5,
-        lambda x, rng: np.clip(np.round(3 + _smooth(x) + 0.3 * _noise(rng)), 1, 5),
-    ),
-    "visits": ("choose", "repeated numbers", 5, lambda x, rng: rng.poisson(np.exp(1.5 * x[0] + np.abs(x[1])))),
-    "hours": ("choose", "repeated numbers", 5, lambda x, rng: np.maximum(_smooth(x) - 1 + 0.2 * _noise(rng), 0)),
-    "terraces": ("report", "steps", 4, lambda x, rng: np.floor(2.5 * x[0] + 1.5 * x[1] * x[2]) + 0.1 * _noise(rng)),
-    "claims": ("report", "skewed", 5, lambda x, rng: rng.gamma(4, np.exp(1.2 * x[0] - x[1] * x[2]))),
-    "floods": ("report", "rare large events", 5, _floods),
-    "seasons": ("report", "uneven errors", 5, _seasons),
-    "funnel": ("report", "uneven errors", 5, _funnel),
-    "stages": (
-        "report",
-        "repeated numbers",
-        4,
-        lambda x, rng: np.digitize(2 * x[0] - x[1] + x[2] ** 2, [-1.5, 0, 0.5, 2]),
-    ),
-    "rain": ("report", "repeated numbers", 5, _rain),
+_FORMULAS: dict[str, dict[str, tuple[str, int, Callable[[Array, Random], Array]]]] = {
+    "choose": {
+        "step": ("steps", 3, lambda x, rng: np.where(x[0] > 0.2, 1.0, 0.0) + 0.05 * _noise(rng)),
+        "checker": ("steps", 3, lambda x, rng: np.sign(x[0] * x[1]) + 2 * np.sign(x[2] - 0.3) + _noise(rng) / 20),
+        "prices": ("skewed", 5, lambda x, rng: np.exp(_smooth(x) + 0.3 * _noise(rng))),
+        "incomes": ("skewed", 5, lambda x, rng: np.exp(1.5 * x[0] + np.abs(x[1]) + 0.5 * _noise(rng))),
+        "events": ("rare large events", 5, lambda x, rng: _smooth(x) + 0.2 * _noise(rng) + 10 * _hit(rng, 0.03)),
+        "bursts": ("rare large events", 5, _bursts),
+        "proportional": ("uneven errors", 5, lambda x, rng: 2 * _smooth(x) * (1 + 0.3 * _noise(rng))),
+        "relative": ("uneven errors", 5, lambda x, rng: (3 * x[0] + x[1]) * (1 + 0.4 * _noise(rng))),
+        "uneven": ("uneven errors", 5, lambda x, rng: _smooth(x) + np.exp(1.5 * x[3] - 2) * _noise(rng)),
+        "fans": ("uneven errors", 5, lambda x, rng: 2 * x[0] + np.where(x[1] > 0, 0.6, 0.1) * _noise(rng)),
+        "marks": ("repeated numbers", 5, lambda x, rng: np.clip(np.round(3 + _smooth(x) + 0.3 * _noise(rng)), 1, 5)),
+        "visits": ("repeated numbers", 5, lambda x, rng: rng.poisson(np.exp(1.5 * x[0] + np.abs(x[1])))),
+        "hours": ("repeated numbers", 5, lambda x, rng: np.maximum(_smooth(x) - 1 + 0.2 * _noise(rng), 0)),
+    },
+    "report": {
+        "terraces": ("steps", 4, lambda x, rng: np.floor(2.5 * x[0] + 1.5 * x[1] * x[2]) + 0.1 * _noise(rng)),
+        "claims": ("skewed", 5, lambda x, rng: rng.gamma(4, np.exp(1.2 * x[0] - x[1] * x[2]))),
+        "floods": ("rare large events", 5, _floods),
+        "seasons": ("uneven errors", 5, _seasons),
+        "funnel": ("uneven errors", 5, _funnel),
+        "stages": ("repeated numbers", 4, lambda x, rng: np.digitize(2 * x[0] - x[1] + x[2] ** 2, [-1.5, 0, 0.5, 2])),
+        "rain": ("repeated numbers", 5, _rain),
+    },
 }
-"""Regressions: the part, the group, how many inputs, and the target."""
+"""Regressions of both parts: the group, how many inputs, and the target."""
 
 
 def _rare(share: float, lead: float, rng: Random, data: Path) -> Rows:
@@ -162,7 +156,8 @@ def _assays(targets: slice, rng: Random, data: Path) -> Rows:
 SOURCES: dict[str, tuple[str, str, str, Callable[[Random, Path], Rows]]] = {
     **{
         name: (half, group, "regression", partial(_formula, inputs, target))
-        for name, (half, group, inputs, target) in _FORMULAS.items()
+        for half, own in _FORMULAS.items()
+        for name, (group, inputs, target) in own.items()
     },
     "rare 3 %": ("choose", "rare classes", "binary", partial(_rare, 0.03, 2.0)),
     "rare 8 %": ("choose", "rare classes", "binary", partial(_rare, 0.08, 1.5)),
@@ -196,6 +191,7 @@ SOURCES: dict[str, tuple[str, str, str, Callable[[Random, Path], Rows]]] = {
 """The part, the group, the kind and the rows of each; the parts were written down before the first look."""
 
 
+@lru_cache(maxsize=4)
 def load(name: str, seed: int, data: Path) -> Task:
     """The data of this name, drawn by the seed. `data`: the folder of the tables and assays."""
     _, group, kind, rows = SOURCES[name]

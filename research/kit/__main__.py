@@ -1,7 +1,7 @@
 """`python -m research.kit`: train every configuration on the choosing problems, and write a row per network."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,37 +12,42 @@ import typer
 
 from excessmtl.files import atomic_write
 from excessmtl.lab.cli.app import plain_errors
-from research.kit.configs import Config, read_configs
-from research.kit.problems import PROBLEMS, Case, Cases, load
+from research.kit.problems import PROBLEMS, Case, Data, load
+from research.kit.rules import CONFIGS
 from research.kit.training import Training
 
 FILE = "kit.csv.gz"
 
 
-def rows(name: str, config: Config, data: Cases, cases: Sequence[Case], epochs: float) -> pd.DataFrame:
+def named(option: str, value: str, known: Collection[str]) -> list[str]:
+    """The names in the value of an option, with commas between."""
+    names = value.split(",")
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{option}: {unknown[0]!r} is unknown: choose from {', '.join(known)}")
+    return names
+
+
+def rows(name: str, config: str, data: Data, cases: Sequence[Case], epochs: float) -> pd.DataFrame:
     """A row per learning rate and case: the mean scores of clean, noisy and all tasks; `val`: see `Training.run`."""
     problem = PROBLEMS[name]
-    scores, validation = Training(problem, data, config).run(max(1, round(problem.epochs * epochs)))
-    bad = [task in problem.noisy for task in range(scores.shape[1])]
-    networks = [(name, config.name, rate, *vars(case).values()) for rate in problem.rates for case in cases]
+    scores, validation = Training(problem, data, CONFIGS[config]).run(max(1, round(problem.epochs * epochs)))
+    noisy = torch.tensor([task in problem.noisy for task in range(scores.shape[1])])
+    networks = [(name, config, rate, *vars(case).values()) for rate in problem.rates for case in cases]
     frame = pd.DataFrame(networks, columns=["problem", "config", "lr", "level", "kind", "seed"])
-    means = {"clean": scores[:, ~torch.tensor(bad)], "noisy": scores[:, torch.tensor(bad)], "overall": scores}
+    means = {"clean": scores[:, ~noisy], "noisy": scores[:, noisy], "overall": scores}
     return frame.assign(**{name: own.mean(1).numpy() for name, own in means.items()}, val=validation.numpy())
 
 
 def main(
-    configs: Annotated[Path, typer.Option(help="JSON file of configurations, like research/kit/configs.json.")],
     data: Annotated[Path, typer.Option(help="choose.npz, as `python -m research.kit.prepare` makes it.")],
     out: Annotated[Path, typer.Option(help=f"Folder that {FILE} is written to.")],
+    configs: Annotated[str, typer.Option(help="Some of those named by default.")] = ",".join(CONFIGS),
     problems: Annotated[str, typer.Option(help="Some of those named by default.")] = ",".join(PROBLEMS),
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
     epochs: Annotated[float, typer.Option(help="Factor on every problem's number of epochs.")] = 1.0,
 ) -> None:
     """Train all configurations on all problems."""
-    chosen, names = read_configs(configs), problems.split(",")
-    unknown = [name for name in names if name not in PROBLEMS]
-    if unknown:
-        raise ValueError(f"--problems: {unknown[0]!r} is unknown: choose from {', '.join(PROBLEMS)}")
+    labels, names = named("--configs", configs, CONFIGS), named("--problems", problems, PROBLEMS)
     with np.load(data) as file:
         arrays = {array: file[array] for array in file.files}
     torch.set_num_threads(1)  # so many small products are not faster with more
@@ -50,7 +55,7 @@ def main(
     for name in names:
         start, cases = time.perf_counter(), PROBLEMS[name].cases(seeds)
         loaded = load(PROBLEMS[name], arrays, cases)
-        tables += [rows(name, config, loaded, cases, epochs) for config in chosen]
+        tables += [rows(name, label, loaded, cases, epochs) for label in labels]
         print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)
     with atomic_write(out / FILE) as written:
         packing = {"method": "gzip", "compresslevel": 9, "mtime": 0}

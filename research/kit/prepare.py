@@ -22,8 +22,6 @@ from research.kit.problems import Array
 _PER_CLASS, _DIAMONDS, _MOLECULES = 3000, 16000, 6000
 _DISTANCES = {1.0: 0.1, 1.25: 0.12, 1.5: 0.15, 2.0: 0.25, 2.5: 0.3, 3.2: 0.4, 4.2: 0.6, 5.5: 0.8}
 """In angstroms, and what counts as about so far."""
-_PIXELS = 28 * 28
-_TABLES = ("yeast", "emotions", "bias", "rf1", "atp1d", "jura")
 
 
 def fashion(folder: Path) -> dict[str, Array]:
@@ -31,7 +29,7 @@ def fashion(folder: Path) -> dict[str, Array]:
     pictures = []
     for number in range(10):
         rows = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))["data"]
-        whole = np.asarray([row for row in rows if len(row) == _PIXELS], dtype=np.float32)[:_PER_CLASS]
+        whole = np.asarray([row for row in rows if len(row) == 28 * 28], dtype=np.float32)[:_PER_CLASS]
         pictures.append(whole.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(-1, 196))
     labels = np.repeat(np.arange(10), [len(own) for own in pictures])
     order = np.random.RandomState(0).permutation(len(labels))
@@ -45,12 +43,6 @@ def diamonds(path: Path) -> dict[str, Array]:
     kinds = [pd.get_dummies(rows[name], dtype=np.float32) for name in ("cut", "color", "clarity")]
     inputs = pd.concat([rows[["carat", "table"]], *kinds], axis=1).to_numpy(np.float32)
     return {"d_x": inputs, "d_y": rows[["price", "x", "y", "z", "depth"]].to_numpy(np.float32)}
-
-
-def table(folder: Path, name: str) -> dict[str, Array]:
-    """NAME_x and NAME_y of a table."""
-    with np.load(folder / f"{name}.npz") as file:
-        return {f"{name}_{part}": file[part] for part in "xy"}
 
 
 def molecules(folder: Path) -> dict[str, Array]:
@@ -72,8 +64,9 @@ def molecules(folder: Path) -> dict[str, Array]:
 def main(fashion_folder: Path, diamonds_file: Path, tables: Path, qm9: Path, out: Path) -> None:
     """Write the arrays that the choosing problems need. research/kit/prepare.py says where the files come from."""
     arrays = fashion(fashion_folder) | diamonds(diamonds_file) | molecules(qm9)
-    for name in _TABLES:
-        arrays |= table(tables, name)
+    for name in ("yeast", "emotions", "bias", "rf1", "atp1d", "jura"):
+        with np.load(tables / f"{name}.npz") as table:
+            arrays |= {f"{name}_{part}": table[part] for part in "xy"}
     with atomic_write(out) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

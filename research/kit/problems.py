@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 """What `research.kit.prepare` writes: fx, fy (Fashion-MNIST), and NAME_x, NAME_y of every table."""
 
 _SGD_RATES = (3e-3, 1e-2, 3e-2, 1e-1)
-_SHOES = (5, 7, 9)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to train on, then those to validate on, then the test rows. All labels are right."""
+    """Rows to train on, then those to validate on, then the test rows; of several cases, with a first dimension."""
 
     inputs: Array
-    targets: list[Array]
-    classes: list[int]
+    targets: Sequence[Array]
+    classes: Sequence[int]
     """Of every task; 0: the target is a number."""
     training: int
     validation: int
@@ -73,18 +70,16 @@ def _fashion(arrays: Arrays, seed: int, tasks: Sequence[str]) -> Data:
     inputs = (np.concatenate([small[one], small[two]], 1) - 0.3) * 3
     left, right = arrays["fy"][one].astype(int), arrays["fy"][two].astype(int)
     bright = small[one].mean(1)
-    made = {"left": (left, 10), "right": (right, 10), "shoe": (np.isin(left, _SHOES).astype(int), 2)}
+    made = {"left": (left, 10), "right": (right, 10), "shoe": (np.isin(left, (5, 7, 9)).astype(int), 2)}
     made["bright"] = (((bright - bright.mean()) / bright.std()).astype(np.float32), 0)
-    chosen = [made[task] for task in tasks]
-    classes = [classes for _, classes in chosen]
-    return Data(inputs.astype(np.float32), [target for target, _ in chosen], classes, training, validation)
+    targets, classes = zip(*(made[task] for task in tasks), strict=True)
+    return Data(inputs.astype(np.float32), targets, classes, training, validation)
 
 
-def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int, columns: Sequence[int] = ()) -> Data:
+def _table(arrays: Arrays, seed: int, name: str, training: int, validation: int, columns: Any = slice(None)) -> Data:
     """Rows of a table; inputs and numbers to predict in units of their standard deviation. At most 4,000 to test."""
     rows = np.random.RandomState(200 + seed).permutation(len(arrays[f"{name}_x"]))[: training + validation + 4000]
-    inputs, targets = arrays[f"{name}_x"][rows].astype(np.float32), arrays[f"{name}_y"][rows]
-    targets = targets[:, list(columns)] if columns else targets
+    inputs, targets = arrays[f"{name}_x"][rows].astype(np.float32), arrays[f"{name}_y"][rows][:, columns]
     inputs = ((inputs - inputs[:training].mean(0)) / (inputs[:training].std(0) + 1e-6)).clip(-5, 5).astype(np.float32)
     classes = 2 if np.issubdtype(targets.dtype, np.integer) else 0
     if not classes:
@@ -106,9 +101,10 @@ _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
 
 _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
-_FLOWS = (0, 2, 3, 4, 5, 6, 7)
+_FLOWS = [0, 2, 3, 4, 5, 6, 7]
 """All but one, whose test error a few rows decide."""
 _MOLECULES = partial(_table, name="qm9", training=2400, validation=800)
+_GEMS = partial(_table, name="d", training=2500, validation=1000, columns=[0, 1])
 _RIVER = partial(_table, name="rf1", training=2500, validation=1000, columns=_FLOWS)
 PROBLEMS: dict[str, Problem] = {
     "pairs": Problem(partial(_fashion, tasks=["left", "right"]), [1], _CLASS_NOISE, 100, 20, 0.005),
@@ -121,9 +117,7 @@ PROBLEMS: dict[str, Problem] = {
     "rf1-majority": Problem(_RIVER, range(5), _NUMBER_NOISE[:2], 64, 10, 0.005),
     "atp1d": Problem(partial(_table, name="atp1d", training=200, validation=60), (0, 3), _NUMBER_NOISE, 32, 40),
     "jura": Problem(partial(_table, name="jura", training=220, validation=60), [1], _NUMBER_NOISE, 32, 50),
-    "diamonds": Problem(
-        partial(_table, name="d", training=2500, validation=1000, columns=(0, 1)), [0], _OTHER, 64, 15, 0.003
-    ),
+    "diamonds": Problem(_GEMS, [0], _OTHER, 64, 15, 0.003),
     "qm9": Problem(_MOLECULES, (3, 7, 14), _NUMBER_NOISE, 100, 10, 0.005),
     "qm9-short": Problem(_MOLECULES, (2, 6), _NUMBER_NOISE[:2], 100, 4, 0.01),
     "waves": Problem(_waves, (1,), _NUMBER_NOISE, 64, 15, 0.005),
@@ -153,45 +147,20 @@ def disturbed(target: Array, classes: int, case: Case, draw: np.random.RandomSta
     return made
 
 
-@dataclass(frozen=True)
-class Cases:
-    """Every tensor has a first dimension that counts cases, and lists have one for each task."""
-
-    inputs: Tensor
-    """[cases, samples, features]: training rows, validation rows, test rows."""
-    training: list[Tensor]
-    validation: list[Tensor]
-    """Disturbed like the training labels."""
-    test: list[Tensor]
-    """Labels that are right."""
-    classes: list[int]
-
-    @property
-    def training_rows(self) -> int:
-        """How many."""
-        return self.training[0].shape[1]
-
-
-def load(problem: Problem, arrays: Arrays, cases: Sequence[Case]) -> Cases:
-    """The data of all cases; what has the same seed has the same samples."""
+def load(problem: Problem, arrays: Arrays, cases: Sequence[Case]) -> Data:
+    """All cases, their training and validation labels disturbed; what has the same seed has the same samples."""
     data = {seed: problem.make(arrays, seed) for seed in dict.fromkeys(case.seed for case in cases)}
     first = data[cases[0].seed]
-    count, tasks = first.training, range(len(first.classes))
-    end = count + first.validation
+    end = first.training + first.validation
 
-    def labels(case: Case, task: int) -> Tensor:
-        known, classes = data[case.seed].targets[task][:end], first.classes[task]
+    def labels(case: Case, task: int) -> Array:
+        target, draw = data[case.seed].targets[task], np.random.RandomState(7 * case.seed + 31 * task + 5)
         if task not in problem.noisy:
-            return torch.as_tensor(known)
-        draw = np.random.RandomState(7 * case.seed + 31 * task + 5)
-        return torch.as_tensor(disturbed(known, classes, case, draw))
+            return target
+        return np.concatenate([disturbed(target[:end], first.classes[task], case, draw), target[end:]])
 
-    every = [torch.stack([labels(case, task) for case in cases]) for task in tasks]
-    right = [np.stack([data[case.seed].targets[task][end:] for case in cases]) for task in tasks]
-    return Cases(
-        torch.as_tensor(np.stack([data[case.seed].inputs for case in cases])).float(),
-        [values[:, :count] for values in every],
-        [values[:, count:] for values in every],
-        [torch.as_tensor(values) for values in right],
-        first.classes,
+    return replace(
+        first,
+        inputs=np.stack([data[case.seed].inputs for case in cases]),
+        targets=[np.stack([labels(case, task) for case in cases]) for task in range(len(first.classes))],
     )

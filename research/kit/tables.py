@@ -5,6 +5,7 @@ README.md shows the committed `results.csv`.
 """
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -43,7 +44,7 @@ def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(best, on=[*key, "lr"])
 
 
-def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
+def leads(chosen: pd.DataFrame, rivals: Collection[str]) -> pd.DataFrame:
     """How much better each configuration is than each rival, in tolerances: a row per setting, configuration, rival.
 
     A tolerance is 0.3 points of accuracy on clean tasks, 0.5 else, or 3 % of the error. `SCORE` is the mean over the
@@ -54,9 +55,8 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
         chosen.loc[chosen["config"].isin(rivals), columns], on=[*_SETTING, "seed"], suffixes=("", "_rival")
     )
     both = both[both["config"] != both["config_rival"]]
-    base = both.groupby([*_SETTING, "config_rival"])[[f"{score}_rival" for score in SCORES]].transform("mean")
     for score in SCORES:
-        rival = base[f"{score}_rival"]
+        rival = both.groupby([*_SETTING, "config_rival"])[f"{score}_rival"].transform("mean")
         unit = (rival.abs() * _SHARE).where(rival < 0, _POINTS[score])
         both[score] = ((both[score] - both[f"{score}_rival"]) / unit).clip(-_MOST, _MOST)
     groups = both.groupby([*_SETTING, "config", "config_rival"])[list(SCORES)]
@@ -66,15 +66,13 @@ def leads(chosen: pd.DataFrame, rivals: list[str]) -> pd.DataFrame:
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per configuration, the one with the fewest regrets first; README.md says what the columns are."""
-    chosen = at_best_rate(frame)
-    found = leads(chosen, [name for name in RIVALS if name in set(chosen["config"])])
+    found = leads(at_best_rate(frame), RIVALS)
     worse = found[["clean_upper", "overall_upper"]] < -1
     noise, slow = found["level"] > 0, found["problem"].str.contains("qm9|waves")
-    found = found.assign(regret=worse.any(axis=1), dominated=worse.all(axis=1), slow=worse.any(axis=1) & slow)
-    counts = found.groupby("config")
-    rows = (
-        counts[["regret", "slow", "dominated"]].sum().rename(columns={"slow": "in slow ones"}).assign(of=counts.size())
-    )
+    any_worse = worse.any(axis=1)
+    found = found.assign(**{"regret": any_worse, "in slow ones": any_worse & slow, "dominated": worse.all(axis=1)})
+    counts = found.groupby("config")[["regret", "in slow ones", "dominated"]]
+    rows = counts.sum().assign(of=counts.size())
 
     def lead(score: str, where: "pd.Series[bool]", rival: str = "uniform") -> "pd.Series[float]":
         return found[where & (found["config_rival"] == rival)].groupby("config")[score].mean()

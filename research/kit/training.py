@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from excessmtl.losses import RobustCrossEntropy, RobustMSELoss
-from research.kit.configs import Config
-from research.kit.problems import Cases, Problem
-from research.kit.rules import IMTL, Excess, LossValues
+from excessmtl.losses.together import StackableLoss
+from research.kit.problems import Data, Problem
+from research.kit.rules import Config
 
 HIDDEN = 32
 """Units of each of the two hidden layers."""
@@ -17,62 +17,22 @@ _DECAY = 0.01
 """Of the weights under AdamW, decoupled."""
 
 
-class Losses:
-    """Of one task in all runs, plain or robust, of classes or (no classes) of numbers; a module for each run."""
-
-    def __init__(self, runs: int, config: Config, classes: int) -> None:
-        self._classes = classes
-        self._modules: list[RobustCrossEntropy] | list[RobustMSELoss] = []
-        if config.robust and classes:
-            self._modules = [RobustCrossEntropy(reduction="none") for _ in range(runs)]
-        elif config.robust:
-            self._modules = [RobustMSELoss(reduction="none") for _ in range(runs)]
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """[runs] mean losses from outputs [runs, batch, classes or 1] and targets [runs, batch]."""
-        outputs = outputs if self._classes else outputs[..., 0]
-        if self._modules:
-            every = torch.ones_like(targets, dtype=torch.bool)
-            # One call for all modules; each of them has its own estimate of the noise.
-            entries, lesson = type(self._modules[0]).entries(self._modules, outputs, targets, every)  # type: ignore[arg-type]
-            if lesson is not None:
-                lesson.learn()
-        elif self._classes:
-            entries = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-        else:
-            entries = (outputs - targets).square()
-        return entries.mean(-1)
-
-
 class Training:
     """One backward pass and one step for all runs; each trains as it would alone."""
 
-    def __init__(self, problem: Problem, cases: Cases, config: Config) -> None:
-        self._batch, self._cases, self._config = problem.batch_size, cases, config
-        self._number, rates = len(cases.inputs), problem.rates
+    def __init__(self, problem: Problem, data: Data, config: Config) -> None:
+        self._batch, self._data, self._config = problem.batch_size, data, config
+        self._inputs, self._targets = torch.as_tensor(data.inputs), [torch.as_tensor(own) for own in data.targets]
+        self._number, rates = len(self._inputs), problem.rates
         runs = self._number * len(rates)
         self._rows = torch.arange(runs) % self._number
         self._generator = Generator().manual_seed(0)
-        features, hidden, tasks = cases.inputs.shape[2], HIDDEN, len(cases.classes)
         # The first layers start twice as large in variance as nn.Linear's do.
-        self._trunk = [
-            self._initial(features, hidden, features / 2),
-            self._initial(1, hidden, features),
-            self._initial(hidden, hidden, hidden / 2),
-            self._initial(1, hidden, hidden),
-        ]
-        self._heads = [
-            (self._initial(hidden, classes or 1, hidden), self._initial(1, classes or 1, hidden))
-            for classes in cases.classes
-        ]
-        self._losses = [Losses(runs, config, count) for count in cases.classes]
-        self._rule: Excess | LossValues | IMTL
-        if config.rule == "excess":
-            self._rule = Excess(runs, cases.classes)
-        elif config.rule == "imtl":
-            self._rule = IMTL()
-        else:
-            self._rule = LossValues(config, runs, tasks)
+        self._trunk = [*self._layer(self._inputs.shape[2], HIDDEN, 2), *self._layer(HIDDEN, HIDDEN, 2)]
+        self._heads = [self._layer(HIDDEN, classes or 1, 1) for classes in data.classes]
+        kinds: list[type[StackableLoss]] = [RobustCrossEntropy if own else RobustMSELoss for own in data.classes]
+        self._losses = [[kind(reduction="none") for _ in range(runs)] for kind in kinds]
+        self._rule = config.rule(runs, data.classes)
         self._parameters = [*self._trunk, *(tensor for head in self._heads for tensor in head)]
         self._means = [torch.zeros_like(tensor) for tensor in self._parameters]
         self._squares = [torch.zeros_like(tensor) for tensor in self._parameters]
@@ -87,36 +47,51 @@ class Training:
         minus. [runs] on noisy validation labels: the mean over the tasks of the relative squared error or minus
         accuracy, lower is better.
         """
-        count = self._cases.training_rows
+        count, end = self._data.training, self._data.training + self._data.validation
         for _ in range(epochs):
             order = torch.stack([torch.randperm(count, generator=self._generator) for _ in range(self._number)])
             for start in range(0, count - self._batch + 1, self._batch):
                 self._train(order[:, start : start + self._batch][self._rows])
-        end = count + self._cases.validation[0].shape[1]
-        scores = self._score(slice(end, None), self._cases.test)
-        kept = self._score(slice(count, end), self._cases.validation) / -100
-        return scores, kept.mean(1)
+        return self._score(slice(end, None)), self._score(slice(count, end)).div(-100).mean(1)
 
-    def _initial(self, rows: int, columns: int, fan: float) -> Tensor:
-        """The same for all runs of a case."""
-        drawn = torch.rand(self._number, rows, columns, generator=self._generator) * 2 - 1
-        return (drawn / math.sqrt(fan))[self._rows].clone().requires_grad_()
+    def _layer(self, inputs: int, outputs: int, gain: float) -> tuple[Tensor, Tensor]:
+        """Weights and biases, the same at first for all runs of a case."""
+        layer = []
+        for rows, fan in ((inputs, inputs / gain), (1, inputs)):
+            drawn = torch.rand(self._number, rows, outputs, generator=self._generator) * 2 - 1
+            layer.append((drawn / math.sqrt(fan))[self._rows].clone().requires_grad_())
+        return layer[0], layer[1]
 
-    def _represent(self, inputs: Tensor, part: slice = slice(None)) -> Tensor:
-        first, first_bias, second, second_bias = (tensor[part] for tensor in self._trunk)
+    def _represent(self, inputs: Tensor) -> Tensor:
+        first, first_bias, second, second_bias = self._trunk
         return torch.baddbmm(second_bias, torch.baddbmm(first_bias, inputs, first).relu(), second).relu()
+
+    def _loss(self, task: int, outputs: Tensor, targets: Tensor) -> Tensor:
+        """[runs] mean losses from outputs [runs, batch, classes or 1] and targets [runs, batch]."""
+        classes, losses = self._data.classes[task], self._losses[task]
+        outputs = outputs if classes else outputs[..., 0]
+        if self._config.robust:
+            every = torch.ones_like(targets, dtype=torch.bool)
+            # One call for all runs; each of them has its own estimate of the noise.
+            entries, lesson = type(losses[0]).entries(losses, outputs, targets, every)
+            if lesson is not None:
+                lesson.learn()
+        elif classes:
+            entries = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        else:
+            entries = (outputs - targets).square()
+        return entries.mean(-1)
 
     def _train(self, rows: Tensor) -> None:
         """One step of every run."""
         self._step += 1
         case = self._rows[:, None]
-        shared = self._represent(self._cases.inputs[case, rows])
-        leaf = shared.detach()
+        shared = self._represent(self._inputs[case, rows])
+        leaf = shared.detach().requires_grad_()
         values, pulls, own = [], [], []
-        for head, loss, targets in zip(self._heads, self._losses, self._cases.training, strict=True):
-            leaf = leaf.detach().requires_grad_()
-            value = loss(torch.baddbmm(head[1], leaf, head[0]), targets[case, rows])
-            pull, *gradients = torch.autograd.grad(value.sum(), [leaf, *head])
+        for task, (weight, bias) in enumerate(self._heads):
+            value = self._loss(task, torch.baddbmm(bias, leaf, weight), self._targets[task][case, rows])
+            pull, *gradients = torch.autograd.grad(value.sum(), [leaf, weight, bias])
             values.append(value.detach())
             pulls.append(pull)
             own.append(gradients)
@@ -147,19 +122,14 @@ class Training:
             parameter.sub_(self._rate * mean)
 
     @torch.no_grad()
-    def _score(self, rows: slice, targets: list[Tensor]) -> Tensor:
-        """[runs, tasks], higher is better; a learning rate at a time, as test sets are large."""
-        found = []
-        for start in range(0, len(self._rows), self._number):
-            part = slice(start, start + self._number)
-            shared = self._represent(self._cases.inputs[:, rows], part)
-            scores = []
-            for (weight, bias), target, classes in zip(self._heads, targets, self._cases.classes, strict=True):
-                outputs = torch.baddbmm(bias[part], shared, weight[part])
-                if classes:
-                    scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
-                else:
-                    scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
-            found.append(torch.stack(scores, 1))
+    def _score(self, rows: slice) -> Tensor:
+        """[runs, tasks], higher is better."""
+        shared, scores = self._represent(self._inputs[:, rows][self._rows]), []
+        for (weight, bias), targets, classes in zip(self._heads, self._targets, self._data.classes, strict=True):
+            outputs, target = torch.baddbmm(bias, shared, weight), targets[:, rows][self._rows]
+            if classes:
+                scores.append(100 * (outputs.argmax(-1) == target).float().mean(-1))
+            else:
+                scores.append(-100 * (outputs[..., 0] - target).pow(2).mean(-1) / target.var(-1))
         # A training that blew up has learned nothing: worse than any other.
-        return torch.cat(found).nan_to_num(-1e4).clamp(min=-1e4)
+        return torch.stack(scores, 1).nan_to_num(-1e4).clamp(min=-1e4)

@@ -5,20 +5,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
+from commands import done
 from excessmtl import lab
-from excessmtl.lab.cli.app import app
 
 CLASSES = ["high", "low", "mid"]
 """Sorted: class 0 is "high"."""
 PLANTED = 60
-
-
-def invoke(*words):
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +30,7 @@ def world(tmp_path_factory):
     frame.loc[unlabelled, "level"] = None  # samples without a label must not shift the numbers of the others
     frame.to_csv(place / "own.csv", index=False)
     words = ["--targets", "level,sum", "--id", "key", "--epochs", "25", "--device", "cpu", "--out", place / "run"]
-    invoke("train", place / "own.csv", *words)
+    done("train", place / "own.csv", *words)
     return place, set(planted.tolist())
 
 
@@ -52,7 +45,7 @@ def check(rows, labels, path, planted, looked_at):
 
 def test_diagnose_names_rows_of_the_file(world):
     place, planted = world
-    invoke("diagnose", place / "run", "--suspects", place / "s.csv", "--save")
+    done("diagnose", place / "run", "--suspects", place / "s.csv", "--save")
     found = pd.read_csv(place / "s.csv").query("task == 'level'")
     rows = found["row"].tolist()
     assert len(set(rows)) == len(rows) > 100
@@ -67,7 +60,7 @@ def test_diagnose_names_rows_of_the_file(world):
     kept = json.loads((place / "run" / "diagnosis.json").read_text())["tasks"][0]["suspects"]
     assert [(label["row"], label["id"]) for label in kept] == [(row, f"k{row}") for row in rows[:20]]
     assert [label.row for label in lab.diagnose(place / "run").suspects("level")] == rows[:20]
-    invoke("report", place / "run", "-o", place / "r.html")
+    done("report", place / "run", "-o", place / "r.html")
     page = (place / "r.html").read_text()
     assert '<th scope="col">row</th>' in page
     assert all(f"<tr><td>{row}</td><td>k{row}</td>" in page for row in rows[:20])
@@ -76,7 +69,7 @@ def test_diagnose_names_rows_of_the_file(world):
 def test_crossval_names_rows_of_the_file(world):
     place, planted = world
     words = ["--targets", "level,sum", "--id", "key", "--epochs", "25", "--folds", "2", "--device", "cpu"]
-    invoke("crossval", place / "own.csv", *words, "--out", place / "folds", "--suspects", place / "c.csv")
+    done("crossval", place / "own.csv", *words, "--out", place / "folds", "--suspects", place / "c.csv")
     found = pd.read_csv(place / "c.csv").query("task == 'level'")
     rows = found["row"].tolist()
     assert len(set(rows)) == len(rows) > 500
@@ -93,7 +86,7 @@ def test_crossval_names_rows_of_the_file(world):
 def test_folds_are_no_benchmarks_of_a_report(world):
     place, _ = world
     words = ["--targets", "level,sum", "--id", "key", "--epochs", "1", "--folds", "2", "--device", "cpu"]
-    invoke("crossval", place / "own.csv", *words, "--out", place / "short")
+    done("crossval", place / "own.csv", *words, "--out", place / "short")
     summary = json.loads((place / "short" / "fold-1" / "summary.json").read_text())
     assert summary["source"] == "own.csv, 900 rows, 3 input columns; fold 1 of 2"
     assert lab.collect(place)["folder"].tolist() == ["run"]
@@ -104,7 +97,7 @@ def test_folds_are_no_benchmarks_of_a_report(world):
 def test_samples_of_other_benchmarks_are_numbered_as_in_their_split(tmp_path):
     settings = {"epochs": 1, "device": "cpu", "limit_batches": 2, "batch_size": 8}
     lab.train("simulated-arm", "uniform", out=tmp_path / "run", **settings)
-    invoke("diagnose", tmp_path / "run", "--suspects", tmp_path / "s.csv")
+    done("diagnose", tmp_path / "run", "--suspects", tmp_path / "s.csv")
     found = pd.read_csv(tmp_path / "s.csv")
     assert list(found)[:2] == ["task", "sample"]
     assert lab.diagnose(tmp_path / "run").suspects(found["task"][0], 1)[0].row is None

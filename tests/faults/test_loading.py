@@ -28,8 +28,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("method", "saved_with", "loads_with"), OTHERS, ids=str)
 def test_another_option_is_refused_by_name(method, saved_with, loads_with):
-    model = mlp()
-    saving = method.create(model.trunk, **saved_with)
+    model, saving = started(method, **saved_with)
     trained(saving, model, 2)
     loading = Method(method.name, {**method.options, **loads_with}).create(model.trunk)
     before = copy.deepcopy(loading.state_dict())
@@ -59,8 +58,7 @@ def test_another_layer_is_refused_by_name():
 
 @pytest.mark.parametrize("option", [{"tasks_at_once": 2}, {"record": False}, {"pool": False}], ids=str)
 def test_options_that_change_nothing_but_the_way_may_differ(option):
-    model = mlp()
-    saving = PAPER.create(model.trunk)
+    model, saving = started(PAPER)
     trained(saving, model, 2)
     loading = PAPER.create(model.trunk, **option)
     loading.load_state_dict(saving.state_dict())
@@ -69,9 +67,8 @@ def test_options_that_change_nothing_but_the_way_may_differ(option):
 
 def test_a_key_too_many_changes_nothing():
     """In the state of the balancer, and in that of a model that owns it."""
-    model = mlp()
-    saved = ROBUST.create(model.trunk).state_dict()
-    balancer = ROBUST.create(model.trunk)
+    model, balancer = started(ROBUST)
+    saved = copy.deepcopy(balancer.state_dict())
     trained(balancer, model, 2)
     before = copy.deepcopy(balancer.state_dict())
     owner = nn.ModuleDict({"balancer": balancer})

@@ -15,6 +15,7 @@ from commands import refused
 from excessmtl.lab.data import registry
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import train
+from report_data import steps_of
 from tiny_data import WRITERS, write_nyuv2
 
 BENCHMARKS = sorted(registry())
@@ -90,13 +91,13 @@ def test_trains(tmp_path, monkeypatch, data, cache, benchmark, method):
     assert None not in [config[key] for key in ("epochs", "batch_size", "learning_rate", "noise_seed", "noisy_tasks")]
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()))
     assert [row["epoch"] for row in rows] == ["0"]
-    with np.load(tmp_path / "run" / "steps.npz") as steps:
-        assert steps["tasks"].tolist() == tasks
-        assert np.isfinite(steps["losses"]).all()
-        # The smallest of the files hold a single batch.
-        assert steps["losses"].shape == steps["weights"].shape
-        assert steps["losses"].shape in [(1, len(tasks)), (2, len(tasks))]
-        assert np.isfinite(steps["excess_risks"]).all() == (name == "excess")
+    steps = steps_of(tmp_path / "run")
+    assert steps["tasks"].tolist() == tasks
+    assert np.isfinite(steps["losses"]).all()
+    # The smallest of the files hold a single batch.
+    assert steps["losses"].shape == steps["weights"].shape
+    assert steps["losses"].shape in [(1, len(tasks)), (2, len(tasks))]
+    assert np.isfinite(steps["excess_risks"]).all() == (name == "excess")
     if name == "single":
         assert summary["weights"] is None
     else:

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import excessmtl
 from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy, RobustMSELoss, by_task
 from losses.test_robust_loss_faults import batches as noisy_batches
+from models import MultiTask
 
 BATCH, STEPS, TASKS = 16, 3, ["a", "b"]
 PAPER = {"estimator": "paper"}
@@ -39,18 +40,13 @@ A_FEW = [("uniform", {}), ("excess", {}), ("mgda", {}), ("rlw", {})]
 WITH_A_LIST = [("uniform", {}), ("excess", PAPER), ("mgda", {})]
 
 
-class Model(nn.Module):
+class Model(MultiTask):
     """A trunk and two heads."""
 
     def __init__(self):
-        super().__init__()
         torch.manual_seed(0)
-        self.trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 40), nn.Tanh())
-        self.heads = nn.ModuleDict({"a": nn.Linear(40, 3), "b": nn.Linear(40, 1)})
-
-    def forward(self, x):
-        z = self.trunk(x)
-        return {task: head(z) for task, head in self.heads.items()}
+        trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 40), nn.Tanh())
+        super().__init__(trunk, {"a": nn.Linear(40, 3), "b": nn.Linear(40, 1)})
 
 
 def mine():
@@ -163,10 +159,8 @@ def static_graph(form):
     for method in A_FEW:
         model = Model()
         parallel = DistributedDataParallel(model, static_graph=True)
-        data = batches(mine())
-        refused(
-            str(method), "static_graph", lambda p=parallel, m=model, r=method, d=data: train(p, m.trunk, r, form, d)
-        )
+        call = partial(train, parallel, model.trunk, method, form, batches(mine()))
+        refused(str(method), "static_graph", call)
 
 
 def uneven_inputs(form):

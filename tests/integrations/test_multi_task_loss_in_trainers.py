@@ -14,6 +14,7 @@ from excessmtl.integrations.fabric import backward
 from integrations import integration_worlds as world
 from integrations.test_huggingface import trainer as huggingface_trainer
 from integrations.test_lightning import trainer
+from models import MultiTask
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -29,12 +30,8 @@ class Model(world.Model):
         super().__init__()
         self.criterion = excessmtl.MultiTaskLoss(KINDS, self.trunk, **options)
 
-    def outputs(self, x):
-        z = self.trunk(x)
-        return {task: head(z) for task, head in self.heads.items()}
-
     def forward(self, x, y=None):
-        outputs = self.outputs(x)
+        outputs = MultiTask.forward(self, x)
         return outputs if y is None else {"loss": self.criterion(outputs, targets(y)), **outputs}
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from commands import excessmtl, refused
 from excessmtl import lab
+from report_data import steps_of, without_time
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
 RULE = """
@@ -116,10 +117,6 @@ def world(form, missing=False):
     )
 
 
-def without_time(summary):
-    return {key: value for key, value in summary.items() if key != "seconds_per_step"}
-
-
 @pytest.mark.parametrize("method", ["excess", "moml"])
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_dataset_trains_as_its_tensors_do(tmp_path, method, missing):
@@ -127,9 +124,9 @@ def test_a_dataset_trains_as_its_tensors_do(tmp_path, method, missing):
     tensors = lab.train(world("tensors", missing), out=tmp_path / "tensors", **settings)
     dataset = lab.train(world("dataset", missing), out=tmp_path / "dataset", **settings)
     assert without_time(tensors.summary) == without_time(dataset.summary)
-    with np.load(tmp_path / "tensors" / "steps.npz") as one, np.load(tmp_path / "dataset" / "steps.npz") as other:
-        for name in ("weights", "losses", "excess_risks"):
-            np.testing.assert_array_equal(one[name], other[name])
+    one, other = steps_of(tmp_path / "tensors"), steps_of(tmp_path / "dataset")
+    for name in ("weights", "losses", "excess_risks"):
+        np.testing.assert_array_equal(one[name], other[name])
 
 
 def test_worker_processes_read_the_same(tmp_path):
@@ -154,8 +151,8 @@ def test_missing_labels_are_left_out_of_losses_and_scores(tmp_path):
         ),
         nn.functional.cross_entropy(heads["c"](z), made.train.targets["c"][order]),
     ]
-    with np.load(tmp_path / "run" / "steps.npz") as steps:
-        np.testing.assert_allclose(steps["losses"][0], torch.stack(expected).detach().numpy(), rtol=1e-6)
+    losses = steps_of(tmp_path / "run")["losses"]
+    np.testing.assert_allclose(losses[0], torch.stack(expected).detach().numpy(), rtol=1e-6)
     outputs = result.network(made.test.inputs)
     target = made.test.targets["b"]
     right = (outputs["b"][:, 0] > 0) == (target > 0.5)
@@ -171,8 +168,7 @@ def test_a_batch_without_any_label_trains_nothing(tmp_path):
         split.targets.pop("c")
     for method in ("excess", "single"):
         result = lab.train(two, method, out=tmp_path / method, device="cpu", epochs=3, batch_size=2)
-        with np.load(tmp_path / method / "steps.npz") as steps:
-            assert np.isnan(steps["losses"]).all(axis=1).any()
+        assert np.isnan(steps_of(tmp_path / method)["losses"]).all(axis=1).any()
         assert all(np.isfinite(score) for score in result.scores.values())
 
 

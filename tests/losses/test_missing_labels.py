@@ -1,6 +1,7 @@
 """Labels with holes: the gradient of every task is that of its labelled entries alone, and always finite."""
 
 from functools import partial
+from math import prod
 
 import pytest
 import torch
@@ -14,9 +15,11 @@ HOLES = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]] * (BATCH // 4)
 """[batch, tasks]: the last task has no label at all."""
 
 
-def model_of(outputs):
+def predicted(*shape):
+    """A model, and its outputs [batch, *shape] for a random batch."""
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, outputs)).to(DEVICE)
+    model = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, prod(shape))).to(DEVICE)
+    return model, model(torch.randn(BATCH, FEATURES, device=DEVICE)).reshape(BATCH, *shape)
 
 
 def gradients(loss, model):
@@ -41,9 +44,8 @@ def assert_nothing(loss, mask, model):
     "loss", [mse_loss, huber_loss, binary_cross_entropy_with_logits, partial(huber_loss, delta=0.1)]
 )
 def test_a_matrix_of_targets_with_nan(loss):
-    model, x = model_of(3), torch.randn(BATCH, FEATURES, device=DEVICE)
+    model, outputs = predicted(3)
     targets = torch.rand(BATCH, 3, device=DEVICE).masked_fill(~HOLES, torch.nan)
-    outputs = model(x)
     losses, mask = by_task(outputs, targets, TASKS, loss=loss)
     assert torch.equal(torch.stack(list(mask.values()), 1), HOLES)
     for i, task in enumerate(TASKS[:2]):
@@ -54,9 +56,8 @@ def test_a_matrix_of_targets_with_nan(loss):
 
 @pytest.mark.parametrize("ignore", [-100, 255])
 def test_a_matrix_of_classes_with_an_ignore_index(ignore):
-    model, x = model_of(3 * 4), torch.randn(BATCH, FEATURES, device=DEVICE)
+    model, outputs = predicted(3, 4)
     targets = torch.randint(0, 4, (BATCH, 3), device=DEVICE).masked_fill(~HOLES, ignore)
-    outputs = model(x).reshape(BATCH, 3, 4)
     losses, mask = by_task(outputs, targets, TASKS, cross_entropy, ignore=ignore)
     for i, task in enumerate(TASKS[:2]):
         assert_alone(losses[task], cross_entropy(outputs[:, i], targets[:, i], ignore_index=ignore), model)
@@ -65,10 +66,9 @@ def test_a_matrix_of_classes_with_an_ignore_index(ignore):
 
 def test_a_matrix_over_time():
     """A task's samples differ in how many of their positions are labelled: every position counts alike."""
-    model, x = model_of(3 * 5), torch.randn(BATCH, FEATURES, device=DEVICE)
+    model, outputs = predicted(3, 5)
     labelled = (torch.rand(BATCH, 3, 5, device=DEVICE) < 0.6) & HOLES[..., None]
     targets = torch.randn(BATCH, 3, 5, device=DEVICE).masked_fill(~labelled, torch.nan)
-    outputs = model(x).reshape(BATCH, 3, 5)
     losses, mask = by_task(outputs, targets, TASKS)
     for i, task in enumerate(TASKS[:2]):
         entries = labelled[:, i]
@@ -78,8 +78,7 @@ def test_a_matrix_over_time():
 
 
 def test_classes_of_tokens():
-    model, x = model_of(3 * 4 * 5), torch.randn(BATCH, FEATURES, device=DEVICE)
-    outputs = model(x).reshape(BATCH, 3, 4, 5)  # classes before positions, as cross_entropy takes them
+    model, outputs = predicted(3, 4, 5)  # classes before positions, as cross_entropy takes them
     targets = torch.randint(0, 4, (BATCH, 3, 5), device=DEVICE)
     targets[:, :, 3:] = -100
     targets[0] = -100
@@ -90,8 +89,7 @@ def test_classes_of_tokens():
 
 
 def test_tasks_of_different_kinds():
-    model, x = model_of(6), torch.randn(BATCH, FEATURES, device=DEVICE)
-    out = model(x)
+    model, out = predicted(6)
     outputs = {"a": out[:, :3], "b": out[:, 3:4], "c": out[:, 4:]}
     targets = {"a": torch.randint(0, 3, (BATCH,), device=DEVICE), "b": torch.randn(BATCH, device=DEVICE), "c": None}
     targets["a"][:3], targets["b"][5:] = -100, torch.nan
@@ -103,10 +101,9 @@ def test_tasks_of_different_kinds():
 
 
 def test_a_loss_that_reduces_over_a_label_of_several_entries():
-    model, x = model_of(4), torch.randn(BATCH, FEATURES, device=DEVICE)
+    model, output = predicted(4)
     targets = torch.rand(BATCH, 4, device=DEVICE).softmax(-1)
     targets[2, 1] = torch.nan
-    output = model(x)
     losses, mask = by_task({"a": output}, {"a": targets}, ["a"], cross_entropy)
     rows = torch.arange(BATCH, device=DEVICE) != 2
     assert_alone(losses["a"], cross_entropy(output[rows], targets[rows]), model)

@@ -107,12 +107,18 @@ def draw(noise, batches, classes=10, sharpness=6.0, seed=0):
         yield logits, torch.where(torch.rand(64, generator=generator) < noise, drawn, truth)
 
 
+def taught(loss, batches):
+    """The loss after these batches."""
+    for outputs, targets in batches:
+        loss(outputs, targets)
+    return loss
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.2, 0.5, 0.8])
 def test_the_noise_is_found(noise):
-    loss, binary = RobustCrossEntropy(), RobustBCEWithLogits()
-    for (logits, labels), (two, bits) in zip(draw(noise, 300), draw(noise, 300, classes=2), strict=True):
-        loss(logits, labels)
-        binary(two[:, 1] - two[:, 0], bits.float())
+    loss = taught(RobustCrossEntropy(), draw(noise, 300))
+    bits = ((two[:, 1] - two[:, 0], labels.float()) for two, labels in draw(noise, 300, classes=2))
+    binary = taught(RobustBCEWithLogits(), bits)
     assert float(loss.noise) == pytest.approx(noise, abs=0.06)
     assert float(binary.noise) == pytest.approx(noise, abs=0.08)
 
@@ -141,11 +147,7 @@ def test_a_rare_class_is_not_taken_for_noise():
 
 
 def test_memorised_labels_are_forgotten_slowly():
-    loss = RobustCrossEntropy()
-    for logits, labels in draw(0.5, 200):
-        loss(logits, labels)
-    for logits, labels in draw(0.0, 50, seed=1):
-        loss(logits, labels)
+    loss = taught(RobustCrossEntropy(), [*draw(0.5, 200), *draw(0.0, 50, seed=1)])
     assert 0.3 < float(loss.noise) < 0.5
 
 
@@ -153,9 +155,8 @@ def outliers(noise, batches, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(batches):
         truth = torch.randn(64, generator=generator)
-        target = truth + torch.where(torch.rand(64, generator=generator) < noise, 1.0, 0.0) * torch.randn(
-            64, generator=generator
-        )
+        hit = torch.rand(64, generator=generator) < noise
+        target = truth + hit * torch.randn(64, generator=generator)
         yield truth + 0.1 * torch.randn(64, generator=generator), target
 
 
@@ -179,9 +180,7 @@ def test_a_task_counts_less_the_more_of_its_variance_remains_as_error(noise):
 
 
 def test_bad_targets_lose_their_gradient_and_the_value_stays_plain():
-    loss = RobustMSELoss(reduction="none")
-    for prediction, target in outliers(0.3, 300):
-        loss(prediction, target)
+    loss = taught(RobustMSELoss(reduction="none"), outliers(0.3, 300))
     assert float(loss.noise) == pytest.approx(0.3 / 1.3, abs=0.06)
     value, _ = gradient(loss.eval(), torch.zeros(2), torch.tensor([0.05, 1.5]))
     torch.testing.assert_close(value, torch.tensor([0.05, 1.5]).square())
@@ -239,14 +238,9 @@ def test_evaluation_learns_nothing_and_a_state_goes_on(make):
     batches = list(draw(0.5, 40)) if make is RobustCrossEntropy else list(outliers(0.5, 40))
     if make is RobustBCEWithLogits:
         batches = [(prediction, (target > 0).float()) for prediction, target in batches]
-    whole, first, second = make(), make(), make()
-    for batch in batches:
-        whole(*batch)
-    for batch in batches[:20]:
-        first(*batch)
-    second.load_state_dict(first.state_dict())
-    for batch in batches[20:]:
-        second(*batch)
+    whole, second = taught(make(), batches), make()
+    second.load_state_dict(taught(make(), batches[:20]).state_dict())
+    taught(second, batches[20:])
     before = {name: value.clone() for name, value in second.state_dict().items()}
     second.eval()(*batches[0])
     torch.testing.assert_close(second.state_dict(), before, rtol=0, atol=0)

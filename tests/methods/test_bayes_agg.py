@@ -14,6 +14,7 @@ from excessmtl.methods.bayes_agg import BayesAgg
 from excessmtl.methods.last_layer import evidence, posterior, sampled_moments, slopes
 from excessmtl.methods.observation import Observation
 from models import DEVICE
+from steps import gradients
 from test_no_host_reads import NoHostReads
 
 KINDS = {"price": "regression", "class": "classification", "churn": "binary"}
@@ -69,10 +70,6 @@ def trained(balancer, model):
     balancer.end_epoch()
     model.zero_grad()
     return balancer
-
-
-def gradients(module):
-    return [parameter.grad.clone() for parameter in module.parameters()]
 
 
 def test_without_layers_all_tasks_count_alike_and_a_warning_says_so():

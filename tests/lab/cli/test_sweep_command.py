@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from commands import excessmtl, refused
+from commands import done, excessmtl, refused
 from excessmtl.lab.compare.collect import read_table
 from excessmtl.lab.studies.preflight import check_runs
 from excessmtl.lab.studies.study import folder_of, read_study
@@ -23,37 +23,30 @@ def tiny(tmp_path):
     return path
 
 
-def invoke(*arguments):
-    return excessmtl("sweep", *arguments)
-
-
 def test_a_study_of_the_package_is_found_by_its_name_and_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shown = invoke("demo", "--dry-run")
-    assert shown.exit_code == 0, shown.stderr
-    assert "12 of 12 runs would run, in runs/demo" in shown.stdout
-    assert "multimnist, GradNorm, noise 0.6, seed 2" in shown.stdout
+    shown = done("sweep", "demo", "--dry-run")
+    assert "12 of 12 runs would run, in runs/demo" in shown
+    assert "multimnist, GradNorm, noise 0.6, seed 2" in shown
     assert list(tmp_path.iterdir()) == []
     for name, sentence in (("nothing", "'demo'"), ("nothing.yaml", "error: cannot read or write nothing.yaml")):
-        refused(invoke(name), sentence)
+        refused(excessmtl("sweep", name), sentence)
 
 
 def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
-    result = invoke(tiny, "--out", tmp_path / "out", "--jobs", 2)
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    assert "4 runs to do; 2 at a time" in result.stdout
-    assert "4/4  simulated-arm, " in result.stdout
-    assert "Of 5 comparisons excess is better in 0" in result.stdout
+    printed = done("sweep", tiny, "--out", tmp_path / "out", "--jobs", 2)
+    assert "4 runs to do; 2 at a time" in printed
+    assert "4/4  simulated-arm, " in printed
+    assert "Of 5 comparisons excess is better in 0" in printed
     assert len(read_table(tmp_path / "out" / "runs.csv")) == 4
     regrets = pd.read_csv(tmp_path / "out" / "regret.csv")
     # Against uniform: two levels, two measures; against itself: the clean score at 0.8.
     assert sorted(regrets["rival"]) == ["itself at noise 0", *["uniform"] * 4]
     assert "| uniform | 0.8 |" in (tmp_path / "out" / "scores.md").read_text()
 
-    again = invoke(tiny, "--out", tmp_path / "out")
-    assert again.exit_code == 0
-    assert "nothing to do, all 4 runs are finished" in again.stdout
-    assert "Of 5 comparisons excess is better in 0" in again.stdout
+    again = done("sweep", tiny, "--out", tmp_path / "out")
+    assert "nothing to do, all 4 runs are finished" in again
+    assert "Of 5 comparisons excess is better in 0" in again
 
 
 @pytest.mark.parametrize(
@@ -72,7 +65,7 @@ def test_what_cannot_run_is_refused_before_anything_runs(tmp_path, monkeypatch, 
         monkeypatch.setattr("excessmtl.lab.studies.workers.check_in_a_worker", check_runs)
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
-    refused(invoke(path, "--out", tmp_path / "out"), message)
+    refused(excessmtl("sweep", path, "--out", tmp_path / "out"), message)
     assert not (tmp_path / "out").exists()
 
 
@@ -85,7 +78,7 @@ def test_what_cannot_run_is_refused_before_anything_runs(tmp_path, monkeypatch, 
     ],
 )
 def test_wrong_arguments_are_refused(tiny, tmp_path, arguments, message):
-    refused(invoke(tiny, "--out", tmp_path / "out", *arguments), message)
+    refused(excessmtl("sweep", tiny, "--out", tmp_path / "out", *arguments), message)
     assert not (tmp_path / "out").exists()
 
 
@@ -96,13 +89,13 @@ def test_a_run_that_fails_leaves_the_others_is_exit_code_1_and_is_tried_again(ti
     first = out / folder_of(read_study(tiny).runs[0])
     first.mkdir(parents=True)
     (first / "note.txt").touch()
-    result = invoke(tiny, "--out", out, "--jobs", 2)
+    result = excessmtl("sweep", tiny, "--out", out, "--jobs", 2)
     assert result.exit_code == 1, (result.stderr, result.exception)
     assert "1 runs failed" in result.stdout
     assert "exists and is not a run" in result.stdout
     assert "Traceback" in (out / "failed.txt").read_text()
     assert len(read_table(out / "runs.csv")) == 3
     (first / "note.txt").unlink()
-    assert "1 runs to do, 3 are finished already" in invoke(tiny, "--out", out, "--jobs", 1).stdout
+    assert "1 runs to do, 3 are finished already" in done("sweep", tiny, "--out", out, "--jobs", 1)
     assert len(read_table(out / "runs.csv")) == 4
     assert not (out / "failed.txt").exists()

@@ -1,14 +1,12 @@
 import pytest
 import torch
-from torch import Tensor
 
-from excessmtl.lab.data.base import Targets
 from excessmtl.lab.data.dense import SCALES, random_zoom, zoom_and_mirror
 
 HEIGHT, WIDTH = 24, 36
 
 
-def batch(n: int = 4) -> tuple[Tensor, Targets]:
+def batch(n=4):
     g = torch.Generator().manual_seed(0)
     normals = torch.nn.functional.normalize(torch.randn(n, 3, HEIGHT, WIDTH, generator=g), dim=1)
     labels = torch.randint(-1, 13, (n, HEIGHT, WIDTH), generator=g).to(torch.int8)
@@ -16,28 +14,26 @@ def batch(n: int = 4) -> tuple[Tensor, Targets]:
     return torch.randn(n, 3, HEIGHT, WIDTH, generator=g), {"segmentation": labels, "depth": depth, "normals": normals}
 
 
-def change(
-    images: Tensor, targets: Targets, scale: float = 1.0, left: float = 0.0, top: float = 0.0, mirror: bool = False
-) -> tuple[Tensor, Targets]:
+def change(images, targets, scale=1.0, left=0.0, top=0.0, mirror=False):
     each = [torch.full((len(images),), value) for value in (scale, left, top, mirror)]
     return zoom_and_mirror(images, targets, *each)
 
 
-def assert_same(a: tuple[Tensor, Targets], b: tuple[Tensor, Targets]) -> None:
+def assert_same(a, b):
     torch.testing.assert_close(a[0], b[0], atol=1e-4, rtol=0)
     for name, target in a[1].items():
         assert target.dtype == b[1][name].dtype
         assert torch.equal(target, b[1][name]), name
 
 
-def test_a_mirror_swaps_left_and_right_and_turns_the_normals() -> None:
+def test_a_mirror_swaps_left_and_right_and_turns_the_normals():
     images, targets = batch()
     mirrored = {name: target.flip(-1) for name, target in targets.items()}
     mirrored["normals"][:, 0] *= -1
     assert_same(change(images, targets, mirror=True), (images.flip(-1), mirrored))
 
 
-def test_a_zoom_shows_the_part_asked_for() -> None:
+def test_a_zoom_shows_the_part_asked_for():
     images, targets = batch()
     shown_images, shown = change(images, targets, scale=1.2, left=1 / 6, top=1 / 12)
     part = targets["segmentation"][:, 2:22, 6:]
@@ -46,7 +42,7 @@ def test_a_zoom_shows_the_part_asked_for() -> None:
     assert shown_images.shape == images.shape
 
 
-def test_bilinear_images_follow_a_ramp_and_stay_aligned_with_the_labels() -> None:
+def test_bilinear_images_follow_a_ramp_and_stay_aligned_with_the_labels():
     _, targets = batch(1)
     ramp = torch.arange(WIDTH).float().expand(1, 3, HEIGHT, WIDTH)
     targets["segmentation"] = ramp[:, 0].clone()
@@ -56,7 +52,7 @@ def test_bilinear_images_follow_a_ramp_and_stay_aligned_with_the_labels() -> Non
     torch.testing.assert_close(steps[1:-1], torch.full((WIDTH - 3,), -1 / 1.2), atol=1e-3, rtol=0)
 
 
-def test_a_wall_seen_straight_on_stays_where_its_size_says() -> None:
+def test_a_wall_seen_straight_on_stays_where_its_size_says():
     """A square of known width on a wall: its width in metres follows from depth and pixels, zoomed or not."""
     wide, depth = 12, 3.0
     labels = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.int8)
@@ -73,15 +69,15 @@ def test_a_wall_seen_straight_on_stays_where_its_size_says() -> None:
         assert torch.equal(shown["normals"], targets["normals"])
 
 
-def test_random_augmentation_follows_its_generator() -> None:
+def test_random_augmentation_follows_its_generator():
     one, again, other = (random_zoom(*batch(), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert_same(one, again)
     assert not torch.equal(one[0], other[0])
 
 
-def test_all_scales_and_both_sides_occur_about_equally_often() -> None:
+def test_all_scales_and_both_sides_occur_about_equally_often():
     n = 600
-    targets: Targets = {"depth": torch.ones(n, 1, 2, 2), "normals": torch.ones(n, 3, 2, 2)}
+    targets = {"depth": torch.ones(n, 1, 2, 2), "normals": torch.ones(n, 3, 2, 2)}
     _, shown = random_zoom(torch.zeros(n, 3, 2, 2), targets, torch.Generator().manual_seed(0))
     scales = 1 / shown["depth"][:, 0, 0, 0]
     for scale in SCALES:

@@ -1,7 +1,6 @@
 """The bundled digits, and the format of MNIST's files."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 PAGE = b"<!DOCTYPE html>"
 
 
-def test_no_digit_occurs_twice() -> None:
+def test_no_digit_occurs_twice():
     images = torch.cat([part.images for part in load_digits()])
     assert len(images.flatten(1).unique(dim=0)) == 5000
 
 
-def test_labels_belong_to_the_images() -> None:
+def test_labels_belong_to_the_images():
     """The mean picture of each class, learnt on one part, recognises the other: a shifted order would not."""
     train, test = load_digits()
     flat, other = (part.images.flatten(1).float() for part in (train, test))
@@ -27,12 +26,12 @@ def test_labels_belong_to_the_images() -> None:
     assert (nearest == test.labels).float().mean() > 0.75
 
 
-def test_the_format_to_the_byte() -> None:
+def test_the_format_to_the_byte():
     assert to_idx(np.array([7, 9], np.uint8)) == bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9])
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_tensor_comes_back_raw_and_gzipped(tmp_path: Path, pack) -> None:
+def test_a_tensor_comes_back_raw_and_gzipped(tmp_path, pack):
     path = tmp_path / "images"
     path.write_bytes(pack(to_idx(IMAGES)))
     assert (read_idx(path).numpy() == IMAGES).all()
@@ -49,7 +48,7 @@ def test_a_tensor_comes_back_raw_and_gzipped(tmp_path: Path, pack) -> None:
         (gzip.compress(to_idx(IMAGES), mtime=0)[:-6], "Compressed file ended"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_other_files_are_refused(tmp_path, content, reason):
     (tmp_path / "images").write_bytes(content)
     with pytest.raises(
         ValueError, match=rf"images is not a whole IDX file of unsigned bytes .*{reason}.*fetch it again"

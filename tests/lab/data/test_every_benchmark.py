@@ -3,7 +3,6 @@
 import gzip
 import inspect
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ import torch
 from scipy.io import savemat
 
 from excessmtl.lab.data import registry, synthetic_rooms
-from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Split, names
+from excessmtl.lab.data.base import DataNotFoundError, names
 from excessmtl.lab.data.find import complete_options, load_benchmark
-from tiny_data import WRITERS
+from tiny_data import WRITERS, splits
 
 NAMES = sorted(registry())
 SAME_TEST = ("digit-domains", "multimnist", "vader")
@@ -21,35 +20,31 @@ SAME_TEST = ("digit-domains", "multimnist", "vader")
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     return {name: str(write(folder)) for name, write in WRITERS.items()}
 
 
 @pytest.fixture
-def load(files: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+def load(files, monkeypatch):
     size = synthetic_rooms.SIZES["small"]
     tiny = synthetic_rooms.Size((3, 2, 2), 24, 32, size.levels, 4, size.recipe)
     monkeypatch.setitem(synthetic_rooms.SIZES, "small", tiny)
     return lambda name, seed=0, **options: load_benchmark(name, files.get(name), seed, options)
 
 
-def splits(made: Benchmark) -> list[Split]:
-    return [made.train, made.validation, made.test]
-
-
-def same(one: Split, other: Split) -> bool:
+def same(one, other):
     inputs = [list(s.inputs.values()) if isinstance(s.inputs, dict) else [s.inputs] for s in (one, other)]
     pairs = [*zip(*inputs, strict=True), *zip(one.targets.values(), other.targets.values(), strict=True)]
     return all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in pairs)
 
 
-def test_names_are_known_before_anything_is_imported() -> None:
+def test_names_are_known_before_anything_is_imported():
     assert names() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_seed_decides_what_it_says(load, name: str) -> None:
+def test_the_seed_decides_what_it_says(load, name):
     first, again, other = load(name, 3), load(name, 3), load(name, 4)
     assert all(same(a, b) for a, b in zip(splits(first), splits(again), strict=True))
     seeded = "seed" in inspect.signature(registry()[name].load).parameters
@@ -59,7 +54,7 @@ def test_the_seed_decides_what_it_says(load, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lidc", "qm9", "sarcos", "school", "simulated-arm"])
-def test_columns_are_standardised_by_the_training_split_alone(load, name: str) -> None:
+def test_columns_are_standardised_by_the_training_split_alone(load, name):
     """Of `school` over all schools together; a column that is constant is only shifted."""
     made = load(name)
     for part in (lambda split: split.inputs, lambda split: split.targets):
@@ -78,18 +73,18 @@ def test_columns_are_standardised_by_the_training_split_alone(load, name: str) -
             assert others.mean(0).abs().max() > 1e-5, "another sample has other means"
 
 
-def first_two(made: Benchmark) -> dict[str, torch.Tensor]:
+def first_two(made):
     return {task.name: torch.arange(2) for task in made.tasks}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in WRITERS])
-def test_splits_have_a_seed_of_their_own(load, name: str) -> None:
+def test_splits_have_a_seed_of_their_own(load, name):
     if "split_seed" in complete_options(name, {}):
         assert not same(load(name).test, load(name, split_seed=1).test)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "multimnist"])
-def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path: Path, name: str) -> None:
+def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path, name):
     if name not in WRITERS:
         with pytest.raises(ValueError, match=f"'{name}' takes no data; leave it out"):
             load_benchmark(name, str(tmp_path), 0, {})
@@ -105,7 +100,7 @@ def test_without_data_the_directions_and_the_stand_in_are_named(tmp_path: Path, 
             load_benchmark(name, str(tmp_path), 0, {})
 
 
-def mat(**tables: np.ndarray) -> bytes:
+def mat(**tables):
     file = io.BytesIO()
     savemat(file, tables)
     return file.getvalue()
@@ -143,7 +138,7 @@ WRONG = {
         for number, (content, message) in enumerate(wrong.items())
     ],
 )
-def test_a_wrong_file_is_explained(tmp_path: Path, name: str, file: str, content: bytes, message: str) -> None:
+def test_a_wrong_file_is_explained(tmp_path, name, file, content, message):
     (tmp_path / file).write_bytes(content)
     with pytest.raises(ValueError, match=message) as refused:
         load_benchmark(name, str(tmp_path / file), 0, {})

@@ -11,14 +11,14 @@ from excessmtl.lab.data import lidc, tox21, vader
 from excessmtl.lab.data.hashing import hashed_counts, substrings, words
 from excessmtl.lab.data.lidc import SHAPE_FEATURES, shape_of
 from excessmtl.lab.data.tasks import labelled
-from tiny_data import write_lidc, write_tox21, write_vader
+from tiny_data import splits, write_lidc, write_tox21, write_vader
 
 
 def test_texts_are_trained_on_one_rater_and_tested_on_all(tmp_path):
     path = write_vader(tmp_path)
     bench = vader.load(path, 0)
     assert [task.name for task in bench.tasks] == ["films", "products", "tweets", "news"]
-    lengths = [sum(split.length(task) for split in (bench.train, bench.validation, bench.test)) for task in vader.FILES]
+    lengths = [sum(split.length(task) for split in splits(bench)) for task in vader.FILES]
     assert lengths == [40, 40, 39, 40], "the tweet whose mean is wrong is left out"
     for task in vader.FILES:
         assert bench.train.targets[task].equal(bench.train.targets[task].round()), "a single score"
@@ -33,7 +33,7 @@ def test_nodules_are_tested_on_the_other_readers(tmp_path):
     bench = lidc.load(path, 0)
     assert bench.source == "LIDC-IDRI, 160 readings of 80 nodules, one reader each"
     # 24, 6 and 10 scans; only one of the two nodules of a scan has other readers.
-    assert [len(split.inputs) for split in (bench.train, bench.validation, bench.test)] == [48, 12, 10]
+    assert [len(split.inputs) for split in splits(bench)] == [48, 12, 10]
     assert not torch.equal(bench.train.targets["margin"], lidc.load(path, 1).train.targets["margin"])
 
 

@@ -2,10 +2,8 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from excessmtl.lab.data.kinds import binary, classification, depth, normals, regression, segmentation
-from excessmtl.lab.data.tasks import Kind
 
 LOGIT = torch.tensor([[0.0], [math.log(3)]])
 NUMBERS = torch.tensor([[1.0], [2.0], [3.0]])
@@ -34,12 +32,12 @@ NORMALS = torch.tensor([[7.0, 0, 0], [1, 1, 0], [1, 2, 3]]).T.reshape(1, 3, 1, 3
         (normals, NORMALS, torch.diag(torch.tensor([1.0, 1, 0])).reshape(1, 3, 1, 3), 1 - (1 + math.sqrt(0.5)) / 2),
     ],
 )
-def test_a_loss_against_a_sum_by_hand(kind: Kind, output: Tensor, target: Tensor, expected: float) -> None:
+def test_a_loss_against_a_sum_by_hand(kind, output, target, expected):
     assert kind.loss(output, target).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("kind", "outputs"), [(segmentation, 3), (depth, 1), (normals, 3)])
-def test_a_batch_without_known_pixels_gives_a_finite_loss_and_no_gradient(kind: Kind, outputs: int) -> None:
+def test_a_batch_without_known_pixels_gives_a_finite_loss_and_no_gradient(kind, outputs):
     output = torch.randn(2, outputs, 4, 4, requires_grad=True)
     target = torch.full((2, 4, 4), -1) if kind == segmentation else torch.zeros(2, outputs, 4, 4)
     loss = kind.loss(output, target)

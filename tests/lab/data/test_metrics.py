@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from excessmtl.lab.data import kinds
 from excessmtl.lab.data.kinds import regression
@@ -19,7 +18,7 @@ KINDS: list[tuple[str, int]] = [
 ]
 
 
-def sample(kind: str, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
+def sample(kind, outputs, n=12):
     g = torch.Generator().manual_seed(3)
     size = () if kind in ("classification", "binary", "regression") else (7, 9)
     output = torch.randn(n, outputs, *size, generator=g)
@@ -38,7 +37,7 @@ def sample(kind: str, outputs: int, n: int = 12) -> tuple[Tensor, Tensor]:
     return output, target * known[:, None]
 
 
-def compute(kind: str, output: Tensor, target: Tensor, batch: int = 100) -> dict[str, float]:
+def compute(kind, output, target, batch=100):
     train = torch.tensor([[0.0], [2.0]]).expand(-1, output.shape[1])  # of variance 1
     metrics = Meters(Task("t", output.shape[1], getattr(kinds, kind)), train, CPU)
     for i in range(0, len(output), batch):
@@ -47,7 +46,7 @@ def compute(kind: str, output: Tensor, target: Tensor, batch: int = 100) -> dict
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_metrics_do_not_depend_on_the_batches(kind: str, outputs: int) -> None:
+def test_metrics_do_not_depend_on_the_batches(kind, outputs):
     output, target = sample(kind, outputs)
     whole, parts = compute(kind, output, target), compute(kind, output, target, batch=5)
     assert whole == pytest.approx(parts, rel=1e-5)
@@ -55,7 +54,7 @@ def test_metrics_do_not_depend_on_the_batches(kind: str, outputs: int) -> None:
 
 
 @pytest.mark.parametrize("flat", [True, False])
-def test_nmse_is_the_squared_error_over_the_variance_of_the_training_target(flat: bool) -> None:
+def test_nmse_is_the_squared_error_over_the_variance_of_the_training_target(flat):
     output, target = sample("regression", 1)
     train = torch.tensor([3.0, 5.0, 13.0, 7.0])
     meters = Meters(Task("t", 1, regression), train if flat else train[:, None], CPU)
@@ -64,7 +63,7 @@ def test_nmse_is_the_squared_error_over_the_variance_of_the_training_target(flat
     assert meters.compute() == {"nmse": pytest.approx(expected)}
 
 
-def test_nmse_normalises_every_output_and_leaves_missing_and_constant_targets_aside() -> None:
+def test_nmse_normalises_every_output_and_leaves_missing_and_constant_targets_aside():
     train = torch.tensor([[1.0, 10.0, 2.0], [3.0, 50.0, 2.0], [torch.nan, 0.0, 2.0]])
     meters = Meters(Task("t", 3, regression), train, CPU)
     meters.update(torch.zeros(2, 3), torch.tensor([[1.0, 20.0, 1.0], [1.0, 20.0, 3.0]]))
@@ -72,7 +71,7 @@ def test_nmse_normalises_every_output_and_leaves_missing_and_constant_targets_as
 
 
 @pytest.mark.parametrize("largest", [8, 2000])  # beyond 17, the sigmoid of a float32 is 1
-def test_binary_scores_count_right_signs_and_pairs_in_the_right_order(largest: int) -> None:
+def test_binary_scores_count_right_signs_and_pairs_in_the_right_order(largest):
     rng = np.random.default_rng(0)
     outputs = torch.from_numpy(rng.integers(-4, largest, 200)).float()
     targets = torch.from_numpy(rng.integers(0, 2, 200)).float()
@@ -83,13 +82,13 @@ def test_binary_scores_count_right_signs_and_pairs_in_the_right_order(largest: i
 
 
 @pytest.mark.parametrize(("output", "target"), [(1.0, [1.0, 1.0]), (1.0, [0.0, 0.0]), (torch.nan, [0.0, 1.0])])
-def test_without_two_classes_or_an_order_there_is_no_roc_curve(output: float, target: list[float]) -> None:
+def test_without_two_classes_or_an_order_there_is_no_roc_curve(output, target):
     scores = compute("binary", torch.tensor([[0.5], [output]]), torch.tensor(target))
     assert np.isnan(scores["roc_auc"])
     assert np.isfinite(scores["accuracy"])
 
 
-def test_a_metric_of_your_own_has_a_unit_and_a_direction() -> None:
+def test_a_metric_of_your_own_has_a_unit_and_a_direction():
     error = Metric("mae", average(lambda output, target: (output - target).abs()), "kg", False)
     kind = Kind(regression.loss, (error, *regression.metrics), "mae")
     assert (kind.primary.unit, kind.primary.higher_is_better) == ("kg", False)
@@ -100,7 +99,7 @@ def test_a_metric_of_your_own_has_a_unit_and_a_direction() -> None:
         Kind(regression.loss, (error,), "psnr")
 
 
-def test_segmentation_against_a_count_by_hand() -> None:
+def test_segmentation_against_a_count_by_hand():
     output, target = sample("segmentation", 6)
     guess, truth = output.argmax(1).numpy(), target.numpy()
     known = truth >= 0
@@ -111,7 +110,7 @@ def test_segmentation_against_a_count_by_hand() -> None:
     assert scores["miou"] == pytest.approx(np.mean([overlap[c].sum() / union[c].sum() for c in range(6)]))
 
 
-def test_classes_neither_true_nor_predicted_are_skipped() -> None:
+def test_classes_neither_true_nor_predicted_are_skipped():
     output = torch.zeros(1, 9, 1, 4)
     output[0, [2, 2, 4, 4], 0, [0, 1, 2, 3]] = 1
     target = torch.tensor([[[2, 2, 2, -1]]])
@@ -121,7 +120,7 @@ def test_classes_neither_true_nor_predicted_are_skipped() -> None:
     assert scores["pixel_accuracy"] == pytest.approx(2 / 3)
 
 
-def test_depth_errors_count_each_known_pixel_once() -> None:
+def test_depth_errors_count_each_known_pixel_once():
     output, target = sample("depth", 1)
     known = target != 0
     error = (output - target)[known].abs()
@@ -130,7 +129,7 @@ def test_depth_errors_count_each_known_pixel_once() -> None:
     assert scores["rel_error"] == pytest.approx((error / target[known]).mean().item(), rel=1e-5)
 
 
-def test_angles_against_the_arc_cosine() -> None:
+def test_angles_against_the_arc_cosine():
     output, target = sample("normals", 3)
     known = target.norm(dim=1) > 0
     cosine = (torch.nn.functional.normalize(output, dim=1) * target).sum(1)[known]
@@ -144,7 +143,7 @@ def test_angles_against_the_arc_cosine() -> None:
         assert scores[f"within_{bound}"] == pytest.approx(expected)
 
 
-def test_a_perfect_guess_of_the_normals_has_angle_zero() -> None:
+def test_a_perfect_guess_of_the_normals_has_angle_zero():
     target = sample("normals", 3)[1]
     scores = compute("normals", 5 * target, target)
     assert scores["angle_mean"] == pytest.approx(0, abs=1e-3)
@@ -155,14 +154,14 @@ def test_a_perfect_guess_of_the_normals_has_angle_zero() -> None:
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_half_precision_outputs_are_taken(kind: str, outputs: int) -> None:
+def test_half_precision_outputs_are_taken(kind, outputs):
     output, target = sample(kind, outputs)
     scores = compute(kind, output.bfloat16().requires_grad_(), target)
     assert scores == pytest.approx(compute(kind, output.bfloat16().float(), target))
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)
-def test_update_never_reads_from_the_device(kind: str, outputs: int) -> None:
+def test_update_never_reads_from_the_device(kind, outputs):
     output, target = sample(kind, outputs)
     metrics = Meters(Task("t", outputs, getattr(kinds, kind)), torch.zeros(3, outputs), torch.device("meta"))
     # A meta tensor has no values, so anything that needs one on the host fails.

@@ -5,7 +5,7 @@ from torch import nn
 from excessmtl.lab.data.networks import MLP, LeNet, ResNet18, SegNet, dense_head
 
 
-def count(module: nn.Module) -> int:
+def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
@@ -19,7 +19,7 @@ def count(module: nn.Module) -> int:
         (lambda: MLP(21), (21,), 35_840, 128),
     ],
 )
-def test_a_trunk_has_the_parameters_of_the_paper(make, size: tuple[int, ...], parameters: int, features: int) -> None:
+def test_a_trunk_has_the_parameters_of_the_paper(make, size, parameters, features):
     net = make()
     assert count(net) == parameters
     outputs = net(torch.randn(3, *size))
@@ -27,13 +27,13 @@ def test_a_trunk_has_the_parameters_of_the_paper(make, size: tuple[int, ...], pa
     assert (outputs >= 0).all()
 
 
-def test_resnet18_ends_in_seven_by_seven_maps_at_full_size() -> None:
+def test_resnet18_ends_in_seven_by_seven_maps_at_full_size():
     net = ResNet18().eval()
     with torch.no_grad():
         assert net.stages(net.stem(torch.rand(1, 3, 224, 224))).shape == (1, 512, 7, 7)
 
 
-def test_segnet_has_the_peers_parameters() -> None:
+def test_segnet_has_the_peers_parameters():
     innermost = 6 * (512 * 512 * 9 + 512 + 2 * 512)
     assert (count(SegNet(levels=5)), count(SegNet())) == (24_943_296, 24_943_296 - innermost)
 
@@ -46,19 +46,19 @@ def test_segnet_has_the_peers_parameters() -> None:
         (lambda: MLP(21, layers=0), "layers is 0"),
     ],
 )
-def test_impossible_sizes_are_refused(make, message: str) -> None:
+def test_impossible_sizes_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("size", [(32, 64), (37, 51)])
-def test_segnet_keeps_the_size_of_the_image(levels: int, size: tuple[int, int]) -> None:
+def test_segnet_keeps_the_size_of_the_image(levels, size):
     net = SegNet(levels, width=4)
     assert net(torch.rand(2, 3, *size)).shape == (2, net.out_features, *size) == (2, 4, *size)
 
 
-def test_segnet_starts_with_zero_bias_and_xavier_weights() -> None:
+def test_segnet_starts_with_zero_bias_and_xavier_weights():
     torch.manual_seed(0)
     net = SegNet(levels=4, width=16)
     convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
@@ -71,7 +71,7 @@ def test_segnet_starts_with_zero_bias_and_xavier_weights() -> None:
     assert widest.weight.std().item() == pytest.approx(expected, rel=0.02)
 
 
-def test_dense_head_is_affine() -> None:
+def test_dense_head_is_affine():
     head = dense_head(4, 2)
     assert head(torch.rand(2, 4, 6, 8)).shape == (2, 2, 6, 8)
     a, b = torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5)

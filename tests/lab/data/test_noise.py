@@ -1,12 +1,10 @@
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
-from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from excessmtl.lab.data import kinds
@@ -19,11 +17,11 @@ N = 400
 SIZE = (10, 12)
 
 
-def kind_name(task: Task) -> str:
+def kind_name(task):
     return next(name for name, kind in vars(kinds).items() if kind is task.kind)
 
 
-def example(kind: str, outputs: int, n: int = N) -> Tensor:
+def example(kind, outputs, n=N):
     g = torch.Generator().manual_seed(1)
     maps = torch.randn(n, outputs, *SIZE, generator=g)
     border = torch.ones(SIZE, dtype=torch.bool)
@@ -49,13 +47,13 @@ TASKS = (
 SPLIT = Split(torch.zeros(N), {task.name: example(kind_name(task), task.outputs) for task in TASKS})
 
 
-def noisy(name: str, level: float, seed: int = 0, epoch: int = 0, **options: Any) -> Tensor:
+def noisy(name, level, seed=0, epoch=0, **options):
     return apply(SPLIT, TASKS, Noise(level, (name,), seed, **options), epoch).targets[name]
 
 
 @settings(deadline=None, max_examples=25)
 @given(level=st.floats(0, 1), n=st.integers(1, 60), seed=st.integers(0, 2**40))
-def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n: int, seed: int) -> None:
+def test_exactly_the_rounded_share_of_samples_gets_another_class(level, n, seed):
     task = Task("t", 5, classification)
     split = Split(torch.zeros(n), {"t": example("classification", 5, n)})
     after = apply(split, [task], Noise(level, ("t",), seed, exclude_true=True), 0).targets["t"]
@@ -63,7 +61,7 @@ def test_exactly_the_rounded_share_of_samples_gets_another_class(level: float, n
     assert ((after >= 0) & (after < 5)).all()
 
 
-def test_classes_are_uniform_and_may_be_the_true_one() -> None:
+def test_classes_are_uniform_and_may_be_the_true_one():
     truth = torch.full((20_000,), 3)
     split = Split(truth, {"t": truth})
     task = Task("t", 4, classification)
@@ -74,7 +72,7 @@ def test_classes_are_uniform_and_may_be_the_true_one() -> None:
     torch.testing.assert_close(others.bincount() / len(truth), expected, atol=0.02, rtol=0)
 
 
-def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance() -> None:
+def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance():
     clean = SPLIT.targets["torque"]
     error = noisy("torque", 1.0) - clean
     assert (error != 0).all()
@@ -82,7 +80,7 @@ def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance()
     torch.testing.assert_close(error.mean(dim=0), torch.zeros(2), rtol=0, atol=0.2)
 
 
-def test_pixels_are_hit_one_by_one_and_unknown_ones_stay_unknown() -> None:
+def test_pixels_are_hit_one_by_one_and_unknown_ones_stay_unknown():
     clean, after = SPLIT.targets["segmentation"], noisy("segmentation", 0.4, exclude_true=True)
     known = clean != -1
     assert torch.equal(known, after != -1)
@@ -93,7 +91,7 @@ def test_pixels_are_hit_one_by_one_and_unknown_ones_stay_unknown() -> None:
     assert after.max() == 12
 
 
-def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere() -> None:
+def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere():
     clean, after = SPLIT.targets["depth"], noisy("depth", 1.0)
     assert torch.equal(clean == 0, after == 0)
     assert after[clean != 0].min() == clean[clean != 0].min()
@@ -102,7 +100,7 @@ def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere() -> None:
     torch.testing.assert_close((raised**2).mean().sqrt(), spread, rtol=0.05, atol=0)
 
 
-def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
+def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero():
     clean, after = SPLIT.targets["normals"], noisy("normals", 0.5)
     known = clean.norm(dim=1) > 0
     torch.testing.assert_close(after.norm(dim=1), known.float())
@@ -116,7 +114,7 @@ def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero() -> None:
 
 
 @pytest.mark.parametrize("exclude_true", [False, True])
-def test_bits_are_drawn_or_flipped(exclude_true: bool) -> None:
+def test_bits_are_drawn_or_flipped(exclude_true):
     clean = torch.arange(4_000).remainder(2).float()
     task, split = Task("t", 1, binary), Split(torch.zeros(4_000), {"t": clean})
     after = apply(split, [task], Noise(0.5, ("t",), 0, exclude_true), 0).targets["t"]
@@ -126,7 +124,7 @@ def test_bits_are_drawn_or_flipped(exclude_true: bool) -> None:
 
 
 @pytest.mark.parametrize(("kind", "outputs"), [("classification", 5), ("binary", 1), ("regression", 1)])
-def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(kind: str, outputs: int) -> None:
+def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(kind, outputs):
     clean = torch.arange(200).remainder(2).float()
     clean[::4] = torch.nan
     split = Split(torch.zeros(200), {"t": clean})
@@ -136,7 +134,7 @@ def test_missing_labels_stay_missing_and_the_share_is_of_those_that_are_there(ki
     assert (after != clean)[~clean.isnan()].sum() == 60
 
 
-def test_outliers_have_the_quantiles_of_students_t() -> None:
+def test_outliers_have_the_quantiles_of_students_t():
     clean = torch.randn(40_000, 1, generator=torch.Generator().manual_seed(0))
     task = Task("t", 1, regression)
     after = apply(Split(clean, {"t": clean}), [task], Noise(1.0, ("t",), 0, kind="outliers")).targets["t"]
@@ -147,7 +145,7 @@ def test_outliers_have_the_quantiles_of_students_t() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classification", "binary", "regression"])
-def test_noise_that_depends_on_the_inputs(kind: str) -> None:
+def test_noise_that_depends_on_the_inputs(kind):
     inputs = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(2))
     outputs = 5 if kind == "classification" else 1
     target = (inputs[:, 0] > 0).float() if kind == "binary" else example(kind, outputs, 2_000)
@@ -164,7 +162,7 @@ def test_noise_that_depends_on_the_inputs(kind: str) -> None:
     assert rest.var() < 0.8 * hit.var()
 
 
-def test_another_part_has_other_draws_along_the_same_directions() -> None:
+def test_another_part_has_other_draws_along_the_same_directions():
     inputs = torch.randn(1_000, 3, generator=torch.Generator().manual_seed(2))
     split = Split(inputs, {"t": torch.zeros(1_000)})
     noise = Noise(0.3, ("t",), 1, kind="instance")
@@ -174,7 +172,7 @@ def test_another_part_has_other_draws_along_the_same_directions() -> None:
     assert torch.cosine_similarity(*ends, dim=0) > 0.98
 
 
-def test_one_annotator_spoils_the_same_samples_in_all_tasks() -> None:
+def test_one_annotator_spoils_the_same_samples_in_all_tasks():
     noise = Noise(0.3, ("digit", "torque"), 0, exclude_true=True, kind="annotator")
     after = apply(SPLIT, TASKS, noise).targets
     hit = after["digit"] != SPLIT.targets["digit"]
@@ -183,7 +181,7 @@ def test_one_annotator_spoils_the_same_samples_in_all_tasks() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_noise_changes_the_named_task_alone_by_its_seed_alone(task: Task) -> None:
+def test_noise_changes_the_named_task_alone_by_its_seed_alone(task):
     before = {name: target.clone() for name, target in SPLIT.targets.items()}
     after = apply(SPLIT, TASKS, Noise(0.5, (task.name,), 0))
     assert after.inputs is SPLIT.inputs
@@ -212,7 +210,7 @@ def test_noise_changes_the_named_task_alone_by_its_seed_alone(task: Task) -> Non
         assert not apply(nothing, [task], Noise(1.0, (task.name,), 0)).targets[task.name].any()
 
 
-def test_pairs_and_biases() -> None:
+def test_pairs_and_biases():
     clean = SPLIT.targets["digit"]
     assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
     assert not noisy("digit", 1.0, kind="bias").any()
@@ -250,6 +248,6 @@ ONE_CLASS = (Task("digit", 1, classification),)
         ((Split(TensorDataset(ZEROS), {"digit": ZEROS}), TASKS), {"kind": "instance"}, "are read while training"),
     ],
 )
-def test_noise_without_meaning_is_refused(given: tuple, noise: dict[str, Any], message: str) -> None:
+def test_noise_without_meaning_is_refused(given, noise, message):
     with pytest.raises(ValueError, match=message):
         apply(*given, Noise(**{"level": 0.5, "tasks": ("digit",), "seed": 0, **noise}))

@@ -1,7 +1,5 @@
 """NYUv2 in the array format of MTAN, read from tiny files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,7 @@ STORED = {"depth": "depth", "normals": "normal", "segmentation": "label"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """NYUv2, whose pictures carry their number in a corner."""
     root = write_nyuv2(tmp_path, train=12, test=3)
     for path in root.glob("*/image/*.npy"):
@@ -25,11 +23,11 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def numbers(split) -> list[int]:
+def numbers(split):
     return split.inputs[:, 2, 0, 0].tolist()
 
 
-def test_scenes_are_read_in_order_and_a_tenth_is_held_out(folder: Path) -> None:
+def test_scenes_are_read_in_order_and_a_tenth_is_held_out(folder):
     bench = load(folder)
     assert numbers(bench.train) + numbers(bench.validation) == [*range(9), 10, 11, 9]
     assert numbers(bench.test) == [0, 1, 2]
@@ -38,7 +36,7 @@ def test_scenes_are_read_in_order_and_a_tenth_is_held_out(folder: Path) -> None:
     assert len(load(folder, validation=0.5).validation.targets["depth"]) == 6
 
 
-def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path) -> None:
+def test_arrays_arrive_channels_first_and_unchanged(tmp_path):
     root = write_nyuv2(tmp_path)
     bench = load(root)
     for name, target in bench.test.targets.items():
@@ -52,7 +50,7 @@ def test_arrays_arrive_channels_first_and_unchanged(tmp_path: Path) -> None:
     assert load(root, augment=False).augment is None
 
 
-def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
+def test_recipe_and_network_are_the_papers(tmp_path):
     folder = write_nyuv2(tmp_path)
     bench = load(folder)
     recipe = bench.recipe
@@ -63,7 +61,7 @@ def test_recipe_and_network_are_the_papers(tmp_path: Path) -> None:
     assert len(modules[0].encoder) == 4
 
 
-def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
+def test_missing_files_and_wrong_options_are_named(tmp_path):
     rooms = write_nyuv2(tmp_path)
     with pytest.raises(ValueError, match="levels is 5, but scenes of 24 x 32 pixels cannot be halved that often"):
         load(rooms, levels=5)
@@ -86,7 +84,7 @@ def test_missing_files_and_wrong_options_are_named(tmp_path: Path) -> None:
         ("normal", np.array([{"a": 1}], dtype=object), "not an array of numbers"),
     ],
 )
-def test_a_wrong_file_is_named(folder: Path, kind: str, array: np.ndarray, message: str) -> None:
+def test_a_wrong_file_is_named(folder, kind, array, message):
     np.save(folder / "train" / kind / "3.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=message) as error:
         load(folder)

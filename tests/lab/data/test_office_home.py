@@ -1,6 +1,5 @@
 import io
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,26 +7,21 @@ import torch
 from PIL import Image
 
 from excessmtl.lab.data import office_home
-from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.office_home import load
-from tiny_data import colour, write_archive, write_image_tree
+from tiny_data import colour, splits, write_archive, write_image_tree
 
 
-def pack(root: Path, archive: Path) -> Path:
+def pack(root, archive):
     files = sorted(path for path in root.rglob("*") if path.is_file())
     return write_archive(archive, {f"./tree/{path.relative_to(root)}": path.read_bytes() for path in files})
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     return write_image_tree(tmp_path)
 
 
-def splits(bench: Benchmark):
-    return bench.train, bench.validation, bench.test
-
-
-def test_every_picture_is_there_once_with_its_label(tree: Path) -> None:
+def test_every_picture_is_there_once_with_its_label(tree):
     bench = load(tree, size=32)
     assert [(task.name, task.outputs) for task in bench.tasks] == [("Art", 3), ("Product", 3), ("Real_World", 3)]
     assert bench.noisy_tasks == ("Product",)
@@ -46,7 +40,7 @@ def test_every_picture_is_there_once_with_its_label(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tree.zip", "tree.tar.xz"])
-def test_an_archive_gives_what_its_folder_gives(tree: Path, tmp_path: Path, name: str) -> None:
+def test_an_archive_gives_what_its_folder_gives(tree, tmp_path, name):
     folder, archive = load(tree, size=32), load(pack(tree, tmp_path / name), size=32)
     assert folder.tasks == archive.tasks
     for one, other in zip(splits(folder), splits(archive), strict=True):
@@ -55,9 +49,7 @@ def test_an_archive_gives_what_its_folder_gives(tree: Path, tmp_path: Path, name
             assert torch.equal(one.targets[task.name], other.targets[task.name])
 
 
-def test_the_tree_is_decoded_once_and_its_file_does_not_change_with_the_tensors(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tree_is_decoded_once_and_its_file_does_not_change_with_the_tensors(tree, monkeypatch):
     first = load(tree, size=32).train.inputs["Product"]
     before = first.clone()
     first.zero_()
@@ -65,7 +57,7 @@ def test_the_tree_is_decoded_once_and_its_file_does_not_change_with_the_tensors(
     assert torch.equal(load(tree, size=32).train.inputs["Product"], before)
 
 
-def test_a_changed_picture_a_size_and_a_split_are_decoded_anew(tree: Path, cache: Path) -> None:
+def test_a_changed_picture_a_size_and_a_split_are_decoded_anew(tree, cache):
     load(tree, size=32)
     Image.new("RGB", (9, 9), (255, 255, 255)).save(tree / "Art" / "bed" / "3.png")
     os.utime(tree / "Art" / "bed" / "3.png", ns=(1, 1))
@@ -77,13 +69,13 @@ def test_a_changed_picture_a_size_and_a_split_are_decoded_anew(tree: Path, cache
     assert len(list(cache.rglob("*.npy"))) == 4
 
 
-def test_a_grey_and_a_transparent_picture_become_rgb(tree: Path) -> None:
+def test_a_grey_and_a_transparent_picture_become_rgb(tree):
     Image.fromarray(np.full((8, 8), 7, np.uint8)).save(tree / "Art" / "cup" / "0.png")
     Image.new("RGBA", (8, 8), (1, 2, 3, 4)).save(tree / "Art" / "cup" / "1.png")
     assert load(tree, size=32).train.inputs["Art"].shape[1] == 3
 
 
-def test_an_unreadable_picture_is_named_and_nothing_is_kept(tree: Path, cache: Path) -> None:
+def test_an_unreadable_picture_is_named_and_nothing_is_kept(tree, cache):
     buffer = io.BytesIO()
     Image.new("RGB", (64, 64)).save(buffer, "JPEG")
     (tree / "Product" / "cup" / "4.jpg").write_bytes(buffer.getvalue()[:-300])
@@ -92,7 +84,7 @@ def test_an_unreadable_picture_is_named_and_nothing_is_kept(tree: Path, cache: P
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
-def test_wrong_trees_are_explained(tree: Path, tmp_path: Path) -> None:
+def test_wrong_trees_are_explained(tree, tmp_path):
     with pytest.raises(ValueError, match=r"size must be .* got 8"):
         load(tree, size=8)
     with pytest.raises(ValueError, match=r"'apple/0\.png' is out of place"):
@@ -113,7 +105,7 @@ def test_wrong_trees_are_explained(tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
 @pytest.mark.parametrize("kind", ["pipe", "device", "broken link"])
-def test_what_is_not_a_plain_file_is_refused_and_not_read(tree: Path, kind: str) -> None:
+def test_what_is_not_a_plain_file_is_refused_and_not_read(tree, kind):
     odd = tree / "Art" / "cup" / "odd.png"
     if kind == "pipe":
         os.mkfifo(odd)
@@ -124,14 +116,14 @@ def test_what_is_not_a_plain_file_is_refused_and_not_read(tree: Path, kind: str)
 
 
 @pytest.mark.parametrize("links", [{"Art/back": "."}, {"Art/x": "Product", "Product/y": "Art"}])
-def test_links_that_lead_back_are_refused_at_once(tree: Path, links: dict[str, str]) -> None:
+def test_links_that_lead_back_are_refused_at_once(tree, links):
     for name, target in links.items():
         (tree / name).symlink_to(tree / target)
     with pytest.raises(ValueError, match="lies too deep, perhaps by a link that leads back; pictures must lie at"):
         load(tree)
 
 
-def test_links_to_other_folders_are_followed(tree: Path, tmp_path: Path) -> None:
+def test_links_to_other_folders_are_followed(tree, tmp_path):
     (tree / "Art" / "cup").rename(tmp_path / "cups")
     (tree / "Art" / "cup").symlink_to(tmp_path / "cups")
     (tmp_path / "link").symlink_to(tree)
@@ -139,5 +131,5 @@ def test_links_to_other_folders_are_followed(tree: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("domains", "noisy"), [(("art", "cartoon", "photo"), "cartoon"), (("a", "b", "c"), "b")])
-def test_the_noisy_domain_of_other_trees(tmp_path: Path, domains: tuple[str, ...], noisy: str) -> None:
+def test_the_noisy_domain_of_other_trees(tmp_path, domains, noisy):
     assert load(write_image_tree(tmp_path, domains, 3)).noisy_tasks == (noisy,)

@@ -10,11 +10,12 @@ import torch
 from excessmtl.lab.data.find import load_benchmark
 from excessmtl.lab.data.kinds import binary, classification, regression
 from excessmtl.lab.data.table import infer_kind
+from tiny_data import splits
 
 ROWS = 100
 
 
-def frame() -> pd.DataFrame:
+def frame():
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         {
@@ -27,7 +28,7 @@ def frame() -> pd.DataFrame:
     )
 
 
-def write(folder: Path, table: pd.DataFrame, suffix: str = ".csv") -> str:
+def write(folder, table, suffix=".csv"):
     path = folder / f"Häuser{suffix}"
     if suffix == ".parquet":
         table.to_parquet(path)
@@ -36,7 +37,7 @@ def write(folder: Path, table: pd.DataFrame, suffix: str = ".csv") -> str:
     return str(path)
 
 
-def load(path: str, **options: object):
+def load(path, **options):
     return load_benchmark(path, None, 0, {"targets": ["price", "sold", "stars"], **options})
 
 
@@ -55,11 +56,11 @@ def load(path: str, **options: object):
         ([1, 2, 2.5], regression),
     ],
 )
-def test_kinds_are_inferred_from_the_values(values: list[object], kind: object) -> None:
+def test_kinds_are_inferred_from_the_values(values, kind):
     assert infer_kind(pd.Series(values)) == kind
 
 
-def test_columns_become_tasks_and_inputs(tmp_path: Path) -> None:
+def test_columns_become_tasks_and_inputs(tmp_path):
     table = frame()
     made = load(write(tmp_path, table))
     assert [(task.name, task.outputs, task.kind) for task in made.tasks] == [
@@ -68,51 +69,45 @@ def test_columns_become_tasks_and_inputs(tmp_path: Path) -> None:
         ("stars", 3, classification),
     ]
     assert (made.name, made.source) == ("Häuser", "Häuser.csv, 100 rows, 2 input columns")
-    lengths = [split.length("price") for split in (made.train, made.validation, made.test)]
-    assert lengths == [70, 15, 15]
-    inputs = torch.cat([made.train.inputs, made.validation.inputs, made.test.inputs])
+    assert [split.length("price") for split in splits(made)] == [70, 15, 15]
+    inputs = torch.cat([split.inputs for split in splits(made)])
     assert inputs.shape == (100, 3)  # a number and two towns
     assert made.train.inputs[:, 0].mean().item() == pytest.approx(0, abs=1e-5)
     assert inputs[:, 1:].sum(1).tolist() == [1.0] * 100
     price = made.train.targets["price"]
     assert (price.mean().item(), price.std(correction=0).item()) == (pytest.approx(0, abs=1e-5), pytest.approx(1))
     # Every row is in one split, with its own targets.
-    found = sorted(
-        zip(
-            inputs[:, 0].tolist(),
-            torch.cat([s.targets["stars"] for s in (made.train, made.validation, made.test)]).tolist(),
-            strict=True,
-        )
-    )
+    labels = torch.cat([split.targets["stars"] for split in splits(made)])
+    found = sorted(zip(inputs[:, 0].tolist(), labels.tolist(), strict=True))
     stars = table["stars"].map({1: 0.0, 3: 1.0, 5: 2.0})
     assert [star for _, star in found] == stars.iloc[np.argsort(table["größe"].to_numpy())].tolist()
 
 
 @pytest.mark.parametrize(("ones", "score"), [(40, "accuracy"), (10, "roc_auc"), (1, "accuracy")])
-def test_binary_targets_are_ranked_where_one_is_rare_and_in_all_splits(tmp_path: Path, ones: int, score: str) -> None:
+def test_binary_targets_are_ranked_where_one_is_rare_and_in_all_splits(tmp_path, ones, score):
     table = frame().assign(ill=[1] * ones + [0] * (ROWS - ones))
     made = load(write(tmp_path, table), targets=["ill", "sold", "price"])
     assert [task.kind.score for task in made.tasks] == [score, score, "nmse"]
 
 
-def test_empty_cells_are_missing(tmp_path: Path) -> None:
+def test_empty_cells_are_missing(tmp_path):
     table = frame()
     table.loc[::4, "price"] = np.nan
     table.loc[::5, "sold"] = None
     table.loc[::10, "größe"] = np.nan
     table.loc[::20, "town"] = None
     made = load(write(tmp_path, table))
-    splits = (made.train, made.validation, made.test)
-    missing = {task.name: sum(int(split.targets[task.name].isnan().sum()) for split in splits) for task in made.tasks}
+    targets = {task.name: torch.cat([split.targets[task.name] for split in splits(made)]) for task in made.tasks}
+    missing = {name: int(target.isnan().sum()) for name, target in targets.items()}
     assert missing == {"price": 25, "sold": 20, "stars": 0}
-    inputs = torch.cat([split.inputs for split in splits])
+    inputs = torch.cat([split.inputs for split in splits(made)])
     assert inputs.isfinite().all()
     assert inputs.shape == (100, 5)
     assert (inputs[:, 1].sum().item(), inputs[:, 4].sum().item()) == (10, 5)
     assert (inputs[inputs[:, 1] == 1, 0] == 0).all()
 
 
-def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path: Path) -> None:
+def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path):
     path = write(tmp_path, frame())
     made = load(path, kinds={"stars": "regression"}, inputs=["größe"], split_seed=1, hidden=7, layers=1)
     assert made.tasks[2].kind == regression
@@ -138,14 +133,14 @@ def test_kinds_inputs_splits_and_the_network_can_be_chosen(tmp_path: Path) -> No
         ({"id": "town", "inputs": ["town", "größe"]}, "id names 'town', which is also an input"),
     ],
 )
-def test_mistakes_are_one_sentence(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_mistakes_are_one_sentence(tmp_path, options, message):
     with pytest.raises(ValueError, match=message) as refused:
         load(write(tmp_path, frame()), **options)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".parquet"])
-def test_packed_tables_give_what_the_plain_one_gives(tmp_path: Path, suffix: str) -> None:
+def test_packed_tables_give_what_the_plain_one_gives(tmp_path, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
     table = frame()
@@ -160,7 +155,7 @@ def test_packed_tables_give_what_the_plain_one_gives(tmp_path: Path, suffix: str
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [(".csv.gz", "CSV"), (".parquet", "Parquet")])
-def test_damaged_files_are_one_sentence(tmp_path: Path, suffix: str, kind: str) -> None:
+def test_damaged_files_are_one_sentence(tmp_path, suffix, kind):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
     path = Path(write(tmp_path, frame(), suffix))
@@ -170,21 +165,21 @@ def test_damaged_files_are_one_sentence(tmp_path: Path, suffix: str, kind: str) 
     assert "\n" not in str(refused.value)
 
 
-def test_a_parquet_file_without_pyarrow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_without_pyarrow_is_refused(tmp_path, monkeypatch):
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr("excessmtl.lab.data.table.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"x\.parquet needs pyarrow; run pip install pyarrow, or save .* as a \.csv"):
         load(str(tmp_path / "x.parquet"))
 
 
-def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path: Path) -> None:
+def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path):
     pytest.importorskip("pyarrow")
     made = load(write(tmp_path, frame().rename_axis("house"), ".parquet"), id="house")
     assert made.train.ids.tolist() == [str(row) for row in made.train.file_rows.tolist()]
 
 
 @pytest.mark.parametrize("ids", [[f"house {row}" for row in range(ROWS)], [7 * row for row in range(ROWS)]])
-def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path: Path, ids: list[object]) -> None:
+def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path, ids):
     path = write(tmp_path, frame().assign(house=ids))
     with pytest.warns(UserWarning, match=r"column 'house' of .* has another value in every row; .* pass --id house"):
         wide = load(path)
@@ -196,7 +191,7 @@ def test_an_id_is_kept_out_of_the_inputs_by_its_name(tmp_path: Path, ids: list[o
         assert part.ids.tolist() == [str(ids[row]) for row in part.file_rows.tolist()]
 
 
-def with_cells_behind_the_header(folder: Path, cell: str) -> str:
+def with_cells_behind_the_header(folder, cell):
     """The table with one field more in every row than its header has names."""
     path = Path(write(folder, frame()))
     header, *rows = path.read_text(encoding="utf-8").splitlines()
@@ -204,7 +199,7 @@ def with_cells_behind_the_header(folder: Path, cell: str) -> str:
     return str(path)
 
 
-def test_a_comma_at_the_end_of_every_row_changes_nothing(tmp_path: Path) -> None:
+def test_a_comma_at_the_end_of_every_row_changes_nothing(tmp_path):
     plain = load(write(tmp_path, frame()))
     made = load(with_cells_behind_the_header(tmp_path, ""))
     assert made.tasks == plain.tasks
@@ -224,14 +219,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("message", "content"), WRONG.items())
-def test_what_is_no_table_is_refused(tmp_path: Path, message: str, content: bytes | pd.DataFrame) -> None:
+def test_what_is_no_table_is_refused(tmp_path, message, content):
     path = tmp_path / "x.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.to_csv(index=False).encode())
     with pytest.raises(ValueError, match=message):
         load(str(path))
 
 
-def test_rows_with_a_field_more_a_table_without_targets_and_two_places_are_refused(tmp_path: Path) -> None:
+def test_rows_with_a_field_more_a_table_without_targets_and_two_places_are_refused(tmp_path):
     path = with_cells_behind_the_header(tmp_path, "7")
     with pytest.raises(ValueError, match="has rows with more fields than its header has names"):
         load(path)
@@ -241,7 +236,7 @@ def test_rows_with_a_field_more_a_table_without_targets_and_two_places_are_refus
         load_benchmark(path, "other.csv", 0, {"targets": ["a"]})
 
 
-def test_of_many_columns_the_nearest_are_named(tmp_path: Path) -> None:
+def test_of_many_columns_the_nearest_are_named(tmp_path):
     wide = pd.DataFrame(np.zeros((30, 2000)), columns=[f"column_{number}" for number in range(2000)])
     path = write(tmp_path, wide)
     with pytest.raises(

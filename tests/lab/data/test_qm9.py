@@ -6,13 +6,13 @@ import torch
 from excessmtl.lab.data import qm9
 from excessmtl.lab.data.base import DataNotFoundError
 from excessmtl.lab.data.networks import MoleculeNet
-from tiny_data import write_qm9
+from tiny_data import splits, write_qm9
 
 
 def test_molecules_are_tables_of_atoms(tmp_path):
     bench = qm9.load(write_qm9(tmp_path))
     assert len(bench.tasks) == 15
-    assert [len(split.inputs) for split in (bench.train, bench.validation, bench.test)] == [48, 6, 6]
+    assert [len(split.inputs) for split in splits(bench)] == [48, 6, 6]
     atoms, energy = bench.train.inputs, bench.train.targets["energy"]
     counts = (atoms[..., 0] > 0).sum(1)
     assert atoms.shape == (48, 8, 4)

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from excessmtl.lab.data.simulated_arm import JOINTS, Arm, Array, inverse_dynamics, motions, seven_joint_arm
+from excessmtl.lab.data.simulated_arm import JOINTS, Arm, inverse_dynamics, motions, seven_joint_arm
 
 ARM = seven_joint_arm()
 FRICTIONLESS = Arm(**{**vars(ARM), "viscous": np.zeros(JOINTS), "dry": np.zeros(JOINTS)})
 
 
-def states(n: int, seed: int = 0) -> tuple[Array, Array, Array]:
+def states(n, seed=0):
     rng = np.random.default_rng(seed)
     return rng.uniform(-3, 3, (n, JOINTS)), rng.normal(size=(n, JOINTS)), rng.normal(size=(n, JOINTS))
 
 
-def forward(q: Array) -> list[tuple[Array, Array, Array]]:
+def forward(q):
     """Orientation, joint position and centre of mass of every link in the world, for one posture."""
     links = []
     orientation, position = np.eye(3), np.zeros(3)
@@ -27,12 +27,12 @@ def forward(q: Array) -> list[tuple[Array, Array, Array]]:
     return links
 
 
-def potential(q: Array) -> float:
+def potential(q):
     heights = [centre[2] for _, _, centre in forward(q)]
     return float(ARM.gravity * ARM.mass @ heights)
 
 
-def mass_matrix(q: Array) -> Array:
+def mass_matrix(q):
     """From the Jacobians of the centres of mass."""
     links = forward(q)
     total = np.zeros((JOINTS, JOINTS))
@@ -44,17 +44,17 @@ def mass_matrix(q: Array) -> Array:
     return total
 
 
-def test_friction_always_takes_energy() -> None:
+def test_friction_always_takes_energy():
     _, qd, _ = states(50)
     assert (qd * ARM.friction(qd) > 0).all()
     np.testing.assert_array_equal(ARM.friction(np.zeros((1, JOINTS))), 0)
 
 
-def test_torques_are_those_of_the_lagrangian() -> None:
+def test_torques_are_those_of_the_lagrangian():
     q, qd, qdd = states(5)
     step = 1e-5
 
-    def slopes(function, posture: Array) -> Array:
+    def slopes(function, posture):
         return np.array([(function(posture + e) - function(posture - e)) / (2 * step) for e in step * np.eye(JOINTS)])
 
     for posture, v, a, torque in zip(q, qd, qdd, inverse_dynamics(FRICTIONLESS, q, qd, qdd), strict=True):
@@ -63,7 +63,7 @@ def test_torques_are_those_of_the_lagrangian() -> None:
         np.testing.assert_allclose(torque, mass_matrix(posture) @ a + coriolis + slopes(potential, posture), atol=1e-6)
 
 
-def test_velocities_and_accelerations_belong_to_the_positions() -> None:
+def test_velocities_and_accelerations_belong_to_the_positions():
     q, qd, qdd = motions(50, np.random.default_rng(0))
     step = 5.0 / 49
     # Rows are a tenth of a second apart, hence the loose bound of the central difference.

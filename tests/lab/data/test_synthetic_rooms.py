@@ -4,28 +4,28 @@ import numpy as np
 import pytest
 import torch
 
-from excessmtl.lab.data.base import Benchmark
 from excessmtl.lab.data.dense import TASKS
-from excessmtl.lab.data.room_render import View, pixel_rays, render
-from excessmtl.lab.data.room_scene import CLASSES, Box, Scene, random_scene
+from excessmtl.lab.data.room_render import pixel_rays, render
+from excessmtl.lab.data.room_scene import CLASSES, random_scene
 from excessmtl.lab.data.synthetic_rooms import SIZES, load
+from tiny_data import splits
 
 HEIGHT, WIDTH = 60, 80
 
 
-def room(seed: int) -> tuple[Scene, View]:
+def room(seed):
     rng = np.random.default_rng(seed)
     scene = random_scene(rng)
     return scene, render(scene, HEIGHT, WIDTH, rng)
 
 
-def seen_points(view: View) -> np.ndarray:
+def seen_points(view):
     """(height, width, 3), in the camera's axes."""
     rays = pixel_rays(HEIGHT, WIDTH).astype(np.float64).reshape(HEIGHT, WIDTH, 3)
     return rays * view.depth[0, :, :, None]
 
 
-def inside(box: Box, points: np.ndarray) -> np.ndarray:
+def inside(box, points):
     """Coordinates on the box, from -1 to 1 within it."""
     c, s = np.cos(box.yaw), np.sin(box.yaw)
     turned: np.ndarray = (points - box.centre) @ np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
@@ -33,12 +33,12 @@ def inside(box: Box, points: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def rooms() -> Benchmark:
+def rooms():
     return load(3)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_pixel_is_the_first_face_on_its_ray_with_its_class_and_normal(seed: int) -> None:
+def test_every_pixel_is_the_first_face_on_its_ray_with_its_class_and_normal(seed):
     scene, view = room(seed)
     way = (seen_points(view) @ scene.rotation.T).reshape(-1, 3)
     normals = view.normals.reshape(3, -1).T @ scene.rotation.T
@@ -61,7 +61,7 @@ def test_every_pixel_is_the_first_face_on_its_ray_with_its_class_and_normal(seed
             assert not (np.abs(inside(box, before)) < 1 - 1e-3).all(axis=1).any()
 
 
-def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall() -> None:
+def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall():
     scene = random_scene(np.random.default_rng(0))
     straight = np.array([[1.0, 0, 0], [0, 0, 1], [0, -1, 0]])
     bare = replace(scene, boxes=(), rotation=straight, camera=np.array([scene.size[0] / 2, 0.5, 1.3]))
@@ -74,11 +74,11 @@ def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall() -> None:
     np.testing.assert_allclose(view.normals[:, -1, WIDTH // 2], [0, -1, 0], atol=1e-6)
 
 
-def test_it_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
+def test_it_has_the_shapes_of_nyuv2(rooms):
     assert rooms.tasks == TASKS
     assert rooms.noisy_tasks == ("segmentation",)
     assert rooms.augment is None
-    for split, n in zip((rooms.train, rooms.validation, rooms.test), (200, 40, 60), strict=True):
+    for split, n in zip(splits(rooms), (200, 40, 60), strict=True):
         assert isinstance(split.inputs, torch.Tensor)
         assert split.inputs.dtype == torch.uint8
         assert split.inputs.shape == (n, 3, 48, 64)
@@ -87,7 +87,7 @@ def test_it_has_the_shapes_of_nyuv2(rooms: Benchmark) -> None:
     assert (SIZES["paper"].scenes[0], SIZES["paper"].scenes[2]) == (795, 654)
 
 
-def test_all_classes_are_there_and_the_border_is_unknown_in_every_target(rooms: Benchmark) -> None:
+def test_all_classes_are_there_and_the_border_is_unknown_in_every_target(rooms):
     labels = rooms.train.targets["segmentation"]
     counts = (labels[labels >= 0].long()).bincount(minlength=13)
     assert len(counts) == 13
@@ -99,7 +99,7 @@ def test_all_classes_are_there_and_the_border_is_unknown_in_every_target(rooms: 
     assert torch.equal(rooms.train.targets["normals"].norm(dim=1) == 0, unknown)
 
 
-def test_pictures_are_neither_dark_nor_flat(rooms: Benchmark) -> None:
+def test_pictures_are_neither_dark_nor_flat(rooms):
     images = torch.as_tensor(rooms.train.inputs).float()
     assert 60 < images.mean() < 200
     assert (images.std(dim=(1, 2, 3)) > 15).all()

@@ -6,17 +6,13 @@ import pytest
 import yaml
 
 from commands import excessmtl, refused
+from report_data import steps_of
 
 SMALL = ["--limit-batches", "3", "--batch-size", "32", "--device", "cpu"]
 
 
 def train(folder, *words):
     return excessmtl("train", *words, "--method", "bayes_agg", *SMALL, "--out", folder)
-
-
-def weights_of(folder):
-    with np.load(folder / "steps.npz") as steps:
-        return steps["weights"]
 
 
 def table(path):
@@ -41,7 +37,7 @@ def test_a_table_of_all_kinds_with_holes_trains_and_resumes_bit_for_bit(tmp_path
     assert train(whole, *data, "--epochs", "3").exit_code == 0
     for epochs in ("2", "3"):
         assert train(parts, *data, "--epochs", epochs, "--resume").exit_code == 0
-    weights, resumed = weights_of(whole), weights_of(parts)
+    weights, resumed = steps_of(whole)["weights"], steps_of(parts)["weights"]
     assert np.array_equal(weights, resumed)
     np.testing.assert_allclose(weights[:3], 1 / 3, rtol=1e-6)  # the first epoch
     assert (weights[3:].max(1) > 0.334).all()

@@ -16,6 +16,7 @@ from excessmtl.lab.data import base
 from excessmtl.lab.data.noise import Noise, apply
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.training.loop import Run
+from report_data import steps_of
 
 BASE = {"seed": 3, "noise": 0.5, "device": "cpu"}
 
@@ -29,9 +30,9 @@ def _registered(monkeypatch):
 def run(folder, method="excess", **fields):
     """steps.npz [steps, 3, m], the rows of metrics.csv and summary.json of a run."""
     Run(RunConfig("small-world", method, **{**BASE, **fields}), folder).execute()
-    with np.load(folder / "steps.npz") as stored:
-        assert stored["tasks"].tolist() == ["a", "b", "c"]
-        steps = np.stack([stored["weights"], stored["losses"], stored["excess_risks"]], axis=1)
+    stored = steps_of(folder)
+    assert stored["tasks"].tolist() == ["a", "b", "c"]
+    steps = np.stack([stored["weights"], stored["losses"], stored["excess_risks"]], axis=1)
     with (folder / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     return steps, rows, json.loads((folder / "summary.json").read_text())

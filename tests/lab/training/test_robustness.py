@@ -16,6 +16,7 @@ from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder
 from excessmtl.lab.training import loop
 from excessmtl.lab.training.loop import Run, train
+from report_data import steps_of
 
 SMALL = {"epochs": 3, "limit_batches": 2, "batch_size": 32, "device": "cpu"}
 ARGUMENTS = ["train", "multimnist", "--method", "uniform", "--epochs", "3", "--limit-batches", "2"]
@@ -44,8 +45,7 @@ def killed_after(epoch):
 
 def tables(folder):
     rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
-    with np.load(folder / "steps.npz") as steps:
-        return rows, dict(steps)
+    return rows, steps_of(folder)
 
 
 def events(folder):

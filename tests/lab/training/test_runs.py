@@ -16,17 +16,9 @@ from commands import ENVIRONMENT, done, excessmtl, refused
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.record import kind_of
 from excessmtl.lab.training.loop import train
+from report_data import steps_of, without_time
 
 SMALL = {"epochs": 2, "limit_batches": 3, "batch_size": 64, "device": "cpu"}
-
-
-def read_steps(folder):
-    with np.load(folder / "steps.npz") as steps:
-        return dict(steps)
-
-
-def without_time(summary):
-    return {key: value for key, value in summary.items() if key != "seconds_per_step"}
 
 
 KILLED = ["train", "digit-domains", "--method", "gradnorm", "--noise", 0.5, "--epochs", 6, "--limit-batches", 4]
@@ -58,7 +50,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, rows):
     summaries = [json.loads((place / "summary.json").read_text()) for place in (whole, folder)]
     assert without_time(summaries[0]) == without_time(summaries[1])
     assert (whole / "metrics.csv").read_text() == (folder / "metrics.csv").read_text()
-    first, second = read_steps(whole), read_steps(folder)
+    first, second = steps_of(whole), steps_of(folder)
     for key in first:
         np.testing.assert_array_equal(first[key], second[key])
     assert not list(folder.rglob(".*"))

@@ -13,6 +13,7 @@ import pytest
 
 import commands
 from excessmtl import lab
+from report_data import steps_of
 
 HERE = Path(__file__).parent
 ENVIRONMENT = commands.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
@@ -31,9 +32,9 @@ def together(tmp_path_factory):
 
 def compare(alone, together):
     """Steps, summaries and networks, to rounding: two processes add up in another order."""
-    with np.load(alone / "steps.npz") as one, np.load(together / "steps.npz") as two:
-        for name in ("weights", "losses", "excess_risks"):
-            np.testing.assert_allclose(two[name], one[name], rtol=2e-3, atol=2e-5, err_msg=name)
+    one, two = steps_of(alone), steps_of(together)
+    for name in ("weights", "losses", "excess_risks"):
+        np.testing.assert_allclose(two[name], one[name], rtol=2e-3, atol=2e-5, err_msg=name)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (alone, together)]
     assert summaries[1]["metrics"] == pytest.approx(summaries[0]["metrics"], rel=2e-3)
     networks = [lab.load(folder, trust=True).state_dict() for folder in (alone, together)]
@@ -52,9 +53,9 @@ def test_two_processes_train_as_one(tmp_path, together, case):
 
 @pytest.mark.parametrize("case", process_worker.MISSING)
 def test_a_share_without_labels_does_not_stop_the_others(together, case):
-    with np.load(together / case / "steps.npz") as steps:
-        assert np.isfinite(steps["losses"][:, [0, 2]]).all()
-        assert (steps["losses"][:, 1] != 0).all(), "no label is not a loss of zero"
+    losses = steps_of(together / case)["losses"]
+    assert np.isfinite(losses[:, [0, 2]]).all()
+    assert (losses[:, 1] != 0).all(), "no label is not a loss of zero"
     summary = json.loads((together / case / "summary.json").read_text())
     assert all(np.isfinite(score) for score in summary["scores"].values())
 
@@ -79,13 +80,8 @@ def test_what_cannot_be_shared_is_refused(tmp_path):
 def test_a_run_goes_on_with_fewer_devices(tmp_path, together):
     shutil.copytree(together / "single", tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    resumed = lab.train(
-        "process_world:load",
-        out=tmp_path / "run",
-        resume=True,
-        **process_worker.COMMON,
-        **process_worker.CASES["single"],
-    )
+    settings = {**process_worker.COMMON, **process_worker.CASES["single"]}
+    resumed = lab.train("process_world:load", out=tmp_path / "run", resume=True, **settings)
     assert resumed.summary["completed"]
 
 
