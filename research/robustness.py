@@ -23,6 +23,7 @@ from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
+from research.kit import tables as kit
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "robustness"
@@ -43,6 +44,8 @@ SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust 
 """The labels whose means the page shows."""
 _BLOCK = ["setting", "noise"]
 _OF_CLASSES = ("multimnist", "tox21")
+_NOT_SHOWN = ("mean_scores", "metrics", "weights", "chosen_scores")
+"""Columns that no page needs, and that would be most of the file; they are published empty."""
 _PARTS = {
     METHOD: "the default",
     TRUSTING: "`trust` and `need` as well",
@@ -209,7 +212,7 @@ PAGES = (
             "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
         },
     ),
-    Page(DOCS / "estimators.md", {"study": lambda: parts(runs())}),
+    Page(DOCS / "estimators.md", {"parts": lambda: kit.parts(kit.published()), "study": lambda: parts(runs())}),
 )
 
 
@@ -218,7 +221,7 @@ def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None
     if folders:
         frame = newest([collect(folder) for folder in folders])
         judgements(frame, METHOD)  # refuses runs of other methods before anything is written
-        write_table(frame, DATA / "runs.csv.gz")
+        write_table(frame.assign(**{name: [{}] * len(frame) for name in _NOT_SHOWN}), DATA / "runs.csv.gz")
         # Of the numbers that are published, which are rounded.
         write_regrets(judgements(read_table(DATA / "runs.csv.gz"), METHOD), DATA / "regret.csv")
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
