@@ -29,7 +29,7 @@ from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
-from excessmtl.lab.runs.summary import QUANTITIES
+from excessmtl.lab.runs.summary import NOT_RECORDED, QUANTITIES
 from excessmtl.lab.studies.study import read_study
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -120,6 +120,8 @@ PAGE = Page(
 def planned_and_newest(every: Sequence[Runs]) -> Runs:
     """The runs that studies plan; of those with one label on one data set, the last folder's alone."""
     frame = pd.concat([own.frame.assign(part=part) for part, own in enumerate(every)], ignore_index=True)
+    # Runs that are older than the option had no other.
+    frame["optimiser"] = frame["optimiser"].replace(NOT_RECORDED, "adam")
     frame = frame[frame["part"] == frame.groupby(["benchmark", "source", "label"])["part"].transform("max")]
     studies = (DOCS.parent / "studies" / "results").glob("*.yaml")
     plans = {(run.benchmark, run.name, run.noise, run.seed) for path in studies for run in read_study(path).runs}
@@ -134,13 +136,16 @@ def publish(runs: Runs, out: Path) -> None:
         run
         for subject in runs.subjects("multimnist")
         for noise, methods in _SHOWN.items()
-        for _, run in subject.of(methods, noise).dropna(subset=["steps_path", "metrics_path"]).iterrows()
+        for _, run in subject.of(methods, noise).dropna(subset="steps_path").iterrows()
     ]
     before = {path.parent for path in out.rglob("steps.npz")}
     for folder in before - {out / run.folder for run in wanted}:
         shutil.rmtree(folder)
     for run in wanted:
-        steps, folder = read_steps(run.steps_path), out / run.folder
+        folder = out / run.folder
+        if run.steps_path.resolve().parent == folder.resolve():
+            continue  # published before
+        steps = read_steps(run.steps_path)
         rows = _PER_EPOCH * int(run.epochs)
         tables = {name: thinned(getattr(steps, name), rows).to_numpy(np.float32) for name in QUANTITIES}
         with atomic_write(folder / "steps.npz") as file:
