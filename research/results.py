@@ -29,7 +29,8 @@ from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
-from excessmtl.lab.runs.summary import NOT_RECORDED, QUANTITIES
+from excessmtl.lab.runs.record import NOT_RECORDED
+from excessmtl.lab.runs.summary import QUANTITIES
 from excessmtl.lab.studies.study import read_study
 
 DOCS = Path(__file__).parents[1] / "docs"
