@@ -2,8 +2,8 @@
 
 With g the gradient of a mini-batch and s the sum of its squares, the estimate is sum_k g_k^2 / sqrt(s_k) (Eq. 6, 7).
 Its signal is sum_k g_k mu_k / sqrt(s_k), with mu the gradient on the distribution that the samples come from.
-The rest is there because a mini-batch is a sample; it falls as one over the batch size. The logarithm of the ratio of
-two weights is a sum of differences of estimates, times the step size (Eq. 9), so it has the same two parts.
+The rest is there because a mini-batch is a sample; it falls as batches grow. The logarithm of the ratio of two weights
+is a sum of differences of estimates, times the step size (Eq. 9), so it has the same two parts.
 """
 
 from collections.abc import Iterator
