@@ -50,10 +50,13 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
-    """What noise costs the clean tasks, benchmark by benchmark."""
-    units = {"points": "points", "percent": "%"}
-    own = scores[scores["method"] == method].itertuples()
-    return ", ".join(f"{row.lost:.1f} {units[row.unit]}" if isfinite(row.lost) else "diverged" for row in own)
+    """What noise costs the clean tasks, benchmark by benchmark, with plain losses; with robust ones where known."""
+    units, texts = {"points": "points", "percent": "%"}, []
+    for label, words in ((method, ""), (f"{method} + robust loss", "with robust losses ")):
+        own = scores[scores["method"] == label].itertuples()
+        lost = [f"{row.lost:.1f} {units[row.unit]}" if isfinite(row.lost) else "diverged" for row in own]
+        texts += [words + ", ".join(lost)] if lost else []
+    return "; ".join(texts)
 
 
 def methods_table(scores: pd.DataFrame) -> Table:
@@ -99,9 +102,15 @@ PAGE = Page(
 
 
 def main(runs: Annotated[Path | None, typer.Argument()] = None) -> None:
-    """Write the tables of docs/choosing.md, after reading the runs of the sweep where their folder is given."""
+    """Write the tables of docs/choosing.md; first the scores of a sweep's runs, where their folder is given.
+
+    Methods that the sweep has no runs of keep their scores.
+    """
     if runs is not None:
-        write_whole(SCORES, scores_of(collect(runs)).to_csv(index=False).encode())
+        new = scores_of(collect(runs))
+        before = pd.read_csv(SCORES) if SCORES.exists() else new
+        every = pd.concat([before[~before["method"].isin(new["method"])], new]).sort_values(_KEYS)
+        write_whole(SCORES, every.to_csv(index=False).encode())
     PAGE.write()
 
 

@@ -51,6 +51,12 @@ def test_the_command_writes_the_scores_of_the_runs(tmp_path, monkeypatch):
     write_table(runs(), tmp_path / "runs.csv")
     choosing.main(tmp_path)
     assert pd.read_csv(choosing.SCORES)["lost"].tolist() == [1.0, 7.0]
+    again = {("excess + robust loss", 0.0): 0.9, ("excess + robust loss", 0.8): 0.9, **CLEAN, ("excess", 0.8): 0.88}
+    write_table(runs(again).query("label != 'uniform'"), tmp_path / "runs.csv")
+    choosing.main(tmp_path)
+    scores = pd.read_csv(choosing.SCORES)
+    assert scores["lost"].tolist() == [2.0, 0.0, 7.0]
+    assert choosing.lost_to_noise(scores, "excess") == "2.0 points; with robust losses 0.0 points"
 
 
 def test_groups_are_compared_by_seed(tmp_path, monkeypatch):

@@ -153,7 +153,7 @@ def test_the_quick_multimnist_is_trained_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setenv("EXCESSMTL_DATA", str(tmp_path / "no-cache"))
     done("reproduce", "multimnist", "--scale", "quick", "--out", tmp_path)
     table = pd.read_csv(tmp_path / "multimnist.csv").set_index(["method", "noise"])
-    assert len(table) == 8 * 3
+    assert len(table) == 9 * 3
     assert (table.seeds == 2).all()
     assert table.clean_score.min() > 0.2  # ten classes: everything has learned something
     assert table.clean_weight["ExcessMTL (ours, robust)", 0.8] > table.clean_weight["GroupDRO", 0.8]
