@@ -25,7 +25,8 @@ from excessmtl.lab.compare.regret import ITSELF, regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
-from research.performance import DOCS, read
+from research import DOCS
+from research.performance import read
 
 SCORES = DOCS / "data" / "choosing.csv"
 GROUPS = DOCS / "data" / "groups.csv"

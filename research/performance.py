@@ -7,15 +7,13 @@ import json
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
 from excessmtl.lab.speed.ablation import ALL, STEPS
 from excessmtl.lab.speed.networks import NETWORKS
-
-DOCS = Path(__file__).parent.parent / "docs"
+from research import DOCS
 
 
 def read(name: str) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.page import Page
+from research import DOCS
 from research.performance import ON_GPU, medians
-from research.robustness import DOCS, TITLES, TOLERANCES, against_all, regrets
+from research.robustness import TITLES, TOLERANCES, against_all, regrets
 
 _RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
 _WORDS = (BETTER, EQUIVALENT, UNDECIDED, WORSE)

@@ -29,11 +29,10 @@ from excessmtl.lab.paper.claims.verdicts import verdicts
 from excessmtl.lab.paper.figures import training
 from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
-from excessmtl.lab.runs.record import NOT_RECORDED
 from excessmtl.lab.runs.summary import QUANTITIES
 from excessmtl.lab.studies.study import read_study
+from research import DOCS
 
-DOCS = Path(__file__).parents[1] / "docs"
 STUDY = DOCS / "data" / "study"
 _NAMES = {
     "multimnist": "MultiMNIST",
@@ -121,8 +120,6 @@ PAGE = Page(
 def planned_and_newest(every: Sequence[Runs]) -> Runs:
     """The runs that studies plan; of those with one label on one data set, the last folder's alone."""
     frame = pd.concat([own.frame.assign(part=part) for part, own in enumerate(every)], ignore_index=True)
-    # Runs that are older than the option had no other.
-    frame["optimiser"] = frame["optimiser"].replace(NOT_RECORDED, "adam")
     frame = frame[frame["part"] == frame.groupby(["benchmark", "source", "label"])["part"].transform("max")]
     studies = (DOCS.parent / "studies" / "results").glob("*.yaml")
     plans = {(run.benchmark, run.name, run.noise, run.seed) for path in studies for run in read_study(path).runs}

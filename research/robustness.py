@@ -23,9 +23,9 @@ from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
+from research import DOCS
 from research.kit import tables as kit
 
-DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "robustness"
 METHOD = "excess + robust loss"
 """The label that is judged."""

@@ -1,13 +1,11 @@
 """The measured parts of docs/diagnosis.md, from docs/data/diagnosis/summary.csv."""
 
-from pathlib import Path
-
 import pandas as pd
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
+from research import DOCS
 
-DOCS = Path(__file__).parents[2] / "docs"
 FILE = DOCS / "data" / "diagnosis" / "summary.csv"
 
 
