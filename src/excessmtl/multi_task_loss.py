@@ -13,8 +13,10 @@ from excessmtl.create import create, likelihoods, with_likelihoods
 from excessmtl.diagnosis import Report, diagnose
 from excessmtl.diagnosis.inputs import of_both_classes
 from excessmtl.losses.estimate import learns_with_others
-from excessmtl.losses.missing_labels import by_task, column
+from excessmtl.losses.missing_labels import column, losses_and_masks
 from excessmtl.losses.task_loss import Loss, TaskLoss
+from excessmtl.losses.together import Compute, stacked_losses
+from excessmtl.recorded_losses import RecordedLosses
 from excessmtl.step.result import Step
 
 _EXTRA = "_extra_state"
@@ -76,6 +78,7 @@ class MultiTaskLoss(nn.Module):
         # The method holds the same dict: when tasks come and go, it is up to date.
         self._likelihoods: dict[str, bool | str] = {} if given else options.get("likelihoods", {})
         self.balancer = create(method, list(tasks), shared, **options)
+        self._compute: Compute = RecordedLosses() if self.balancer.engine.recorded_on else stacked_losses
         self._check_known("loss_options", own)
         self._take([part.to(self.balancer.device) for part in parts])
 
@@ -164,7 +167,8 @@ class MultiTaskLoss(nn.Module):
         outputs, targets = self._values_by_task(outputs, targets, mask)
         losses = {task: part.training_loss if training else part.plain_loss for task, part in self._parts.items()}
         own = {task: losses[task] for task in tasks or self.tasks}
-        return by_task(outputs, targets, list(own), own, self.ignore)
+        compute = self._compute if training else stacked_losses
+        return losses_and_masks(outputs, targets, list(own), own, self.ignore, compute)
 
     def diagnose(
         self, outputs: Any = None, targets: Any = None, *, mask: Any = None, second_labels: Any = None

@@ -24,6 +24,7 @@ from excessmtl.tensors import (
     is_finite,
     magnitude,
     split_by_parameter,
+    stacked_masks,
     stored_entries,
     times,
     usable,
@@ -116,6 +117,9 @@ class TaskGradients:
         present = flags(self.present, device)
         if self.all_labelled or all(mask is None for mask in self.masks):
             return present
+        together = stacked_masks(self.masks, device)
+        if together is not None:
+            return present & together.any(1)
         true = torch.ones((), dtype=torch.bool, device=device)
         return present & torch.stack([true if mask is None else mask.to(device).any() for mask in self.masks])
 

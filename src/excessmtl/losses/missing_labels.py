@@ -14,7 +14,16 @@ from torch.nn.functional import mse_loss
 
 from excessmtl.distributed.processes import processes
 from excessmtl.losses.estimate import learns_with_others
-from excessmtl.losses.together import Lesson, StackableLoss, connected, of_entries
+from excessmtl.losses.together import (
+    Compute,
+    Lesson,
+    StackableLoss,
+    connected,
+    masked_mean,
+    missing,
+    of_entries,
+    stacked_losses,
+)
 
 Values = Tensor | Mapping[str, Tensor | None]
 Loss = Callable[..., Tensor]
@@ -53,7 +62,19 @@ def by_task(
 
     A task without any label in the batch has the loss 0 and a mask that is False throughout.
     """
-    labelled = _labelled_tasks(outputs, targets, list(tasks), loss)
+    return losses_and_masks(outputs, targets, list(tasks), loss, ignore, stacked_losses)
+
+
+def losses_and_masks(
+    outputs: Values,
+    targets: Values,
+    tasks: list[str],
+    loss: Loss | Mapping[str, Loss],
+    ignore: int,
+    compute: Compute,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """As `by_task`. `compute`: how the losses of several tasks are computed together."""
+    labelled = _labelled_tasks(outputs, targets, tasks, loss)
     names = [own.task for own in labelled]
     _check_called(loss, set(tasks) - set(names))
     losses: dict[str, Tensor] = {}
@@ -61,7 +82,15 @@ def by_task(
     lessons: dict[str, Lesson] = {}
     for group in _groups(labelled):
         if isinstance(group[0].loss, StackableLoss) and not torch.compiler.is_compiling():
-            _together(group, ignore, losses, masks, lessons)
+            own_tasks, own_outputs, own_targets, own_losses = zip(*group, strict=True)
+            input = torch.stack([output.detach() for output in own_outputs])
+            found = compute(own_losses, input, torch.stack(own_targets), ignore)
+            losses.update(zip(own_tasks, connected(own_outputs, found), strict=True))
+            masks.update(zip(own_tasks, _samples(found.labelled, 1).unbind(), strict=True))
+            if found.lesson is not None:
+                # Processes have to learn in one order, whatever the shapes of their batches: task by task.
+                parts = found.lesson.parts() if processes() > 1 else [found.lesson]
+                lessons.update(zip(own_tasks, parts, strict=False))
         else:
             for own in group:
                 losses[own.task], masks[own.task] = _masked(own, ignore)
@@ -69,12 +98,6 @@ def by_task(
         if task in lessons:
             lessons[task].learn()
     return {task: losses[task] for task in names}, {task: masks[task] for task in names}
-
-
-def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """The mean over the labelled entries along `dim`; 0 where there is none. Nothing is read from the device."""
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return torch.where(labelled, values, 0).sum(dim, dtype=wide) / labelled.sum(dim).clamp(min=1)
 
 
 def _check_called(loss: Loss | Mapping[str, Loss], without_labels: Iterable[str]) -> None:
@@ -135,46 +158,22 @@ def _groups(labelled: Sequence[_Labelled]) -> Iterable[list[_Labelled]]:
     return groups.values()
 
 
-def _together(
-    group: Sequence[_Labelled],
-    ignore: int,
-    losses: dict[str, Tensor],
-    masks: dict[str, Tensor],
-    lessons: dict[str, Lesson],
-) -> None:
-    """Fill in losses, masks and what is to be learned for the tasks of one group."""
-    tasks, outputs, targets, own_losses = zip(*group, strict=True)
-    target = torch.stack(targets)
-    labelled = ~_missing(target, ignore)
-    entries = tuple(range(1, target.ndim))
-    values, lesson = connected(own_losses, outputs, target, labelled, lambda each: masked_mean(each, labelled, entries))
-    losses.update(zip(tasks, values, strict=True))
-    masks.update(zip(tasks, _samples(labelled, 1).unbind(), strict=True))
-    if lesson is not None:
-        # Processes have to learn in one order, whatever the shapes of their batches: task by task.
-        lessons.update(zip(tasks, lesson.parts() if processes() > 1 else [lesson], strict=False))
-
-
 def _masked(own: _Labelled, ignore: int) -> tuple[Tensor, Tensor]:
     """The loss of one task, and which samples carry a label."""
     task, output, target, loss = own
-    missing = _missing(target, ignore)
+    there = ~missing(target, ignore)
     shape = of_entries(output, target)
     output = output if output.shape == shape else output.reshape(shape)
-    values = _unreduced(loss, output, target.masked_fill(missing, 0), ~missing)
-    kept = missing.shape[: values.ndim]
+    values = _unreduced(loss, output, target.masked_fill(~there, 0), there)
+    kept = there.shape[: values.ndim]
     if values.ndim == 0 or values.shape != kept:
         raise ValueError(
             f"loss for task {task!r} must return one loss per entry of the target {tuple(target.shape)}, found shape "
             f"{tuple(values.shape)} for outputs {tuple(output.shape)}; pass e.g. F.mse_loss or F.cross_entropy, or a "
             "function that does not reduce"
         )
-    labelled = ~missing.flatten(values.ndim).any(-1) if missing.ndim > values.ndim else ~missing
+    labelled = there.flatten(values.ndim).all(-1) if there.ndim > values.ndim else there
     return masked_mean(values, labelled, tuple(range(values.ndim))), _samples(labelled)
-
-
-def _missing(target: Tensor, ignore: int) -> Tensor:
-    return target.isnan() if target.is_floating_point() else target == ignore
 
 
 def _samples(labelled: Tensor, batch: int = 0) -> Tensor:

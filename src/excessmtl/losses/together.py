@@ -64,32 +64,58 @@ class StackableLoss(nn.Module):
         return values[0] if values.ndim else values
 
 
-def connected(
-    losses: Sequence[StackableLoss],
-    outputs: Sequence[Tensor],
-    targets: Tensor,
-    counts: Tensor,
-    reduce: Callable[[Tensor], Tensor],
-) -> tuple[list[Tensor], Lesson | None]:
-    """The loss of each task, connected with its output alone, and what is to be learned.
+class Stacked(NamedTuple):
+    """The losses of several tasks without a graph, and what depends on them."""
+
+    values: Tensor
+    """[tasks]"""
+    derivatives: Tensor | None
+    """[tasks, ...] by the outputs; None where gradients are off."""
+    labelled: Tensor
+    """[tasks, ...] which targets count."""
+    lesson: Lesson | None
+    """What is to be learned from them."""
+
+
+Compute = Callable[[Sequence[StackableLoss], Tensor, Tensor, int], Stacked]
+
+
+def stacked_losses(losses: Sequence[StackableLoss], input: Tensor, target: Tensor, ignore: int) -> Stacked:
+    """The mean loss of each task over its labelled entries, for losses that are `alike`.
 
     Args:
-        losses: of tasks that are `alike`.
-        outputs: one for each task.
-        targets: [tasks, ...].
-        counts: which of them count.
-        reduce: from the losses of the entries, [tasks, ...], to one for each task.
+        losses: one for each task.
+        input: [tasks, ...] the outputs.
+        target: [tasks, ...] the labels; NaN, or `ignore` in integers, is none.
+        ignore: that integer.
     """
-    input = torch.stack([output.detach() for output in outputs]).float()
-    backward = torch.is_grad_enabled()
-    of_targets = input.requires_grad_(backward).view(len(outputs), *of_entries(outputs[0], targets[0]))
-    entries, lesson = type(losses[0]).entries(losses, of_targets, targets, counts)
-    values = reduce(entries)
-    if not backward:
-        return list(values.unbind()), lesson
-    (derivatives,) = torch.autograd.grad(values.sum(), input)
-    parts = zip(outputs, values.detach().unbind(), derivatives.unbind(), strict=True)
-    return [_Known.apply(*part) for part in parts], lesson  # type: ignore[no-untyped-call]
+    labelled, backward = ~missing(target, ignore), torch.is_grad_enabled()
+    input = input.detach().float().requires_grad_(backward)
+    of_targets = input.view(len(losses), *of_entries(input[0], target[0]))
+    entries, lesson = type(losses[0]).entries(losses, of_targets, target, labelled)
+    values = masked_mean(entries, labelled, tuple(range(1, target.ndim)))
+    derivatives = torch.autograd.grad(values.sum(), input)[0] if backward else None
+    return Stacked(values.detach(), derivatives, labelled, lesson)
+
+
+def connected(outputs: Sequence[Tensor], found: Stacked) -> list[Tensor]:
+    """The loss of each task, connected with its output alone."""
+    values = found.values.unbind()
+    if found.derivatives is None:
+        return list(values)
+    parts = zip(outputs, values, found.derivatives.unbind(), strict=True)
+    return [_Known.apply(*part) for part in parts]  # type: ignore[no-untyped-call]
+
+
+def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """The mean over the labelled entries along `dim`; 0 where there is none. Nothing is read from the device."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return torch.where(labelled, values, 0).sum(dim, dtype=wide) / labelled.sum(dim).clamp(min=1)
+
+
+def missing(target: Tensor, ignore: int) -> Tensor:
+    """Where there is no label: NaN in floats, `ignore` in integers."""
+    return target.isnan() if target.is_floating_point() else target == ignore
 
 
 def of_entries(output: Tensor, target: Tensor) -> torch.Size:
