@@ -13,6 +13,7 @@ from torch import nn
 import excessmtl
 import steps
 from excessmtl import recorded_losses
+from excessmtl.recording import recorded
 from excessmtl.recording.recording import WARM_UP
 from models import DEVICE
 
@@ -41,7 +42,7 @@ def recording(monkeypatch):
         monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
         monkeypatch.setattr(recorded_losses, "Recording", StandIn)
-        monkeypatch.setattr(recorded_losses, "records_on", lambda device: True)
+        monkeypatch.setattr(recorded, "records_on", lambda device: True)
 
 
 class Training:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from excessmtl.distributed.processes import processes
 from excessmtl.losses.together import Lesson, StackableLoss, Stacked, of_entries, stacked_losses
-from excessmtl.recording.recorded import records_on
+from excessmtl.recording.recorded import can_record
 from excessmtl.recording.recording import (
     WARM_UP,
     GraphCache,
@@ -46,7 +46,8 @@ class _RecordedLosses:
         fill(self.inputs, batch)
         self.compute.replay()
         values, derivatives, labelled, lesson = self.compute.result
-        assert derivatives is not None and lesson is not None
+        assert derivatives is not None
+        assert lesson is not None
         own = values.clone(), derivatives.clone(), labelled.clone()
         return Stacked(*own, _RecordedLesson(lesson.estimates, (self.learn,)))
 
@@ -60,8 +61,8 @@ class RecordedLosses:
     def __init__(self) -> None:
         self.failed: str | None = None
         """Why nothing is recorded any more, if so."""
-        self.caches: dict[tuple[int, ...], GraphCache[_RecordedLosses]] = {}
-        """One for the losses with each ids."""
+        self.caches: dict[type, GraphCache[_RecordedLosses]] = {}
+        """One for each class of losses."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"failed": None, "caches": {}}
@@ -70,16 +71,12 @@ class RecordedLosses:
         """The mean loss of each task over its labelled entries; [tasks, ...] outputs and labels."""
         batch = input, target
         eager = self.failed is not None or not torch.is_grad_enabled() or processes() > 1
-        if eager or not all(records_on(tensor.device) for tensor in batch):
+        if eager or not can_record([*batch]):
             return stacked_losses(losses, *batch, ignore)
-        cache = self.caches.setdefault(tuple(map(id, losses)), GraphCache())
-        options = (
-            losses[0].alike(of_entries(input[0], target[0]), target[0]),
-            ignore,
-            kernel_settings(),
-            signature(batch),
-        )
-        entry = cache.entry((*options, tuple([place for loss in losses for place in _addresses(loss)])))
+        options = losses[0].alike(of_entries(input[0], target[0]), target[0])
+        places = tuple([(id(loss), *_addresses(loss)) for loss in losses])
+        cache = self.caches.setdefault(type(losses[0]), GraphCache())
+        entry = cache.entry((options, ignore, kernel_settings(), signature(batch), places))
         if entry is not None and entry.recorded is not None:
             return entry.recorded.of(*batch)
         found = stacked_losses(losses, *batch, ignore)
@@ -93,12 +90,12 @@ class RecordedLosses:
         self, losses: Sequence[StackableLoss], batch: tuple[Tensor, Tensor], ignore: int
     ) -> _RecordedLosses | None:
         try:
-            inputs, device = [torch.empty_like(tensor) for tensor in batch], batch[0].device
-            fill(inputs, batch)
-            stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
-            compute = Recording(lambda: stacked_losses(losses, *inputs, ignore), stream, pool)
+            input, target = (torch.empty_like(tensor) for tensor in batch)
+            fill((input, target), batch)
+            stream, pool = torch.cuda.Stream(input.device), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+            compute = Recording(lambda: stacked_losses(losses, input, target, ignore), stream, pool)
             learn = Recording(lambda: compute.result.lesson.learn(), stream, pool)  # type: ignore[union-attr]
-            return _RecordedLosses(losses, inputs, compute, learn)
+            return _RecordedLosses(losses, [input, target], compute, learn)
         except Exception as error:  # the same batch went well without a recording
             self.failed = failure(error)
             warn(f"the robust losses are not replayed: {self.failed}")

@@ -95,13 +95,6 @@ def total(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).sum(0)
 
 
-def stacked_masks(masks: Sequence[Tensor | None], device: torch.device) -> Tensor | None:
-    """[m, batch], where there is a mask for every task, all of one size; else None."""
-    shape = None if masks[0] is None else masks[0].shape
-    present = [mask.to(device) for mask in masks if mask is not None and mask.shape == shape]
-    return torch.stack(present) if len(present) == len(masks) else None
-
-
 def split_by_parameter(matrix: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The columns that belong to each parameter, in a tensor that has the entries of all of them side by side."""
     return torch.split(matrix, [parameter.numel() for parameter in parameters], dim=-1)

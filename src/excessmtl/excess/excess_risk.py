@@ -38,7 +38,7 @@ from torch.nn import functional
 from excessmtl.distributed.processes import no_reduction, reduced_in_one
 from excessmtl.gradients.task_gradients import Sample, Samples
 from excessmtl.methods.observation import Observation, check_mask
-from excessmtl.tensors import cached_constant, filled, stacked_masks, total
+from excessmtl.tensors import cached_constant, filled, total
 from excessmtl.warn import warn
 
 _STREAM = 7919
@@ -225,18 +225,15 @@ class Adapter:
 
 def _counts(batch: Samples, size: int) -> Tensor:
     """[m]: how many of the `size` samples of the batch carry a label."""
+    device = batch.z.device
     if all(batch.present) and all(mask is None for mask in batch.labelled):
-        return filled(size, len(batch.present), batch.z.device)
-    together = stacked_masks(batch.labelled, batch.z.device) if all(batch.present) else None
-    if together is not None:
-        check_mask(together[0], size)
-        return together.sum(1).float()
-    every, none = (batch.z.new_full((), count, dtype=torch.float32) for count in (size, 0))
-    counts = []
+        return filled(size, len(batch.present), device)
+    masks = []
     for present, mask in zip(batch.present, batch.labelled, strict=True):
         check_mask(mask, size)
-        counts.append(none if not present else every if mask is None else mask.to(every.device).sum().float())
-    return torch.stack(counts)
+        labelled = mask if present else None
+        masks.append(torch.full((size,), present, device=device) if labelled is None else labelled.to(device))
+    return torch.stack(masks).sum(1).float()
 
 
 def _common_size(maps: Sequence[Tensor]) -> int:

@@ -24,7 +24,6 @@ from excessmtl.tensors import (
     is_finite,
     magnitude,
     split_by_parameter,
-    stacked_masks,
     stored_entries,
     times,
     usable,
@@ -117,11 +116,10 @@ class TaskGradients:
         present = flags(self.present, device)
         if self.all_labelled or all(mask is None for mask in self.masks):
             return present
-        together = stacked_masks(self.masks, device)
-        if together is not None:
-            return present & together.any(1)
-        true = torch.ones((), dtype=torch.bool, device=device)
-        return present & torch.stack([true if mask is None else mask.to(device).any() for mask in self.masks])
+        masks = [torch.ones(1, dtype=torch.bool, device=device) if mask is None else mask for mask in self.masks]
+        if len({mask.shape for mask in masks}) == 1:
+            return present & torch.stack([mask.to(device) for mask in masks]).any(1)
+        return present & torch.stack([mask.to(device).any() for mask in masks])
 
     @cached_property
     def finite(self) -> Tensor:

@@ -160,6 +160,5 @@ def records_on(device: torch.device) -> bool:
 def can_record(tensors: list[Tensor]) -> bool:
     """On one device, and not so much that copying takes longer than a recording saves."""
     device = tensors[0].device
-    if not records_on(device) or sum([tensor.nbytes for tensor in tensors]) > _LARGEST:
-        return False
-    return all(tensor.device == device for tensor in tensors)
+    small = sum([tensor.nbytes for tensor in tensors]) <= _LARGEST
+    return small and records_on(device) and all(tensor.device == device for tensor in tensors)

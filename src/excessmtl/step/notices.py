@@ -84,11 +84,8 @@ class Watch:
         new = [task for task in often if task not in self._told]
         if new:
             self._told.update(new)
+            which = f"task {new[0]!r} has been" if len(new) == 1 else f"tasks {new} have been"
             warn(
-                f"{_listed(new)} left out of {IN_A_ROW} batches in a row, because the loss or a gradient was not "
+                f"{which} left out of {IN_A_ROW} batches in a row, because the loss or a gradient was not "
                 f"finite. {_REMEDY}"
             )
-
-
-def _listed(names: list[str]) -> str:
-    return f"task {names[0]!r} has been" if len(names) == 1 else f"tasks {names} have been"
