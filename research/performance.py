@@ -83,7 +83,7 @@ def ways() -> str:
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
 
-ON_GPU = ("bench_cuda", "bench_cuda_language", "bench_cuda_robust")
+ON_GPU = ("bench_cuda", "bench_cuda_language", "bench_cuda_robust", "bench_cuda_dense")
 _METHODS = ("uniform", "excess", "excess-robust", "paper", "torchjd", "official")
 PAGE = Page(
     DOCS / "performance.md",

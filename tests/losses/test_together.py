@@ -131,8 +131,8 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("kind", "tasks", "most"), [("regression", 7, 1.35), ("binary", 12, 1.0)])
-def test_operators_of_a_step(kind, tasks, most):
+@pytest.mark.parametrize(("kind", "tasks", "more"), [("regression", 7, 123), ("binary", 12, 0)])
+def test_operators_of_a_step(kind, tasks, more):
     """Against the same step with plain losses, which are computed one by one."""
     encoder = torch.nn.Linear(8, 16).to(DEVICE)
     heads = torch.nn.ModuleDict({str(task): torch.nn.Linear(16, 1) for task in range(tasks)}).to(DEVICE)
@@ -145,4 +145,4 @@ def test_operators_of_a_step(kind, tasks, most):
             with Operators() as operators:
                 criterion.backward({task: head(z) for task, head in heads.items()}, dict.fromkeys(heads, target))
         counts.append(operators.count)
-    assert counts[0] < most * counts[1]
+    assert counts[0] < counts[1] + more
