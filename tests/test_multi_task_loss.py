@@ -406,3 +406,25 @@ def test_labels_of_positions_are_diagnosed_one_by_one():
     targets = {"a": torch.randint(3, (40, 5)), "b": torch.randint(2, (40, 5)), "c": torch.randn(40, 5, 2)}
     targets["a"][0], targets["b"][:2], targets["c"][0, 0] = -100, -100, torch.nan
     assert [task.samples for task in criterion.diagnose(outputs, targets).tasks] == [195, 190, 398]
+
+
+@pytest.mark.parametrize("method", ["excess", "graddrop"])
+def test_tokens_may_be_flattened(method):
+    """`logits.view(-1, classes)`, with the label -100 where there is none, is the batch of sequences it came from."""
+    tokens, labels = torch.randn(6, 5, 4, device=DEVICE), torch.randint(3, (6, 5), device=DEVICE)
+    labels[0], labels[2:, 3:] = -100, -100  # a sequence without labels, and padding
+    steps = []
+    for flat in (False, True):
+        torch.manual_seed(0)
+        trunk, heads = nn.Linear(4, 8).to(DEVICE), nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(8, 3)})
+        criterion = MultiTaskLoss(dict.fromkeys("ab", "classification"), trunk, method)
+        z = trunk(tokens)
+        outputs = {task: head.to(DEVICE)(z) for task, head in heads.items()}
+        outputs = {task: output.flatten(0, 1) if flat else output.mT for task, output in outputs.items()}
+        step = criterion.backward(outputs, dict.fromkeys("ab", labels.flatten() if flat else labels))
+        steps.append((step.weights, step.losses, trunk.weight.grad))
+    torch.testing.assert_close(*steps)
+    with pytest.raises(ValueError, match=r"mask has 29 entries for a batch of 6; give one per sample or one per pos"):
+        criterion.backward(
+            {"a": heads["a"](trunk(tokens)).flatten(0, 1)[1:]}, {"a": torch.zeros(29, dtype=torch.long, device=DEVICE)}
+        )

@@ -37,7 +37,7 @@ from torch.nn import functional
 
 from excessmtl.distributed.processes import no_reduction, reduced_in_one
 from excessmtl.gradients.task_gradients import Sample, Samples
-from excessmtl.methods.observation import Observation, check_mask
+from excessmtl.methods.observation import Observation, labelled_samples
 from excessmtl.tensors import cached_constant, filled, total
 from excessmtl.warn import warn
 
@@ -159,8 +159,8 @@ class Adapter:
             parts = [sample for sample in samples if sample.batch == batch]
             maps = [self._positions(sample.z) for sample in parts]
             size = _common_size(maps)
-            labelled = parts[0].labelled
-            check_mask(labelled, size)
+            positions = maps[0].shape[1] if self.batch_dim == 0 else 1
+            labelled = labelled_samples(parts[0].labelled, size, positions)
             count = count + (size if labelled is None else labelled.to(like.device).sum())
             if len(maps) == 1 and maps[0].shape[1] == 1:
                 z, dz = (factor.squeeze(1) for factor in self._factors(parts[0], 0, 1, projected))
@@ -230,8 +230,7 @@ def _counts(batch: Samples, size: int) -> Tensor:
         return filled(size, len(batch.present), device)
     masks = []
     for present, mask in zip(batch.present, batch.labelled, strict=True):
-        check_mask(mask, size)
-        labelled = mask if present else None
+        labelled = labelled_samples(mask, size) if present else None
         masks.append(torch.full((size,), present, device=device) if labelled is None else labelled.to(device))
     return torch.stack(masks).sum(1).float()
 

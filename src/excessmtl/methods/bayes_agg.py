@@ -35,7 +35,7 @@ from excessmtl.graph.places import Probe
 from excessmtl.methods import last_layer
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
 from excessmtl.methods.last_layer import KINDS, Evidence, Kind, Moments
-from excessmtl.methods.observation import Observation, check_mask
+from excessmtl.methods.observation import Observation, labelled_samples
 from excessmtl.warn import warn
 
 _POWER = {"regression": 0.3, "binary": 0.1, "classification": 0.1}
@@ -129,7 +129,7 @@ class BayesAgg(Rule):
         targets = seen.extras.get("targets")
         samples = {place: list(seen.samples(place)) for place in range(seen.tasks)}
         for sample in itertools.chain.from_iterable(samples.values()):
-            check_mask(sample.labelled, len(sample.z))
+            labelled_samples(sample.labelled, len(sample.z))
         if self.layers is None:
             if targets is not None:
                 raise ValueError("targets is used with layers only; give layers={task: its last nn.Linear} to create")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from excessmtl.graph.places import Probe
 from excessmtl.methods.base import Decision, Heads, Rule, State, method
-from excessmtl.methods.observation import Observation, check_mask
+from excessmtl.methods.observation import Observation, labelled_samples
 
 
 @method("graddrop")
@@ -44,7 +44,7 @@ class GradDrop(Rule):
         """A multiplier per task and feature; the weights shown are their means."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
         for sample in itertools.chain.from_iterable(samples):
-            check_mask(sample.labelled, len(sample.z))
+            labelled_samples(sample.labelled, len(sample.z), sample.z.shape[1:-1].numel())
         signed = [[(sample.z.sign() * sample.dz).sum(0) for sample in own] for own in samples]  # A_i
         positive = _kept_signs(signed, seen)
         gates = tuple(

@@ -89,7 +89,14 @@ def _gram(rows: Tensor) -> Tensor:
     return (blocks @ blocks.mT).sum(0) + rest
 
 
-def check_mask(labelled: Tensor | None, size: int) -> None:
-    """A ValueError for a mask that does not have one entry per sample."""
+def labelled_samples(labelled: Tensor | None, size: int, positions: int = 1) -> Tensor | None:
+    """[size] which samples carry a label, from a mask with an entry for each of them; a ValueError for any other mask.
+
+    Or with an entry for each of their positions, where outputs for the tokens of a sequence have been flattened.
+    """
+    if labelled is not None and len(labelled) == size * positions > size:
+        return labelled.view(size, positions).any(1)
     if labelled is not None and len(labelled) != size:
-        raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample")
+        each = f" or one per position, {size * positions}" if positions > 1 else ""
+        raise ValueError(f"mask has {len(labelled)} entries for a batch of {size}; give one per sample{each}")
+    return labelled
