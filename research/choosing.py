@@ -1,7 +1,7 @@
 """The tables of docs/choosing.md, from files that other commands wrote.
 
     excessmtl sweep studies/all-methods.yaml
-    python -m research.choosing [runs/all-methods]    # the tables; with runs, docs/data/choosing.csv first
+    python -m research.choosing [RUNS...]    # the tables; with folders of runs, docs/data/choosing.csv first
 
 What a step costs is in `docs/data/speed/methods_cpu.json` (`python -m excessmtl.lab.speed methods`), what is known of a
 method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv`
@@ -9,71 +9,102 @@ method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/d
 """
 
 import re
-from math import isfinite
+from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
 
 from excessmtl.files import write_whole
 from excessmtl.lab.cli.app import plain_errors
-from excessmtl.lab.compare.collect import collect
-from excessmtl.lab.compare.comparison import Spread
+from excessmtl.lab.compare.collect import collect, csv_text
+from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, Spread
 from excessmtl.lab.compare.page import Page
-from excessmtl.lab.compare.regret import ITSELF, regrets_of
+from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
 from research import DOCS
 from research.performance import read
+from research.robustness import TOLERANCES
 
 SCORES = DOCS / "data" / "choosing.csv"
 GROUPS = DOCS / "data" / "groups.csv"
-_KEYS = ["benchmark", "method"]
+BENCHMARKS = ("multimnist", "sarcos", "lidc")
+RESULTS = {"no noise": (0, "plain", "overall"), "noise": (0.8, "plain", "clean"), "robust": (0.8, "robust", "clean")}
+"""Columns of the table of methods: the share of bad labels, the kind of losses, the tasks that are compared."""
+SHOWN = ("MultiMNIST, plain", "MultiMNIST, robust", "SARCOS, plain", "SARCOS, robust")
+"""Columns of the table of scores: the benchmark, the kind of losses."""
+_KEYS = ["benchmark", "method", "noise", "loss", "tasks"]
 
 
 def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per benchmark and method: what noise in the other tasks takes from the clean ones, `lost`.
+    """The mean score of a method over its seeds, and how much better that is than `uniform` with the same losses.
 
-    That is the method's regret against itself without noise: points of accuracy, or percent of the error without noise,
-    the mean over the seeds; infinite where a run with noise has diverged.
+    In points of accuracy, or in percent of the error of `uniform`; minus infinity, and no score, where a run has
+    diverged. A row per benchmark, method, noise level, kind of losses and group of tasks ("clean", "overall").
     """
     tables = []
-    for label in runs["label"].unique():
-        regrets = regrets_of(runs, label)
+    for method, loss in runs[["method", "loss"]].drop_duplicates().itertuples(index=False):
+        pair = runs[(runs["loss"] == loss) & runs["method"].isin([method, "uniform"])]
+        regrets = regrets_of(pair.assign(label=pair["method"]), method, TOLERANCES)
         if regrets is not None:
-            own = regrets.table[regrets.table["rival"] == ITSELF]
-            tables.append(own.assign(method=label, lost=own["regret"].round(4)))
-    if not any(map(len, tables)):
-        raise ValueError("no method has runs without noise and with it, which the table compares")
-    return pd.concat(tables)[["benchmark", "noise", "unit", "method", "lost", "seeds"]].sort_values(_KEYS)
+            tables.append(regrets.table.query("rival == 'uniform'").assign(method=method, loss=loss))
+    if not tables:
+        raise ValueError("no method has runs beside those of `uniform` with the same losses")
+    found = pd.concat(tables).rename(columns={"measure": "tasks"})  # a regret: how much worse the method is
+    found = found.assign(difference=0 - found["regret"], lower=0 - found["upper"], upper=0 - found["lower"])
+    found = found[[*_KEYS, "unit", "difference", "lower", "upper", "verdict"]]
+    long = runs.rename(columns={"clean_score": "clean", "overall_score": "overall"})
+    long = long.melt([*_KEYS[:-1], "seed", "learning_rate"], ["clean", "overall"], "tasks", "score").groupby(_KEYS)
+    means = long.agg({"score": lambda own: own.mean(skipna=False), "learning_rate": "first", "seed": "count"})
+    return means.rename(columns={"seed": "seeds"}).reset_index().merge(found, "left", _KEYS, validate="one_to_one")
 
 
-def lost_to_noise(scores: pd.DataFrame, method: str) -> str:
-    """What noise costs the clean tasks, benchmark by benchmark, with plain losses; with robust ones where known."""
-    units, texts = {"points": "points", "percent": "%"}, []
-    for label, words in ((method, ""), (f"{method} + robust loss", "with robust losses ")):
-        own = scores[scores["method"] == label].itertuples()
-        lost = [f"{row.lost:.1f} {units[row.unit]}" if isfinite(row.lost) else "diverged" for row in own]
-        texts += [words + ", ".join(lost)] if lost else []
-    return "; ".join(texts)
+def published() -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows of docs/data/choosing.csv: benchmark, method, noise, losses, tasks -> the row."""
+    return {tuple(row[key] for key in _KEYS): row for row in pd.read_csv(SCORES).to_dict("records")}
 
 
-def methods_table(scores: pd.DataFrame) -> Table:
-    """Every method: where it comes from, what it needs and costs, what noise costs it."""
-    costs = read("methods_cpu")["ratio"]
-    records = [
-        row
-        | {
-            "method": f"[`{row['method']}`]({CATALOGUE[row['method']].link})",
-            "cost": costs.get(row["method"]),
-            "lost to noise": lost_to_noise(scores, row["method"]) or "not measured",
-        }
-        for row in rows()
-    ]
-    words = dict.fromkeys(("lost to noise", "scale-free", "good for"), "")
+def standing(row: dict[str, Any]) -> str:
+    """How much better than `uniform`: = for equivalent, ? for undecided, a dash where nothing is compared."""
+    if isnan(row.get("score", 0)):
+        return "diverged"
+    decided = f"{row['difference']:+.{int(row['unit'] == 'points')}f}".replace("-", "−") if row else ""
+    return {BETTER: decided, WORSE: decided, EQUIVALENT: "=", UNDECIDED: "?"}.get(row.get("verdict", ""), "–")
+
+
+def score(row: dict[str, Any]) -> str:
+    """In percent: bold where it is better than that of `uniform`, in italics where it is worse."""
+    text = "–" if not row else "diverged" if isnan(row["score"]) else f"{100 * row['score']:.3g}"
+    return {BETTER: f"**{text}**", WORSE: f"*{text}*"}.get(row.get("verdict", ""), text)
+
+
+def methods_table() -> Table:
+    """Every method: where it comes from, what it needs and costs, how it stands against `uniform`."""
+    costs, scores, records = read("methods_cpu")["ratio"], published(), []
+    for row in rows():
+        method = row["method"]
+        record = row | {"method": f"[`{method}`]({CATALOGUE[method].link})", "cost": costs.get(method)}
+        record["scale-free"] = row["scale-free"].replace("no", "")
+        for column, how in RESULTS.items():
+            own = [scores.get((benchmark, method, *how), {}) for benchmark in BENCHMARKS]
+            record[column] = "/".join(map(standing, own)) if any(own) else "not measured"
+        records.append(record)
+    words = dict.fromkeys((*RESULTS, "scale-free", "good for"), "")
     return Table.of_records(records, {"method": "", "needs": "", "cost": "x{:.2f}".format, **words})
+
+
+def scores_table() -> Table:
+    """With bad labels, clean tasks/all tasks: `uniform`, `excess`, and what is better than `uniform` on both."""
+    scores, lines = published(), []
+    for method in CATALOGUE:
+        keys = [(benchmark, method, 0.8, loss) for benchmark, loss in (column.lower().split(", ") for column in SHOWN)]
+        cells = ["/".join(score(scores.get((*key, tasks), {})) for tasks in ("clean", "overall")) for key in keys]
+        if method in ("uniform", "excess") or any(cell.count("**") == 4 for cell in cells):
+            lines.append([f"`{method}`", *cells])
+    return Table.of_texts("", ["method", *SHOWN], lines)
 
 
 def groups_table() -> Table:
@@ -98,20 +129,15 @@ def names_table() -> Table:
 
 PAGE = Page(
     DOCS / "choosing.md",
-    {"methods": lambda: methods_table(pd.read_csv(SCORES)), "groups": groups_table, "names": names_table},
+    {"methods": methods_table, "scores": scores_table, "groups": groups_table, "names": names_table},
 )
 
 
-def main(runs: Annotated[Path | None, typer.Argument()] = None) -> None:
-    """Write the tables of docs/choosing.md; first the scores of a sweep's runs, where their folder is given.
-
-    Methods that the sweep has no runs of keep their scores.
-    """
-    if runs is not None:
-        new = scores_of(collect(runs))
-        before = pd.read_csv(SCORES) if SCORES.exists() else new
-        every = pd.concat([before[~before["method"].isin(new["method"])], new]).sort_values(_KEYS)
-        write_whole(SCORES, every.to_csv(index=False).encode())
+def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None:
+    """Write the tables of docs/choosing.md; first docs/data/choosing.csv, where folders of runs are given."""
+    if folders:
+        scores = scores_of(pd.concat([collect(folder) for folder in folders], ignore_index=True))
+        write_whole(SCORES, csv_text(scores, "%.4g").encode())
     PAGE.write()
 
 

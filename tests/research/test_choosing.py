@@ -9,54 +9,65 @@ from excessmtl.lab.compare.collect import write_table
 from report_data import ACCURACY, ERROR, run, table
 from research import choosing
 
-CLEAN = {("excess", 0.0): 0.9, ("excess", 0.8): 0.89, ("uniform", 0.0): 0.92, ("uniform", 0.8): 0.85}
+PLAIN = {"uniform": 0.9, "excess": 0.92, "mgda": 0.85, "static": 0.9}
 
 
-def runs(clean=CLEAN, metrics=ACCURACY):
-    """Three seeds of every method and noise level, by the score of the clean task."""
+def runs(scores, noise=0.8, metrics=ACCURACY, benchmark="multimnist", **changes):
+    """Three seeds of every method, by the score of its clean task; that of the noisy one is 0.5."""
     return table(
         *(
-            run(method, noise, seed, {"clean": score + seed / 1000, "noisy": 0.5}, metrics)
-            for (method, noise), score in clean.items()
+            run(method, noise, seed, {"clean": score + seed / 1000, "noisy": 0.5}, metrics, benchmark=benchmark)
+            | {"learning_rate": 0.001, **changes}
+            for method, score in scores.items()
             for seed in range(3)
         )
     )
 
 
-def lost(frame):
-    return choosing.scores_of(frame).set_index("method")["lost"].to_dict()
-
-
-def test_what_noise_costs_the_clean_tasks():
-    assert lost(runs()) == {"excess": 1.0, "uniform": 7.0}
-    shown = {row[0].split("`")[1]: row for row in choosing.methods_table(choosing.scores_of(runs())).texts}
-    assert "7.0 points" in shown["uniform"]
-    assert "not measured" in shown["mgda"]
-
-
-def test_errors_are_lost_in_percent():
-    errors = runs({key: 1 - score for key, score in CLEAN.items()}, ERROR)
-    assert lost(errors)["uniform"] == pytest.approx(86.4, abs=0.1)  # 0.151 after 0.081
-
-
-def test_a_run_that_has_diverged_does_not_make_a_method_look_good():
-    broken = {("excess", 0.0): 0.9, ("excess", 0.8): float("nan"), ("uniform", 0.0): 0.9, ("uniform", 0.8): 0.8}
-    assert choosing.lost_to_noise(choosing.scores_of(runs(broken)), "excess") == "diverged"
-
-
-def test_the_command_writes_the_scores_of_the_runs(tmp_path, monkeypatch):
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Method -> the cells of each table, from these runs."""
     monkeypatch.setattr(choosing, "SCORES", tmp_path / "choosing.csv")
     (tmp_path / "page.md").write_text("by hand\n")
     monkeypatch.setattr(choosing, "PAGE", replace(choosing.PAGE, path=tmp_path / "page.md", parts={}))
-    write_table(runs(), tmp_path / "runs.csv")
-    choosing.main(tmp_path)
-    assert pd.read_csv(choosing.SCORES)["lost"].tolist() == [1.0, 7.0]
-    again = {("excess + robust loss", 0.0): 0.9, ("excess + robust loss", 0.8): 0.9, **CLEAN, ("excess", 0.8): 0.88}
-    write_table(runs(again).query("label != 'uniform'"), tmp_path / "runs.csv")
-    choosing.main(tmp_path)
-    scores = pd.read_csv(choosing.SCORES)
-    assert scores["lost"].tolist() == [2.0, 0.0, 7.0]
-    assert choosing.lost_to_noise(scores, "excess") == "2.0 points; with robust losses 0.0 points"
+
+    def made(*frames):
+        for place, frame in enumerate(frames):
+            (tmp_path / str(place)).mkdir()
+            write_table(frame, tmp_path / str(place) / "runs.csv")
+        choosing.main([tmp_path / str(place) for place in range(len(frames))])
+        tables = [table.texts for table in (choosing.methods_table(), choosing.scores_table())]
+        return [{row[0].split("`")[1]: row[1:] for row in rows} for rows in tables]
+
+    return made
+
+
+def test_methods_stand_against_uniform_with_the_same_losses(page):
+    robust = {"uniform": 0.95, "excess": 0.92}
+    errors = runs({"uniform": 0.1, "excess": 0.08}, 0.0, ERROR, "sarcos")
+    methods, scores = page(runs(PLAIN), runs(robust, loss="robust"), errors)
+    shown = {method: cells[2:5] for method, cells in methods.items()}
+    assert shown["excess"] == ["–/+3/–", "+2.0/–/–", "−3.0/–/–"]
+    assert shown["mgda"] == ["not measured", "−5.0/–/–", "not measured"]
+    assert shown["static"][1] == "=/–/–"
+    assert scores["excess"] == ["**92.1**/**71**", "*92.1*/*71*", "–/–", "–/–"]
+    assert list(scores) == ["excess", "uniform"]  # the others are better nowhere
+    written = pd.read_csv(choosing.SCORES).query("method == 'excess' and loss == 'robust' and tasks == 'clean'")
+    assert written[["score", "learning_rate", "seeds", "difference", "verdict"]].to_numpy().tolist() == [
+        [0.921, 0.001, 3, -3.0, "worse"]
+    ]
+
+
+def test_a_run_that_has_diverged_does_not_make_a_method_look_good(page):
+    both = runs({"uniform": float("nan"), "excess": float("nan")}, loss="robust")
+    methods, scores = page(runs({**PLAIN, "excess": float("nan")}), both)
+    assert methods["excess"][3:5] == ["diverged/–/–", "diverged/–/–"]
+    assert scores["excess"][:2] == ["*diverged*/*diverged*", "diverged/diverged"]
+
+
+def test_two_seeds_decide_nothing(page):
+    methods, _ = page(runs(PLAIN).query("seed < 2"))
+    assert methods["excess"][3] == "?/–/–"
 
 
 def test_groups_are_compared_by_seed(tmp_path, monkeypatch):
@@ -72,7 +83,6 @@ def test_groups_are_compared_by_seed(tmp_path, monkeypatch):
     assert choosing.groups_table().texts == [["none", "6.00", "6.25", "+0.25 ± 0.35"]]
 
 
-def test_runs_that_cannot_be_compared_are_one_sentence(tmp_path):
-    write_table(runs().query("noise > 0"), tmp_path / "runs.csv")
-    with pytest.raises(ValueError, match="no method has runs without noise and with it"):
-        choosing.main(tmp_path)
+def test_runs_that_cannot_be_compared_are_one_sentence():
+    with pytest.raises(ValueError, match="no method has runs beside those of `uniform`"):
+        choosing.scores_of(runs({"excess": 0.9}))
