@@ -33,7 +33,7 @@ perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a s
 pages: $(READY)  ## every document with numbers, from the committed files
 	$(BIN)/python -m research.pages
 
-COMPARED := $(addprefix runs/robustness/,digits tox21 people sarcos sarcos-sgd qm9 school)
+COMPARED := $(addprefix runs/robustness/,digits tox21 people sarcos sarcos-sgd qm9 school pacs)
 
 results: $(READY)  ## the studies behind the pages, many hours; runs that are finished are not run again
 	set -e; for study in $$(ls studies/results/*.yaml studies/robustness/*.yaml studies/all-methods.yaml); do \
