@@ -1,0 +1,135 @@
+"""Robust losses from a recording are those computed eagerly, and they learn the same.
+
+Without a CUDA device a stand-in does the work again; EXCESSMTL_TEST_DEVICE=cuda records it.
+"""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_together import KINDS, TASKS, batch, losses
+
+import excessmtl
+import steps
+from excessmtl import recorded_losses
+from excessmtl.losses.missing_labels import losses_and_masks
+from excessmtl.losses.together import stacked_losses
+from excessmtl.recorded_losses import RecordedLosses
+from excessmtl.recording import recorded
+from excessmtl.recording.recording import WARM_UP
+from models import DEVICE
+
+
+class StandIn:
+    """In place of a `Recording`: making it runs nothing; results stay in the memory of the first replay."""
+
+    def __init__(self, work, stream, pool):
+        self.work, self.result = work, None
+
+    def replay(self):
+        fresh = self.work()
+        if self.result is not None:
+            for target, source in zip(self.result[:3], fresh[:3], strict=True):
+                target.copy_(source)
+            fresh = self.result._replace(lesson=fresh.lesson)
+        self.result = fresh
+
+
+@pytest.fixture(autouse=True)
+def recording(monkeypatch):
+    if DEVICE.type != "cuda":
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+        monkeypatch.setattr(recorded_losses, "Recording", StandIn)
+        monkeypatch.setattr(recorded, "records_on", lambda device: True)
+
+
+class Both:
+    """The same losses twice, computed eagerly and from recordings; `kept` has what came out of all batches."""
+
+    def __init__(self):
+        self.computes = stacked_losses, RecordedLosses()
+        self.losses = losses(), losses()
+        self.kept = [], []
+
+    def take(self, seeds, size=None):
+        for seed in seeds:
+            for compute, own, kept in zip(self.computes, self.losses, self.kept, strict=True):
+                outputs, targets = ({task: part[:size] for task, part in parts.items()} for parts in batch(seed))
+                found, masks = losses_and_masks(outputs, targets, TASKS, own, -100, compute)
+                gradients = [torch.autograd.grad(found[task], outputs[task], retain_graph=True)[0] for task in TASKS]
+                kept.append((found, masks, gradients))
+
+    def assert_same(self):
+        """What came out earlier, too: the memory of a recording is not handed out."""
+        steps.assert_same(self.kept[1], self.kept[0])
+        for task, loss in self.losses[0].items():
+            steps.assert_same(self.losses[1][task].state_dict(), loss.state_dict())
+
+    @property
+    def recordings(self):
+        entries = [entry for cache in self.computes[1].caches.values() for entry in cache.entries]
+        return sum(entry.recorded is not None for entry in entries)
+
+
+def test_the_same_losses_bit_for_bit_in_batches_of_two_sizes():
+    both = Both()
+    for seed in range(0, 20, 2):
+        both.take([seed])
+        both.take([seed + 1], size=16)
+    assert both.recordings == 9  # of each kind two tasks have large batches and one a small one; then all are alike
+    both.assert_same()
+
+
+@pytest.mark.parametrize(("change", "recordings"), [("state", 6), ("place", 12), ("options", 8)])
+def test_what_changes_between_batches_is_seen(change, recordings):
+    both = Both()
+    both.take(range(WARM_UP + 4))
+    for own in both.losses:
+        for task in TASKS:
+            if change == "state":
+                own[task].load_state_dict(losses()[task].state_dict())
+            elif change == "place":
+                own[task]._apply(torch.clone)
+            elif task.startswith("regression"):
+                own[task].strength = 0.0
+    both.take(range(20, 24 + WARM_UP))
+    assert both.recordings == recordings  # a CUDA graph goes on reading where things were
+    both.assert_same()
+
+
+def test_evaluation_learns_nothing_and_a_copy_records_anew():
+    both = Both()
+    both.take(range(WARM_UP + 4))
+    before = {task: copy.deepcopy(loss.state_dict()) for task, loss in both.losses[1].items()}
+    for loss in both.losses[1].values():
+        loss.eval()
+    losses_and_masks(*batch(50), TASKS, both.losses[1], -100, both.computes[1])
+    for task, loss in both.losses[1].items():
+        steps.assert_same(loss.state_dict(), before[task])
+    assert copy.deepcopy(both.computes[1]).caches == {}
+    assert both.recordings == 6
+
+
+def test_where_recording_fails_training_goes_on(monkeypatch):
+    def fails(*args):
+        raise RuntimeError("no graph today\nand more")
+
+    both = Both()
+    monkeypatch.setattr(recorded_losses, "Recording", fails)
+    with pytest.warns(UserWarning, match="robust losses are not replayed: recording one failed .no graph today."):
+        both.take(range(WARM_UP + 4))
+    both.assert_same()
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_criterion_records_unless_told_otherwise(record):
+    encoder = torch.nn.Linear(4, 8).to(DEVICE)
+    head = torch.nn.Linear(8, 3).to(DEVICE)
+    criterion = excessmtl.MultiTaskLoss(dict.fromkeys(KINDS, "regression"), encoder, record=record)
+    for _ in range(WARM_UP + 4):
+        outputs = head(encoder(torch.randn(8, 4, device=DEVICE)))
+        criterion.backward(outputs, torch.randn(8, 3, device=DEVICE))
+    caches = getattr(criterion._compute, "caches", {}).values()
+    assert [entry.recorded is not None for cache in caches for entry in cache.entries] == [True] * record
