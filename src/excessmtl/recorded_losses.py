@@ -22,6 +22,9 @@ from excessmtl.recording.recording import (
 from excessmtl.torch_private import buffers_of
 from excessmtl.warn import warn
 
+_LARGEST = 2**26
+"""Bytes of outputs and labels. A recording keeps several times as much memory, and buys little where that is a lot."""
+
 
 class _RecordedLesson(Lesson):
     """A lesson whose learning is replayed."""
@@ -71,7 +74,7 @@ class RecordedLosses:
         """The mean loss of each task over its labelled entries; [tasks, ...] outputs and labels."""
         batch = input, target
         eager = self.failed is not None or not torch.is_grad_enabled() or processes() > 1
-        if eager or not can_record([*batch]):
+        if eager or input.nbytes + target.nbytes > _LARGEST or not can_record([*batch]):
             return stacked_losses(losses, *batch, ignore)
         options = losses[0].alike(of_entries(input[0], target[0]), target[0])
         places = tuple([(id(loss), *_addresses(loss)) for loss in losses])
