@@ -123,8 +123,9 @@ def test_where_recording_fails_training_goes_on(monkeypatch):
     both.assert_same()
 
 
-@pytest.mark.parametrize("record", [True, False])
-def test_a_criterion_records_unless_told_otherwise(record):
+@pytest.mark.parametrize(("record", "largest", "recordings"), [(True, 192, 1), (False, 192, 0), (True, 191, 0)])
+def test_a_criterion_records_unless_told_otherwise_or_large(monkeypatch, record, largest, recordings):
+    monkeypatch.setattr(recorded_losses, "_LARGEST", largest)
     encoder = torch.nn.Linear(4, 8).to(DEVICE)
     head = torch.nn.Linear(8, 3).to(DEVICE)
     criterion = excessmtl.MultiTaskLoss(dict.fromkeys(KINDS, "regression"), encoder, record=record)
@@ -132,4 +133,4 @@ def test_a_criterion_records_unless_told_otherwise(record):
         outputs = head(encoder(torch.randn(8, 4, device=DEVICE)))
         criterion.backward(outputs, torch.randn(8, 3, device=DEVICE))
     caches = getattr(criterion._compute, "caches", {}).values()
-    assert [entry.recorded is not None for cache in caches for entry in cache.entries] == [True] * record
+    assert [entry.recorded is not None for cache in caches for entry in cache.entries] == [True] * recordings
