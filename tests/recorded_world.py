@@ -1,12 +1,14 @@
 """A small model that takes its steps plainly, or with recorded decisions; a stand-in for recordings."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
 import steps
+from excessmtl.recording import recorded as recorded_engine
 from excessmtl.recording.recorded import Recorded
 from excessmtl.recording.recording import WARM_UP
 from models import FEATURES, OUTPUTS, TASKS, WIDTH, MultiTask
@@ -71,10 +73,10 @@ def recorded(balancer):
     return sum(entry.recorded is not None for entry in entries)
 
 
-class StandInDecision:
-    """In place of a `Recording` of a decision: making it runs nothing, replaying it does the work on what is in place.
+class StandIn:
+    """In place of a `Recording`: making it runs nothing, replaying it does the work on what is in place.
 
-    Results stay in the memory of the first replay, as those of a CUDA graph do.
+    Results stay in the memory of the first replay, as those of a CUDA graph do: `kept` moves them there.
     """
 
     def __init__(self, work, stream, pool=None):
@@ -82,9 +84,19 @@ class StandInDecision:
 
     def replay(self):
         fresh = self.work()
-        if self.result is not None:
-            old, new = ([one.step.numbers, *(part for _, part in one.parts)] for one in (self.result, fresh))
-            for target, source in zip(old, new, strict=True):
-                target.copy_(source)
-            fresh = replace(fresh, parts=self.result.parts, step=self.result.step)
-        self.result = fresh
+        self.result = fresh if self.result is None else self.kept(self.result, fresh)
+
+
+class StandInDecision(StandIn):
+    def kept(self, first, fresh):
+        old, new = ([one.step.numbers, *(part for _, part in one.parts)] for one in (first, fresh))
+        for target, source in zip(old, new, strict=True):
+            target.copy_(source)
+        return replace(fresh, parts=first.parts, step=first.step)
+
+
+def without_a_device(monkeypatch):
+    """What is asked of CUDA where a stand-in takes the place of recordings."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(recorded_engine, "records_on", lambda device: True)

@@ -24,14 +24,10 @@ NOISY = {"multi_task_loss.py": "digit", "noisy_task.py": "loop"}
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-def shares_in(printed):
-    """Task -> the last number of its line: an accuracy in every table."""
-    table = printed[printed.rindex("task ") :]
-    return {name: float(number) for name, number in re.findall(r"^(\w+) .* ([\d.]+)$", table, flags=re.MULTILINE)}
-
-
 def assert_learned(printed, least=BETTER_THAN_CHANCE):
-    found = shares_in(printed)
+    table = printed[printed.rindex("task ") :]
+    # Task -> the last number of its line: an accuracy in every table.
+    found = {name: float(number) for name, number in re.findall(r"^(\w+) .* ([\d.]+)$", table, flags=re.MULTILINE)}
     assert len(found) >= 2
     assert all(0 < share <= 1 for share in found.values())
     assert max(found.values()) > least

@@ -77,7 +77,6 @@ def test_it_stays_as_it_is(odd):
 
 @pytest.fixture
 def runs(tmp_path):
-    """A table of made-up runs."""
     from excessmtl.lab.compare.collect import write_table
 
     place = tmp_path / "runs"

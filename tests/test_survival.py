@@ -84,16 +84,6 @@ def test_others_get_what_they_get_without_it(method, bad, shared, scalar):
             assert torch.equal(tensor[1], before[f"memory.state_{name}"][1]), name
 
 
-@pytest.mark.parametrize("method", [PAPER, UNIFORM, GRADNORM], ids=str)
-def test_a_bad_micro_batch_loses_nothing_of_the_others(method):
-    """The gradients of the good tasks in the bad micro-batch must arrive."""
-    (model, balancer), (other_model, other) = twins(method, "list")
-    for one, network, change in ((balancer, model, nan_loss), (other, other_model, missing)):
-        run(one, network, 3, change, accumulate=True)
-        run(one, network, 4, lambda loss, z: loss)
-    torch.testing.assert_close(zeros_for_none(gradients(model)), zeros_for_none(gradients(other_model)))
-
-
 # ------------------------------------------------------------------ loss scaling
 
 

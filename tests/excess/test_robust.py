@@ -64,15 +64,10 @@ def test_likelihoods_are_named_in_any_way_and_a_stranger_among_them_is_refused()
             excessmtl.create("excess", ["a", "b"], shared, likelihoods=wrong)
 
 
-def network(tasks, seed=0):
-    torch.manual_seed(seed)
-    trunk = nn.Sequential(nn.Linear(8, 16), nn.Tanh())
-    return trunk, {task: nn.Linear(16, 1) for task in tasks}
-
-
 def train(units, batch, steps=60, seed=0, noise=0.0, learning_rate=1e-2, second_from=0):
     """Two tasks made by one teacher, targets multiplied by `units`; every step. The second may come later."""
-    trunk, heads = network("ab", seed)
+    torch.manual_seed(seed)
+    trunk, heads = nn.Sequential(nn.Linear(8, 16), nn.Tanh()), {task: nn.Linear(16, 1) for task in "ab"}
     balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
     optimiser = torch.optim.Adam([*trunk.parameters(), *(p for head in heads.values() for p in head.parameters())])
     optimiser.param_groups[0]["lr"] = learning_rate
@@ -134,21 +129,6 @@ def test_excess_risk_of_a_linear_problem():
             y = x + noise * torch.randn(256, 1, generator=generator)
             step = balancer.backward({"a": (head(trunk(x)) - y).square().mean()})
         assert step.excess_risks.item() == pytest.approx(0.09, rel=0.15)
-
-
-@pytest.mark.parametrize("size", [1e15, 1e22, 1e30])
-def test_one_absurd_batch_does_not_stay_in_the_averages(size):
-    torch.manual_seed(0)
-    trunk, heads = nn.Linear(3, 4), {task: nn.Linear(4, 1) for task in "ab"}
-    balancer = excessmtl.create("excess", tasks=["a", "b"], shared=trunk)
-    for step in range(6):
-        z = trunk(torch.randn(16, 3))
-        losses = {task: head(z).square().mean() for task, head in heads.items()}
-        if step == 2:
-            losses["b"] = losses["b"] * size
-        balancer.backward(losses)
-        assert balancer.weights.isfinite().all()
-        assert all(value.isfinite().all() for value in balancer.state.values())
 
 
 @pytest.mark.parametrize("start", [0.0, 2.0])

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from choices import GRADNORM, HOLDING, PAPER, ROBUST, UNIFORM, Method, each
-from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of, mlp
+from models import DEVICE, FEATURES, TASKS, WIDTH, MultiTask, batch, heads_on, losses_of
 from steps import check_backward, gradients, started, trained
 
 MGDA = Method("mgda")
@@ -133,9 +133,12 @@ def test_one_loss_object_for_several_tasks(method, same):
 # ------------------------------------------------------------------ a reentrant checkpoint hides the parameters
 
 
-def checkpointed(model, x, targets):
-    z = checkpoint(model.trunk, x, use_reentrant=True)
-    return heads_on(model, z, targets), z
+def checkpointed(method, differentiable=True):
+    """A model, its balancer and a batch; then the losses, and the representation from a reentrant checkpoint."""
+    model, balancer = started(method)
+    x, targets = batch()
+    z = checkpoint(model.trunk, x.requires_grad_(differentiable), use_reentrant=True)
+    return model, balancer, x, targets, heads_on(model, z, targets), z
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["at", "no at"])
@@ -145,22 +148,14 @@ def test_what_is_said_of_a_reentrant_checkpoint(method, given):
 
     A layer whose gradients are all taken for zero would leave every weight of GradNorm at one, silently.
     """
-    model = mlp()
-    x, targets = batch()
-    x.requires_grad_()
-    balancer = method.create(model.trunk)
-    losses, z = checkpointed(model, x, targets)
+    *_, balancer, _, _, losses, z = checkpointed(method)
     with pytest.raises(ValueError, match="use_reentrant=False"):
         balancer.backward(losses, **({"at": z} if given else {}))
 
 
 @pytest.mark.parametrize("method", [ROBUST, UNIFORM], ids=str)
 def test_without_a_representation_a_reentrant_checkpoint_is_named_and_its_remedy_works(method):
-    model = mlp()
-    x, targets = batch()
-    x.requires_grad_()
-    balancer = method.create(model.trunk)
-    losses, z = checkpointed(model, x, targets)
+    model, balancer, x, targets, losses, z = checkpointed(method)
     with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\) hides.*at=z.*use_reentrant=False"):
         balancer.backward(losses)
     step = balancer.backward(losses, at=z)
@@ -174,8 +169,7 @@ def test_without_a_representation_a_reentrant_checkpoint_is_named_and_its_remedy
 @pytest.mark.parametrize("given", [True, False], ids=["at", "no at"])
 def test_a_reentrant_checkpoint_of_inputs_without_a_gradient_is_named(given):
     """Torch returns what needs no gradient, so nothing in the graph shows the checkpoint."""
-    model, balancer = started(ROBUST)
-    losses, z = checkpointed(model, *batch())
+    *_, balancer, _, _, losses, z = checkpointed(ROBUST, differentiable=False)
     with pytest.raises(ValueError, match=r"checkpoint\(use_reentrant=True\)"):
         balancer.backward(losses, **({"at": z} if given else {}))
 

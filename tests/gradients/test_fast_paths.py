@@ -353,22 +353,16 @@ def test_autocast(method, heads, trunk, dtype):
     assert recognised == (heads in LINEAR and dtype is torch.bfloat16)
 
 
-def hooked_cast(z, weight):
-    taken = z.double()
-    taken.register_hook(lambda gradient: 2 * gradient)
-    return torch.mm(taken, weight.double().t())
+def doubled(tensor):
+    tensor.register_hook(lambda gradient: 2 * gradient)
+    return tensor
 
 
-def hooked_weight_cast(z, weight):
-    applied = weight.double()
-    applied.register_hook(lambda gradient: 2 * gradient)
-    return torch.mm(z.double(), applied.t())
-
-
-def hooked_transposed_weight(z, weight):
-    applied = weight.t()
-    applied.register_hook(lambda gradient: 2 * gradient)
-    return torch.mm(z, applied)
+HOOKED = {
+    "cast": lambda z, weight: torch.mm(doubled(z.double()), weight.double().t()),
+    "cast of the weight": lambda z, weight: torch.mm(z.double(), doubled(weight.double()).t()),
+    "transposed weight": lambda z, weight: torch.mm(z, doubled(weight.t())),
+}
 
 
 class By(nn.Linear):
@@ -382,10 +376,10 @@ class By(nn.Linear):
         return self.apply_by(z, self.weight).float()
 
 
-@pytest.mark.parametrize("apply", [hooked_cast, hooked_weight_cast, hooked_transposed_weight])
+@pytest.mark.parametrize("hooked", HOOKED)
 @pytest.mark.parametrize("method", METHODS[:3], ids=str)
-def test_hooks_between_a_layer_and_its_leaves_act(method, apply):
-    compare(method, model_of([lambda: By(apply), linear, linear]).to(DEVICE))
+def test_hooks_between_a_layer_and_its_leaves_act(method, hooked):
+    compare(method, model_of([lambda: By(HOOKED[hooked]), linear, linear]).to(DEVICE))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

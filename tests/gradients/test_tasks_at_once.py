@@ -6,6 +6,7 @@ And which options of engines are refused.
 import copy
 import gc
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -121,20 +122,10 @@ def convolutions():
     )
 
 
-def vectors():
-    return torch.randn(BATCH, 8, device=DEVICE)
-
-
-def images():
-    return torch.randn(BATCH, 3, 12, 12, device=DEVICE)
-
-
-def sequences():
-    return torch.randn(BATCH, 5, 8, device=DEVICE)
-
-
-def indices():
-    return torch.randint(10, (BATCH,), device=DEVICE)
+vectors = partial(torch.randn, BATCH, 8, device=DEVICE)
+images = partial(torch.randn, BATCH, 3, 12, 12, device=DEVICE)
+sequences = partial(torch.randn, BATCH, 5, 8, device=DEVICE)
+indices = partial(torch.randint, 10, (BATCH,), device=DEVICE)
 
 
 TOGETHER = {

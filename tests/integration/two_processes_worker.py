@@ -41,8 +41,6 @@ WITH_A_LIST = [("uniform", {}), ("excess", PAPER), ("mgda", {})]
 
 
 class Model(MultiTask):
-    """A trunk and two heads."""
-
     def __init__(self):
         torch.manual_seed(0)
         trunk = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 40), nn.Tanh())

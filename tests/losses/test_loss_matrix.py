@@ -158,12 +158,6 @@ def test_what_is_refused(losses, mask, match):
 # ------------------------------------------------------------------ one linear head for all tasks
 
 
-def losses_as(kind, outputs, targets):
-    if kind == "matrix":
-        return mse_loss(outputs, targets, reduction="none")
-    return {task: mse_loss(outputs[:, i], targets[:, i]) for i, task in enumerate(TASKS)}
-
-
 @pytest.mark.parametrize("shared", ["module", "parameters"])
 @pytest.mark.parametrize("kind", ["matrix", "columns"])
 @pytest.mark.parametrize("heads", ["weighted", "unweighted"])
@@ -179,10 +173,10 @@ def test_every_row_of_one_linear_head_is_a_task_of_its_own(method, heads, kind, 
     balancer = method.create(model.trunk if shared == "module" else list(model.trunk.parameters()), heads=heads)
     x, targets = torch.randn(BATCH, FEATURES, device=DEVICE), torch.rand(BATCH, 3, device=DEVICE)
     outputs = model(x)
-    plain = torch.autograd.grad(
-        mse_loss(outputs, targets, reduction="none").mean(0).sum(), model.head.weight, retain_graph=True
-    )[0]
-    step = balancer.backward(losses_as(kind, outputs, targets))
+    matrix = mse_loss(outputs, targets, reduction="none")
+    (plain,) = torch.autograd.grad(matrix.mean(0).sum(), model.head.weight, retain_graph=True)
+    by_column = {task: mse_loss(outputs[:, i], targets[:, i]) for i, task in enumerate(TASKS)}
+    step = balancer.backward(matrix if kind == "matrix" else by_column)
     wanted = plain if heads == "unweighted" else plain * step.weights[:, None]
     torch.testing.assert_close(model.head.weight.grad, wanted)
 

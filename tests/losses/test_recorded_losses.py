@@ -4,7 +4,6 @@ Without a CUDA device a stand-in does the work again; EXCESSMTL_TEST_DEVICE=cuda
 """
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,33 +15,23 @@ from excessmtl import recorded_losses
 from excessmtl.losses.missing_labels import losses_and_masks
 from excessmtl.losses.together import stacked_losses
 from excessmtl.recorded_losses import RecordedLosses
-from excessmtl.recording import recorded
 from excessmtl.recording.recording import WARM_UP
 from models import DEVICE
+from recorded_world import StandIn, without_a_device
 
 
-class StandIn:
-    """In place of a `Recording`: making it runs nothing; results stay in the memory of the first replay."""
-
-    def __init__(self, work, stream, pool):
-        self.work, self.result = work, None
-
-    def replay(self):
-        fresh = self.work()
-        if self.result is not None:
-            for target, source in zip(self.result[:3], fresh[:3], strict=True):
-                target.copy_(source)
-            fresh = self.result._replace(lesson=fresh.lesson)
-        self.result = fresh
+class StandInLosses(StandIn):
+    def kept(self, first, fresh):
+        for target, source in zip(first[:3], fresh[:3], strict=True):
+            target.copy_(source)
+        return first._replace(lesson=fresh.lesson)
 
 
 @pytest.fixture(autouse=True)
 def recording(monkeypatch):
     if DEVICE.type != "cuda":
-        monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device=device))
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-        monkeypatch.setattr(recorded_losses, "Recording", StandIn)
-        monkeypatch.setattr(recorded, "records_on", lambda device: True)
+        without_a_device(monkeypatch)
+        monkeypatch.setattr(recorded_losses, "Recording", StandInLosses)
 
 
 class Both:

@@ -264,6 +264,8 @@ def test_batches_without_labels_and_extreme_outputs_leave_it_sane(make):
 def test_bad_arguments_are_named(make):
     with pytest.raises(ValueError, match=r"strength must be .*found 1.5"):
         make(strength=1.5)
+    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', found 'x'"):
+        make(reduction="x")
     if make is not RobustCrossEntropy:
         with pytest.raises(ValueError, match=r"shape of the input, \[3\], found \[3, 1\]"):
             make()(torch.zeros(3), torch.zeros(3, 1))

@@ -67,13 +67,6 @@ def test_bad_options(name, options, message):
         excessmtl.methods.registry()[name](**options).bind(["a", "b"])
 
 
-def without_option(state_dict, name):
-    """The state as a release wrote it that did not have the option."""
-    told = host_state(state_dict)
-    del told["options"][name]
-    return with_host_state(state_dict, told)
-
-
 @pytest.mark.parametrize(("name", "option", "meant"), [("moml", "normalize", "none"), ("fairgrad", "max_norm", None)])
 def test_a_state_from_before_an_option_is_taken_where_the_option_says_what_was_done_then(name, option, meant):
     model = mlp()
@@ -84,7 +77,9 @@ def test_a_state_from_before_an_option_is_taken_where_the_option_says_what_was_d
 
     old = balancer(**{option: meant})
     old.backward(losses_of(model(x), targets))
-    saved = without_option(old.state_dict(), option)
+    told = host_state(old.state_dict())
+    del told["options"][option]
+    saved = with_host_state(old.state_dict(), told)  # as a release wrote it that did not have the option
     again = balancer(**{option: meant})
     again.load_state_dict(saved)
     assert torch.equal(

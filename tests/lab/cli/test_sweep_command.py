@@ -52,7 +52,6 @@ def test_runs_a_study_prints_its_tables_and_runs_nothing_again(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (STUDY + "epochs: 3\n", "epochs is not a key of a study"),
         (STUDY.replace("simulated-arm", "school"), "The data of school is not available"),
         (STUDY.replace("excess, uniform", "{method: excess, options: {size: 1}}"), "size is not an option of"),
         (STUDY.replace("simulated-arm", "{benchmark: simulated-arm, noisy_tasks: [elbow]}"), "unknown task 'elbow'"),

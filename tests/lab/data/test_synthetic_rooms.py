@@ -19,12 +19,6 @@ def room(seed):
     return scene, render(scene, HEIGHT, WIDTH, rng)
 
 
-def seen_points(view):
-    """(height, width, 3), in the camera's axes."""
-    rays = pixel_rays(HEIGHT, WIDTH).astype(np.float64).reshape(HEIGHT, WIDTH, 3)
-    return rays * view.depth[0, :, :, None]
-
-
 def inside(box, points):
     """Coordinates on the box, from -1 to 1 within it."""
     c, s = np.cos(box.yaw), np.sin(box.yaw)
@@ -40,7 +34,8 @@ def rooms():
 @pytest.mark.parametrize("seed", range(4))
 def test_every_pixel_is_the_first_face_on_its_ray_with_its_class_and_normal(seed):
     scene, view = room(seed)
-    way = (seen_points(view) @ scene.rotation.T).reshape(-1, 3)
+    seen = pixel_rays(HEIGHT, WIDTH).astype(np.float64).reshape(HEIGHT, WIDTH, 3) * view.depth[0, :, :, None]
+    way = (seen @ scene.rotation.T).reshape(-1, 3)  # from the camera's axes to those of the room
     normals = view.normals.reshape(3, -1).T @ scene.rotation.T
     np.testing.assert_allclose(np.linalg.norm(normals, axis=1), 1, atol=1e-5)
     assert ((normals * way).sum(axis=1) < 0).all(), "normals face the camera"

@@ -153,7 +153,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         (["train", "multimnist", "--epochs", "0"], "epochs must be at least 1"),
         (["train", "multimnist", "--option", "step_size=1"], "step_size is not an option"),
         (["train", "multimnist", "--option", "step_size"], "name=value"),
-        (["train", "multimnist", "--benchmark-option", "canvas=30"], "canvas must be 28, 36 or 56"),
         (["train", "multimnist", "--benchmark-option", "colour=1"], "not an option of 'multimnist'"),
         (["train", "multimnist", "--benchmark-option", "canvas=[36]"], "canvas of 'multimnist' must be a whole number"),
         (["train", "synthetic-rooms", "--benchmark-option", "augment=1"], "must be true or false, found 1"),
