@@ -59,26 +59,26 @@ def growth() -> str:
     rows = []
     for name, device in (("growth_cpu", "CPU"), ("growth_cuda", "GPU")):
         results = read(name)["growth"]
-        for method in ("excess", "stacked"):
-            costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == method]
-            if costs:
-                rows.append([f"{device}, `{method}`", *map("x{:.2f}".format, costs)])
+        costs = [row["ratio"][1] for own in results for row in own["rows"] if row["method"] == "excess"]
+        rows.append([device, *map("x{:.2f}".format, costs)])
     table = Table.of_texts("", ["tasks", *(str(own["tasks"]) for own in results)], rows, words=("tasks",))
     return "\n".join([table.as_markdown(), origin("growth_cpu"), origin("growth_cuda")])
 
 
 def ways() -> str:
     """What a step costs without a way, over one with all of them, where that is most."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for device in ("cpu", "cuda"):
+    devices = ("cpu", "cuda")
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for device in devices:
         most: dict[tuple[str, str], tuple[float, str]] = {}
         for row in read(f"ablation_{device}")["rows"]:
             key, own = (row["method"], row["way"]), (row["ratio"][1], row["network"])
             most[key] = max(most.get(key, own), own)
         for key, (ratio, network) in most.items():
-            rows.setdefault(key, []).append(f"x{ratio:.2f} ({network})")
+            rows.setdefault(key, dict.fromkeys(devices, "–"))[device] = f"x{ratio:.2f} ({network})"
     # A way that has been given up since it was measured is not shown.
-    lines = [[method, way, *cells] for (method, way), cells in rows.items() if way != ALL and way in STEPS[method]]
+    shown = [key for key in rows if key[1] != ALL and key[1] in STEPS[key[0]]]
+    lines = [[*key, *rows[key].values()] for key in shown]
     table = Table.of_texts("", ["method", "step", "CPU, at most", "GPU, at most"], lines, words=("step",))
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
@@ -91,7 +91,7 @@ PAGE = Page(
         "cpu": partial(ratios, _METHODS, "bench_cpu"),
         "gpu": partial(ratios, _METHODS, *ON_GPU),
         "growth": growth,
-        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", *_METHODS[:2], "paper"), *ON_GPU[:2]),
+        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", "excess", "paper"), *ON_GPU[:2]),
         "ways": ways,
     },
 )
