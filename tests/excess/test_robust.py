@@ -116,6 +116,20 @@ def test_noise_lowers_a_weight_within_bounds():
     assert 0.001 < loud < 0.2 * quiet
 
 
+@pytest.mark.parametrize("second", [1.0, -1.0])  # the mean over the samples is large, or zero
+def test_a_gradient_whose_square_overflows_does_not_stay_in_the_averages(second):
+    trunk, heads = nn.Linear(2, 2, bias=False), {task: nn.Linear(2, 1) for task in "ab"}
+    balancer = excessmtl.create("excess", ["a", "b"], trunk)
+    nn.init.constant_(heads["a"].weight, 1e5)
+    for scale in (1.0, 1e15, 1.0):  # z; the gradient at the adapter is 1e20, the loss and every other gradient less
+        z = trunk(scale * torch.tensor([1.0, second]).expand(2, 2).T)
+        outputs = {task: head(z) for task, head in heads.items()}
+        step = balancer.backward({task: 1 + (output - output.detach()).mean() for task, output in outputs.items()})
+    assert all(value.isfinite().all() for value in balancer.state.values())
+    assert balancer.state["observed"].tolist() == [2, 3]
+    assert step.weights.isfinite().all()
+
+
 def test_excess_risk_of_a_linear_problem():
     """Known truth: y = z + noise, the head is off by d and z is a sign: the excess risk is d^2, whatever the noise."""
     generator = torch.Generator().manual_seed(0)
