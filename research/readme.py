@@ -40,11 +40,12 @@ def cost() -> str:
     """A bullet on the cost of a step."""
     gpu, cpu = medians("ratio", *ON_GPU), medians("ratio", "bench_cpu")
     texts = [f"x{gpu[network]['excess']:.2f} on {name}" for network, name in _NETWORKS.items()]
+    robust = [f"x{own['excess-robust']:.2f}" for own in map(gpu.get, _NETWORKS) if own and "excess-robust" in own]
     most = max(own["excess-robust"] / own["excess"] for own in cpu.values())
     return (
-        f"- **Cost of a step** of `excess` on a GPU, over plain PyTorch: {', '.join(texts)} "
-        "([all measurements](docs/performance.md)). On a CPU robust losses make a step of a small MLP up to "
-        f"x{most:.2f} as long."
+        f"- **Cost of a step** of `excess` on a GPU, over plain PyTorch: {', '.join(texts)}; with robust losses "
+        f"{', '.join(robust)} on the ResNets and the MLP ([all measurements](docs/performance.md)). On a CPU robust "
+        f"losses make a step of a small MLP up to x{most:.2f} as long."
     )
 
 
