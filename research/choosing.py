@@ -77,7 +77,7 @@ def standing(row: dict[str, Any]) -> str:
 
 def score(row: dict[str, Any]) -> str:
     """In percent: bold where it is better than that of `uniform`, in italics where it is worse."""
-    text = "–" if not row else "diverged" if isnan(row["score"]) else f"{100 * row['score']:.3g}"
+    text = "–" if not row else "diverged" if isnan(row["score"]) else f"{100 * row['score']:#.3g}"
     return {BETTER: f"**{text}**", WORSE: f"*{text}*"}.get(row.get("verdict", ""), text)
 
 
