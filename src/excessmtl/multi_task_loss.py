@@ -45,7 +45,8 @@ class MultiTaskLoss(nn.Module):
         loss_options: Task -> options of its loss, e.g. `{"digit": {"weight": class_weights, "label_smoothing": 0.1}}`,
             `{"spam": {"pos_weight": torch.tensor(9.0)}}`. The loss of a task is the mean over its labels, whatever the
             weights of their classes.
-        options: Those of `excessmtl.create`, e.g. `protect`, `scale`, `heads`, `z`, and of the method.
+        options: Those of `excessmtl.create`, e.g. `protect`, `scale`, `heads`, `z`, and of the method. On a CUDA device the
+            robust losses are recorded as CUDA graphs, as the balancer's arithmetic is; `record=False` turns off both.
 
     Example:
         >>> criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, shared=model.encoder)
