@@ -409,22 +409,26 @@ def test_labels_of_positions_are_diagnosed_one_by_one():
 
 
 @pytest.mark.parametrize("method", ["excess", "graddrop"])
-def test_tokens_may_be_flattened(method):
+@pytest.mark.parametrize("maps", [False, True])
+def test_tokens_and_maps_may_be_flattened(method, maps):
     """`logits.view(-1, classes)`, with the label -100 where there is none, is the batch of sequences it came from."""
-    tokens, labels = torch.randn(6, 5, 4, device=DEVICE), torch.randint(3, (6, 5), device=DEVICE)
+    inputs, labels = torch.randn(6, 5, 4, device=DEVICE), torch.randint(3, (6, 5), device=DEVICE)
     labels[0], labels[2:, 3:] = -100, -100  # a sequence without labels, and padding
+    layer, features = (lambda *size: nn.Conv2d(*size, 1), 1) if maps else (nn.Linear, 2)
+    if maps:
+        inputs, labels = inputs.mT[..., None], labels[..., None]
     steps = []
     for flat in (False, True):
         torch.manual_seed(0)
-        trunk, heads = nn.Linear(4, 8).to(DEVICE), nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(8, 3)})
+        trunk, heads = layer(4, 8).to(DEVICE), {task: layer(8, 3).to(DEVICE) for task in "ab"}
         criterion = MultiTaskLoss(dict.fromkeys("ab", "classification"), trunk, method)
-        z = trunk(tokens)
-        outputs = {task: head.to(DEVICE)(z) for task, head in heads.items()}
-        outputs = {task: output.flatten(0, 1) if flat else output.mT for task, output in outputs.items()}
+        z = trunk(inputs)
+        outputs = {task: head(z).movedim(features, 1) for task, head in heads.items()}
+        if flat:
+            outputs = {task: output.movedim(1, -1).flatten(0, -2) for task, output in outputs.items()}
         step = criterion.backward(outputs, dict.fromkeys("ab", labels.flatten() if flat else labels))
         steps.append((step.weights, step.losses, trunk.weight.grad))
     torch.testing.assert_close(*steps)
     with pytest.raises(ValueError, match=r"mask has 29 entries for a batch of 6; give one per sample or one per pos"):
-        criterion.backward(
-            {"a": heads["a"](trunk(tokens)).flatten(0, 1)[1:]}, {"a": torch.zeros(29, dtype=torch.long, device=DEVICE)}
-        )
+        output = heads["a"](trunk(inputs)).movedim(features, -1).flatten(0, -2)
+        criterion.backward({"a": output[1:]}, {"a": labels.flatten()[1:]})

@@ -45,8 +45,8 @@ class MultiTaskLoss(nn.Module):
         loss_options: Task -> options of its loss, e.g. `{"digit": {"weight": class_weights, "label_smoothing": 0.1}}`,
             `{"spam": {"pos_weight": torch.tensor(9.0)}}`. The loss of a task is the mean over its labels, whatever the
             weights of their classes.
-        options: Those of `excessmtl.create`, e.g. `protect`, `scale`, `heads`, `z`, and of the method. On a CUDA device the
-            robust losses are recorded as CUDA graphs, as the balancer's arithmetic is; `record=False` turns off both.
+        options: Those of `excessmtl.create`, e.g. `protect`, `scale`, `heads`, `z`, and of the method. On a CUDA device
+            the robust losses are recorded, as the balancer's arithmetic is; `record=False` turns off both.
 
     Example:
         >>> criterion = MultiTaskLoss({"digit": "classification", "price": "regression"}, shared=model.encoder)
@@ -79,7 +79,6 @@ class MultiTaskLoss(nn.Module):
         # The method holds the same dict: when tasks come and go, it is up to date.
         self._likelihoods: dict[str, bool | str] = {} if given else options.get("likelihoods", {})
         self.balancer = create(method, list(tasks), shared, **options)
-        self._compute: Compute = RecordedLosses() if self.balancer.engine.recorded_on else stacked_losses
         self._check_known("loss_options", own)
         self._take([part.to(self.balancer.device) for part in parts])
 
@@ -268,6 +267,7 @@ class MultiTaskLoss(nn.Module):
 
     def _take(self, parts: Iterable[TaskLoss]) -> None:
         self._parts = {part.task: part for part in parts}
+        self._compute: Compute = RecordedLosses() if self.balancer.engine.recorded_on else stacked_losses
         # In the order of tasks: a name may have a dot in it. That the names agree, the balancer's state sees to.
         self.task_losses = nn.ModuleList(self._parts.values())
 

@@ -22,6 +22,8 @@ from excessmtl.recording.recording import (
 from excessmtl.torch_private import buffers_of
 from excessmtl.warn import warn
 
+_GROUPS = 16
+"""So many sets of losses that are computed together have recordings."""
 _LARGEST = 2**26
 """Bytes of outputs and labels. A recording keeps several times as much memory, and buys little where that is a lot."""
 
@@ -36,7 +38,7 @@ class _RecordedLesson(Lesson):
         self.batch[0].replay()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _RecordedLosses:
     losses: Sequence[StackableLoss]
     """Kept, so that no other loss gets the id of one of them."""
@@ -64,8 +66,8 @@ class RecordedLosses:
     def __init__(self) -> None:
         self.failed: str | None = None
         """Why nothing is recorded any more, if so."""
-        self.caches: dict[type, GraphCache[_RecordedLosses]] = {}
-        """One for each class of losses."""
+        self.caches: dict[tuple[int, ...], tuple[list[int], GraphCache[_RecordedLosses]]] = {}
+        """The ids of losses that are computed together -> where their state is, and recordings that read it there."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"failed": None, "caches": {}}
@@ -77,9 +79,7 @@ class RecordedLosses:
         if eager or input.nbytes + target.nbytes > _LARGEST or not can_record([*batch]):
             return stacked_losses(losses, *batch, ignore)
         options = losses[0].alike(of_entries(input[0], target[0]), target[0])
-        places = tuple([(id(loss), *_addresses(loss)) for loss in losses])
-        cache = self.caches.setdefault(type(losses[0]), GraphCache())
-        entry = cache.entry((options, ignore, kernel_settings(), signature(batch), places))
+        entry = self._cache(losses).entry((options, ignore, kernel_settings(), signature(batch)))
         if entry is not None and entry.recorded is not None:
             return entry.recorded.of(*batch)
         found = stacked_losses(losses, *batch, ignore)
@@ -88,6 +88,17 @@ class RecordedLosses:
             if entry.steps > WARM_UP:  # from the next batch on
                 entry.recorded = self._record(losses, batch, ignore)
         return found
+
+    def _cache(self, losses: Sequence[StackableLoss]) -> GraphCache[_RecordedLosses]:
+        """That of these losses. Where their state has moved, and where there are too many, recordings are dropped."""
+        own, places = tuple(map(id, losses)), [place for loss in losses for place in _addresses(loss)]
+        before, cache = self.caches.pop(own, (places, None))
+        if cache is None or before != places:
+            cache = GraphCache()
+        self.caches[own] = places, cache  # the latest last
+        if len(self.caches) > _GROUPS:
+            del self.caches[next(iter(self.caches))]
+        return cache
 
     def _record(
         self, losses: Sequence[StackableLoss], batch: tuple[Tensor, Tensor], ignore: int

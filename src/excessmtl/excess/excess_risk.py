@@ -230,8 +230,8 @@ def _counts(batch: Samples, size: int) -> Tensor:
         return filled(size, len(batch.present), device)
     masks = []
     for present, mask in zip(batch.present, batch.labelled, strict=True):
-        labelled = labelled_samples(mask, size) if present else None
-        masks.append(torch.full((size,), present, device=device) if labelled is None else labelled.to(device))
+        own = labelled_samples(mask, size)
+        masks.append(torch.full((size,), present, device=device) if own is None or not present else own.to(device))
     return torch.stack(masks).sum(1).float()
 
 

@@ -87,7 +87,7 @@ class RobustCrossEntropy(StackableLoss):
                 f"{list(target.shape)}; reshape one"
             )
         weight = None if self.weight is None else id(self)
-        return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.entropy, self.training
+        return weight, tuple(self.options.values()), self.rate.fixed, self.rate.pool, self.entropy, self.rate.training
 
     @classmethod
     def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:
@@ -228,7 +228,7 @@ class RobustBCEWithLogits(StackableLoss):
         """The options, and what is learned from."""
         check_shapes(shape, target.shape)
         weights = [None if weight is None else weight.shape for weight in (self.weight, self.pos_weight)]
-        return *weights, self.rate.fixed, self.rate.pool, self.entropy, self.training
+        return *weights, self.rate.fixed, self.rate.pool, self.entropy, self.rate.training
 
     @classmethod
     def entries(cls, losses: Sequence[Self], input: Tensor, target: Tensor, counts: Tensor) -> Entries:

@@ -63,7 +63,7 @@ class TaskLoss(nn.Module):
     def labels(self, output: Tensor, target: Tensor, mask: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
         """Output and target in the form of the kind; what has no label is `ignore` in class numbers, else NaN."""
         if self.kind in ("binary", "regression"):
-            if self.kind == "binary" and target.dtype != torch.bool:
+            if self.kind == "binary" and (target.dtype != torch.bool or ignore in (0, 1)):
                 target = target.float().masked_fill(target == ignore, torch.nan)
             target = target if target.is_floating_point() else target.float()
             if output.shape == (*target.shape, 1):  # a head of one output

@@ -37,7 +37,7 @@ def check(seconds: float = 1.5) -> None:
             ratio, limit = row.ratio[1], limits[row.method]
             too_slow += ratio > limit
             verdict = "ok" if ratio <= limit else "TOO SLOW"
-            print(f"{network:10} {row.method:8} x{ratio:.2f} of plain PyTorch (limit x{limit:.1f})  {verdict}")
+            print(f"{network:10} {row.method:8} x{ratio:.2f} of plain PyTorch (limit x{limit:.2f})  {verdict}")
     raise typer.Exit(int(too_slow > 0))
 
 
