@@ -429,6 +429,6 @@ def test_tokens_and_maps_may_be_flattened(method, maps):
         step = criterion.backward(outputs, dict.fromkeys("ab", labels.flatten() if flat else labels))
         steps.append((step.weights, step.losses, trunk.weight.grad))
     torch.testing.assert_close(*steps)
+    output = heads["a"](trunk(inputs)).movedim(features, -1).flatten(0, -2)
     with pytest.raises(ValueError, match=r"mask has 29 entries for a batch of 6; give one per sample or one per pos"):
-        output = heads["a"](trunk(inputs)).movedim(features, -1).flatten(0, -2)
         criterion.backward({"a": output[1:]}, {"a": labels.flatten()[1:]})
