@@ -45,8 +45,9 @@ class StackableLoss(nn.Module):
     """A loss that can be computed for several tasks at once, each task with a loss of its own."""
 
     def alike(self, shape: torch.Size, target: Tensor) -> Hashable:
-        """Losses of one class for which this agrees are computed together.
+        """Losses of one class for which this agrees are computed together, and from one recording on a CUDA device.
 
+        It has everything that `entries` depends on and that is no buffer.
         Targets that do not fit the outputs, which have this shape, are refused.
         """
         raise NotImplementedError
