@@ -10,15 +10,7 @@ from torch import Tensor
 from excessmtl.distributed.processes import processes
 from excessmtl.losses.together import Lesson, StackableLoss, Stacked, of_entries, stacked_losses
 from excessmtl.recording.recorded import can_record
-from excessmtl.recording.recording import (
-    WARM_UP,
-    GraphCache,
-    Recording,
-    failure,
-    fill,
-    kernel_settings,
-    signature,
-)
+from excessmtl.recording.recording import WARM_UP, GraphCache, Recording, failure, fill, kernel_settings, signature
 from excessmtl.torch_private import buffers_of
 from excessmtl.warn import warn
 
@@ -29,7 +21,7 @@ _LARGEST = 2**26
 
 
 class _RecordedLesson(Lesson):
-    """A lesson whose learning is replayed."""
+    """A lesson that is replayed: its `batch` is the recording alone."""
 
     __slots__ = ()
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from excessmtl.losses.together import masked_mean
+from excessmtl.losses.reduction import masked_mean
 from excessmtl.torch_private import (
     arriving_shape,
     derivative_by_factor,

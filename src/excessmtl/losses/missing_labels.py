@@ -14,16 +14,8 @@ from torch.nn.functional import mse_loss
 
 from excessmtl.distributed.processes import processes
 from excessmtl.losses.estimate import learns_with_others
-from excessmtl.losses.together import (
-    Compute,
-    Lesson,
-    StackableLoss,
-    connected,
-    masked_mean,
-    missing,
-    of_entries,
-    stacked_losses,
-)
+from excessmtl.losses.reduction import masked_mean, missing
+from excessmtl.losses.together import Compute, Lesson, StackableLoss, connected, of_entries, stacked_losses
 
 Values = Tensor | Mapping[str, Tensor | None]
 Loss = Callable[..., Tensor]

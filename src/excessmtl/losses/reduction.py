@@ -26,6 +26,17 @@ def broadcast(values: Tensor, to: Tensor) -> Tensor:
     return values.view(-1, *(1 for _ in to.shape[1:]))
 
 
+def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """The mean over the labelled entries along `dim`; 0 where there is none. Nothing is read from the device."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return torch.where(labelled, values, 0).sum(dim, dtype=wide) / labelled.sum(dim).clamp(min=1)
+
+
+def missing(target: Tensor, ignore: int) -> Tensor:
+    """Where there is no label: NaN in floats, `ignore` in integers."""
+    return target.isnan() if target.is_floating_point() else target == ignore
+
+
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:
     """Over the elements that count."""
     losses = torch.where(counts, losses, 0.0)

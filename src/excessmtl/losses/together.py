@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from excessmtl.losses.estimate import Estimate, learn
+from excessmtl.losses.reduction import masked_mean, missing
 
 
 class Lesson(NamedTuple):
@@ -106,17 +107,6 @@ def connected(outputs: Sequence[Tensor], found: Stacked) -> list[Tensor]:
         return list(values)
     parts = zip(outputs, values, found.derivatives.unbind(), strict=True)
     return [_Known.apply(*part) for part in parts]  # type: ignore[no-untyped-call]
-
-
-def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """The mean over the labelled entries along `dim`; 0 where there is none. Nothing is read from the device."""
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return torch.where(labelled, values, 0).sum(dim, dtype=wide) / labelled.sum(dim).clamp(min=1)
-
-
-def missing(target: Tensor, ignore: int) -> Tensor:
-    """Where there is no label: NaN in floats, `ignore` in integers."""
-    return target.isnan() if target.is_floating_point() else target == ignore
 
 
 def of_entries(output: Tensor, target: Tensor) -> torch.Size:

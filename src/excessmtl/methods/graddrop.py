@@ -44,7 +44,7 @@ class GradDrop(Rule):
         """A multiplier per task and feature; the weights shown are their means."""
         samples = [list(seen.samples(task)) for task in range(seen.tasks)]
         for sample in itertools.chain.from_iterable(samples):
-            z = sample.z
+            z = sample.z  # masks that do not fit are refused
             positions = z.shape[2:] if z.ndim >= 4 else z.shape[1:-1]
             labelled_samples(sample.labelled, len(z), positions.numel())
         signed = [[(sample.z.sign() * sample.dz).sum(0) for sample in own] for own in samples]  # A_i
