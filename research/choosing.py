@@ -36,7 +36,7 @@ RESULTS = {"no noise": (0, "plain", "overall"), "noise": (0.8, "plain", "clean")
 """Columns of the table of methods: the share of bad labels, the kind of losses, the tasks that are compared."""
 SHOWN = ("MultiMNIST, plain", "MultiMNIST, robust", "SARCOS, plain", "SARCOS, robust")
 """Columns of the table of scores: the benchmark, the kind of losses."""
-_KEYS = ["benchmark", "method", "noise", "loss", "tasks"]
+KEYS = ["benchmark", "method", "noise", "loss", "tasks"]
 
 
 def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
@@ -55,16 +55,19 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
         raise ValueError("no method has runs beside those of `uniform` with the same losses")
     found = pd.concat(tables).rename(columns={"measure": "tasks"})  # a regret: how much worse the method is
     found = found.assign(difference=0 - found["regret"], lower=0 - found["upper"], upper=0 - found["lower"])
-    found = found[[*_KEYS, "unit", "difference", "lower", "upper", "verdict"]]
+    found = found[[*KEYS, "unit", "difference", "lower", "upper", "verdict"]]
     long = runs.rename(columns={"clean_score": "clean", "overall_score": "overall"})
-    long = long.melt([*_KEYS[:-1], "seed", "learning_rate"], ["clean", "overall"], "tasks", "score").groupby(_KEYS)
-    means = long.agg({"score": lambda own: own.mean(skipna=False), "learning_rate": "first", "seed": "count"})
-    return means.rename(columns={"seed": "seeds"}).reset_index().merge(found, "left", _KEYS, validate="one_to_one")
+    long = long.melt([*KEYS[:-1], "seed", "learning_rate", "code"], ["clean", "overall"], "tasks", "score").groupby(
+        KEYS
+    )
+    how = {"score": lambda own: own.mean(skipna=False), "learning_rate": "first", "code": "first", "seed": "count"}
+    means = long.agg(how)
+    return means.rename(columns={"seed": "seeds"}).reset_index().merge(found, "left", KEYS, validate="one_to_one")
 
 
 def published() -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows of docs/data/choosing.csv: benchmark, method, noise, losses, tasks -> the row."""
-    return {tuple(row[key] for key in _KEYS): row for row in pd.read_csv(SCORES).to_dict("records")}
+    return {tuple(row[key] for key in KEYS): row for row in pd.read_csv(SCORES).to_dict("records")}
 
 
 def standing(row: dict[str, Any]) -> str:

@@ -41,8 +41,7 @@ def test_the_figures_are_listed():
     listed = done("reproduce", "--list")
     rows = [line.split("│")[1:-1] for line in listed.splitlines() if line.startswith("│")]
     assert [row[0].strip() for row in rows if row[0].strip()] == [*ALL.split(", "), "all"]
-    assert all(re.fullmatch(r"[\d.]+ (s|min|h)|not measured|", cell.strip()) for row in rows for cell in row[2:])
-    assert "2 free CPU cores" in listed
+    assert all(re.fullmatch(r"\d+ runs|computed|", cell.strip()) for row in rows for cell in row[2:])
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from excessmtl.lab.data import registry as benchmarks
-from excessmtl.lab.paper import plans, registry
+from excessmtl.lab.paper import registry
 from excessmtl.lab.paper.plans import PLANS, benchmark_for, grid, needed_runs
-from excessmtl.lab.paper.registry import Figure
 from excessmtl.lab.paper.subjects import COMPARED, DATA, PAPER, ROBUST, shown_name
 from excessmtl.lab.runs.folder import folder_of
 from excessmtl.lab.training.resolve import load_benchmark, resolve
@@ -84,22 +83,3 @@ def test_large_networks_are_for_the_paper_scale(tmp_path):
 def test_quick_runs_are_bounded_whatever_lies_in_the_cache():
     for name in ("multimnist", "sarcos"):
         assert PLANS["quick"][name].settings["limit_batches"] < 50
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(4, "4 s"), (89, "89 s"), (90, "1.5 min"), (600, "10 min"), (5400, "1.5 h"), (86400, "24 h")]
-)
-def test_a_figure_takes_as_long_as_its_runs_on_two_cores(monkeypatch, tmp_path, seconds, words):
-    figure = Figure("one", "", print, "sarcos", (PAPER, ROBUST), (0.0,))
-    # Two methods, two seeds, two cores: each run has half of the time.
-    rows = [f'quick,simulated-arm,"{name}",{seconds / 2}' for name in (PAPER, ROBUST)]
-    path = tmp_path / "times.csv"
-    path.write_text("\n".join(["# how", "scale,name,method,seconds", *rows]))
-    monkeypatch.setattr(plans, "TIMES", path)
-    assert plans.time_of([figure], "quick") == words
-    assert plans.time_of([figure], "paper") == "not measured"
-
-
-def test_every_figure_says_how_long_it_takes_at_the_quick_scale():
-    figures = registry.registry().values()
-    assert [entry.name for entry in figures if plans.time_of([entry], "quick") == "not measured"] == []

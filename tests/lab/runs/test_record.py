@@ -100,10 +100,11 @@ def test_the_fingerprint_follows_the_source_alone(tmp_path, change):
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, end in ((one, b"\n"), (other, b"\r\n")):
         folder.mkdir()
-        (folder / "a.py").write_bytes(b"x = 1" + end + b"y = 2" + end)
+        words = b'"""What it is."""' + end + b"# Why" + end if folder == other else b""
+        (folder / "a.py").write_bytes(words + b"x = 1" + end + b"y = 2" + end)
         (folder / "b.py").write_bytes(b"")
     whole = fingerprint({"a.py": one / "a.py", "b.py": one / "b.py"})
-    assert whole == fingerprint({"b.py": other / "b.py", "a.py": other / "a.py"}), "line ends, order and place"
+    assert whole == fingerprint({"b.py": other / "b.py", "a.py": other / "a.py"}), "line ends, words, order and place"
     (other / "a.py").write_bytes(b"x = 1\ny = 3\n")
     changed = {"a.py": other / "a.py"} if change == "content" else {"c.py": one / "a.py"}
     assert whole != fingerprint({**changed, "b.py": one / "b.py"})

@@ -19,7 +19,7 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(help="Number of training runs at a time. Default: one per core.")] = None,
     data: Annotated[list[str], typer.Option(help="Data of a benchmark, name=path; repeat.")] = [],  # noqa: B006
     runs: Annotated[Path | None, typer.Option(help="Draw from the runs in this folder and train nothing.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the figures, and how long they take.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the figures, and how many networks they train.")] = False,
 ) -> None:
     """Reproduce a figure of the paper, with all its numbers. If stopped, the same command resumes."""
     from excessmtl.lab.paper import registry
@@ -47,16 +47,17 @@ def reproduce(
 
 
 def _list() -> None:
-    from excessmtl.lab.paper.plans import SCALES, time_of
+    from excessmtl.lab.paper.plans import SCALES, needed_runs
     from excessmtl.lab.paper.registry import registry
 
     table = Table("name", "what it shows", *SCALES)
     known = registry()
     entries = {name: (entry.summary, [entry]) for name, entry in known.items()}
     for name, (summary, figures) in {**entries, "all": ("All of them; they share runs", list(known.values()))}.items():
-        table.add_row(name, summary, *(time_of(figures, scale) for scale in SCALES))
+        counts = [len(needed_runs(figures, scale, None)) for scale in SCALES]
+        table.add_row(name, summary, *(f"{count} runs" if count else "computed" for count in counts))
     console.print(table)
-    console.print("On 2 free CPU cores; stand-ins for data that is not bundled; `paper`: all of MNIST.", soft_wrap=True)
+    console.print("A run is a few seconds to a minute at `quick`; at `paper` it is for a GPU.", soft_wrap=True)
 
 
 def _print(made: "Made", origin: str) -> None:

@@ -1,4 +1,4 @@
-"""Which runs a figure needs, as configurations: pure lists, so that figures can share them; and how long they take.
+"""Which runs a figure needs, as configurations: pure lists, so that figures can share them.
 
 `quick` is for two cores and bundled or made-up data; SARCOS alone may be real there, since its network is tiny. `paper`
 takes the benchmarks' own recipes, the paper's noise levels, and real data wherever it is found.
@@ -6,10 +6,7 @@ takes the benchmarks' own recipes, the paper's noise levels, and real data where
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import pandas as pd
 
 from excessmtl.lab.data.base import cache_folder
 from excessmtl.lab.paper.subjects import DATA, METHODS, PAPER
@@ -22,9 +19,6 @@ Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = ("quick", "paper")
 Data = Mapping[str, str] | None
 """Benchmark -> file or folder with its data; None: take stand-ins, and do not look for data."""
-
-TIMES = Path(__file__).with_name("times.csv")
-_CORES = 2
 
 
 @dataclass(frozen=True)
@@ -108,25 +102,3 @@ def grid(
 def needed_runs(figures: "Sequence[Figure]", scale: Scale, data: Data) -> list[RunConfig]:
     """What the figures need together, each run once."""
     return list({repr(run): run for entry in figures for run in entry.runs(scale, data)}.values())
-
-
-def time_of(figures: "Sequence[Figure]", scale: Scale) -> str:
-    """About how long figures take together on two free cores, in words; "not measured" where a part has not been.
-
-    With stand-ins for data that is not bundled: `research/figure_times.py` says how it was measured.
-    """
-    table = pd.read_csv(TIMES, comment="#", keep_default_na=False, index_col=["scale", "name", "method"])
-    known = table["seconds"].to_dict()
-    parts = [(scale, run.benchmark, run.name) for run in needed_runs(figures, scale, None)]
-    parts += [(scale, entry.name, "") for entry in figures if not entry.about]
-    if not set(parts) <= set(known):
-        return "not measured"
-    return in_words(sum(known[part] for part in parts) / _CORES)
-
-
-def in_words(seconds: float) -> str:
-    """With two digits at most: "40 s", "7 min", "1.5 h", "12 h"."""
-    for unit, size, least in (("h", 3600, 5400), ("min", 60, 90)):
-        if seconds >= least:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.2g} s"

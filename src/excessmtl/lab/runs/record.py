@@ -3,6 +3,7 @@
 Two runs are of one kind where their records differ in nothing but the seed, the noise level and the machine: `kind_of`.
 """
 
+import ast
 import hashlib
 import inspect
 import platform
@@ -35,8 +36,11 @@ _PLAIN = ("method", "loss", "optimiser", "learning_rate", "weight_decay", "noise
 _COLUMNS = ("benchmark", "label", "options", "noise", "noisy_tasks", "seed", "epochs", *_PLAIN)
 """Fields of a configuration that are columns of a table of runs; `settings` has the others."""
 _APART = (*OF_THE_MACHINE, "noise_seed")
-_DECIDES_NOTHING = ("diagnosis", "integrations", "lab", "__main__.py", "files.py")
-"""Parts of the package that decide about no weight and no gradient."""
+_DECIDING = (
+    *("balancer.py", "distributed/", "excess/", "gradients/", "losses/", "methods/", "multi_task_loss.py", "solvers/"),
+    *("step/", "tensors.py", "lab/data/noise.py", "lab/training/"),
+)
+"""The code that the numbers of a run come from. What finds or records a quicker way to the same is not part of it."""
 _HARD = "hard"
 """The architecture of every run, which earlier versions recorded."""
 _DIGITS = 12
@@ -209,18 +213,27 @@ def code_of(rule: type | None = None) -> str:
 @cache
 def _code(rule: str | None) -> str:
     root = Path(excessmtl.__file__).parent
-    files = [(path.relative_to(root), path) for path in root.rglob("*.py")]
-    sources = {place.as_posix(): path for place, path in files if place.parts[0] not in _DECIDES_NOTHING}
+    places = [(path.relative_to(root).as_posix(), path) for path in root.rglob("*.py")]
+    sources = {place: path for place, path in places if place.startswith(_DECIDING)}
     return fingerprint({**sources, **({} if rule is None else {"rule": Path(rule)})})
 
 
 def fingerprint(sources: Mapping[str, Path]) -> str:
-    """Of files by name: not of where they lie, in which order they are listed, or how their lines end."""
+    """Of the statements in files by name: not of comments, docstrings, line ends, or where the files lie."""
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        content = path.read_bytes().replace(b"\r\n", b"\n")
-        digest.update(f"{name}\n{len(content)}\n".encode() + content)
+        content = "\n".join(_statements(read_text(path)))
+        digest.update(f"{name}\n{len(content)}\n{content}".encode())
     return digest.hexdigest()[:_DIGITS]
+
+
+def _statements(source: str) -> list[str]:
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[number] = ""
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _size(split: Split) -> int:
