@@ -33,15 +33,8 @@ perf-check: $(READY)  ## ratios to plain PyTorch, a few seconds; fails where a s
 pages: $(READY)  ## every document with numbers, from the committed files
 	$(BIN)/python -m research.pages
 
-COMPARED := $(addprefix runs/robustness/,digits tox21 people sarcos sarcos-sgd qm9 school pacs)
-
-results: $(READY)  ## the studies behind the pages, many hours; runs that are finished are not run again
-	set -e; for study in $$(ls studies/results/*.yaml studies/robustness/*.yaml studies/all-methods.yaml); do \
-		out=$${study#studies/}; $(BIN)/excessmtl sweep $$study --out runs/$${out%.yaml}; done
-	$(BIN)/python -m research.results runs/results
-	$(BIN)/python -m research.robustness $(COMPARED)
-	$(BIN)/python -m research.choosing runs/all-methods
-	$(BIN)/python -m research.pages
+results: $(READY)  ## which studies are of other code than today's; runs those, which takes many hours on a CPU
+	$(BIN)/python -m research.due --run
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[docs]"

@@ -3,9 +3,8 @@
     excessmtl sweep studies/all-methods.yaml
     python -m research.choosing [RUNS...]    # the tables; with folders of runs, docs/data/choosing.csv first
 
-What a step costs is in `docs/data/speed/methods_cpu.json` (`python -m excessmtl.lab.speed methods`), what is known of a
-method in `excessmtl.methods.catalogue`, and the errors of the groups in `docs/data/groups.csv`
-(`python examples/groups.py --out docs/data/groups.csv`).
+Costs are by `python -m excessmtl.lab.speed methods`, errors of groups by `python examples/groups.py --out
+docs/data/groups.csv`.
 """
 
 import re
@@ -25,7 +24,7 @@ from excessmtl.lab.compare.regret import regrets_of
 from excessmtl.lab.compare.table import Table
 from excessmtl.methods import names
 from excessmtl.methods.catalogue import CATALOGUE, rows
-from research import DOCS
+from research import DOCS, with_code
 from research.performance import read
 from research.robustness import TOLERANCES
 
@@ -63,6 +62,11 @@ def scores_of(runs: pd.DataFrame) -> pd.DataFrame:
     how = {"score": lambda own: own.mean(skipna=False), "learning_rate": "first", "code": "first", "seed": "count"}
     means = long.agg(how)
     return means.rename(columns={"seed": "seeds"}).reset_index().merge(found, "left", KEYS, validate="one_to_one")
+
+
+def runs_of(scores: pd.DataFrame) -> pd.DataFrame:
+    """A row per run and group of tasks; of the runs themselves, which are too many, only the scores are kept."""
+    return scores.loc[scores.index.repeat(scores["seeds"])]
 
 
 def published() -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -132,7 +136,12 @@ def names_table() -> Table:
 
 PAGE = Page(
     DOCS / "choosing.md",
-    {"methods": methods_table, "scores": scores_table, "groups": groups_table, "names": names_table},
+    {
+        "methods": methods_table,
+        "scores": lambda: with_code(scores_table(), runs_of(pd.read_csv(SCORES).query("tasks == 'clean'"))),
+        "groups": groups_table,
+        "names": names_table,
+    },
 )
 
 

@@ -1,7 +1,7 @@
 """Which studies are out of date: `python -m research.due` says so; with `--run` it runs those, and writes their pages.
 
-A study is up to date where all the runs that it plans are published, and were made by code of today's fingerprint. Runs
-go to a folder named by the fingerprint: finished ones are never run again, and a command that was stopped goes on.
+A study is up to date where all its runs are published, and were made by code of today's fingerprint. Runs go to a
+folder named by the fingerprint, so a command that was stopped goes on where it was.
 """
 
 import shlex
@@ -26,27 +26,23 @@ STUDIES = DOCS.parent / "studies"
 KEPT = {"results": results.STUDY / "runs.csv.gz", "robustness": robustness.DATA / "runs.csv.gz"}
 """The folder of studies -> the published table of their runs."""
 STUDIED = [*(path for name in KEPT for path in sorted((STUDIES / name).glob("*.yaml"))), STUDIES / "all-methods.yaml"]
-Codes = Mapping[tuple[Any, ...], str]
-"""Runs -> the fingerprint of their code."""
+WRITE = {"results": results.main, "robustness": robustness.main, STUDIES.name: choosing.main}
 
 
-def published(study: Path) -> Codes:
-    """The code of every run that is published; a study need not name the optimiser."""
-    if study.parent.name not in KEPT:
-        frame = pd.read_csv(choosing.SCORES)
-        frame["label"] = frame["method"].where(frame["loss"] == PLAIN, frame["method"] + " + robust loss")
-        frame = frame.loc[frame.index.repeat(frame["seeds"])]
-        frame = frame.assign(
-            seed=frame.groupby(list(choosing.KEYS)).cumcount(), noise_kind="uniform", optimiser="adamw"
-        )
+def published(study: Path) -> dict[tuple[Any, ...], str]:
+    """The fingerprint of the code of every run that is published; a study need not name the optimiser."""
+    if table := KEPT.get(study.parent.name):
+        frame = read_table(table).replace({"benchmark": {"pacs": "office-home"}})
     else:
-        frame = read_table(KEPT[study.parent.name]).replace({"benchmark": {"pacs": "office-home"}})
+        frame = choosing.runs_of(pd.read_csv(choosing.SCORES)).assign(noise_kind="uniform", optimiser="adamw")
+        frame["label"] = frame["method"].where(frame["loss"] == PLAIN, frame["method"] + " + robust loss")
+        frame["seed"] = frame.groupby(choosing.KEYS).cumcount()
     keys = frame[["benchmark", "label", "noise", "seed", "noise_kind", "optimiser"]].itertuples(index=False, name=None)
     known = dict(zip(keys, frame["code"], strict=True))
     return known | {(*key[:-1], None): code for key, code in known.items()}
 
 
-def out_of_date(study: Path, codes: Codes, now: str) -> str:
+def out_of_date(study: Path, codes: Mapping[tuple[Any, ...], str], now: str) -> str:
     """How many of its runs are missing or by other code; nothing where there are none."""
     runs = read_study(study).runs
     keys = [(run.benchmark, run.name, run.noise, run.seed, run.noise_kind, run.optimiser) for run in runs]
@@ -55,22 +51,19 @@ def out_of_date(study: Path, codes: Codes, now: str) -> str:
     return others and f"{found.total() - found[now]} of {found.total()} runs: {others}"
 
 
-def main(run: bool = False, options: Annotated[str, typer.Option(help="of `excessmtl sweep`")] = "") -> None:
-    """Say which studies are out of date; run them and write their pages."""
-    now, due = code_of(), []
+def main(run: bool = False, options: Annotated[str, typer.Option(help="Of `excessmtl sweep`.")] = "") -> None:
+    """Say which studies are out of date; with --run, run them and write their pages."""
+    now, made = code_of(), {kind: list[Path]() for kind in WRITE}
     for study in STUDIED:
-        why = out_of_date(study, published(study), now)
-        print(f"{study.relative_to(STUDIES)}: {f'out of date, {why}' if why else 'up to date'}")
-        due += [study] if why else []
-    folders: dict[str, list[Path]] = {name: [] for name in (*KEPT, STUDIES.name)}
-    for study in due if run else []:
-        out = Path("runs") / now / study.relative_to(STUDIES).with_suffix("")
-        command = [sys.executable, "-m", "excessmtl", "sweep", str(study), "--out", str(out), *shlex.split(options)]
-        subprocess.run(command, check=True)
-        folders[study.parent.name].append(out)
-    for name, write in (("results", results.main), ("robustness", robustness.main), (STUDIES.name, choosing.main)):
-        if folders[name]:
-            write([*([KEPT[name].parent] if name in KEPT else []), *folders[name]])
+        why, name = out_of_date(study, published(study), now), study.relative_to(STUDIES).with_suffix("")
+        print(f"{name}: {f'out of date, {why}' if why else 'up to date'}", flush=True)
+        if run and why:
+            command = [sys.executable, "-m", "excessmtl", "sweep", str(study), "--out", f"runs/{now}/{name}"]
+            subprocess.run([*command, *shlex.split(options)], check=True)
+            made[study.parent.name].append(Path("runs") / now / name)
+    for kind, folders in made.items():
+        if folders:  # beside what is published, which they replace in part
+            WRITE[kind]([*([KEPT[kind].parent] if kind in KEPT else []), *folders])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from research.diagnosis import page as diagnosis
 from research.kit import tables as kit
 
 PAGES = (choosing.PAGE, diagnosis.PAGE, kit.PAGE, performance.PAGE, *readme.PAGES, results.PAGE, *robustness.PAGES)
-"""A test fills them all and compares with what is committed."""
 
 if __name__ == "__main__":
     for page in PAGES:

@@ -1,7 +1,4 @@
-"""The tables of docs/performance.md, from the measurements in docs/data/speed.
-
-`bench_*` and `growth_*` are by `excessmtl bench`, `ablation_*` and `methods_cpu` by `python -m excessmtl.lab.speed`.
-"""
+"""The tables of docs/performance.md, from docs/data/speed: by `excessmtl bench` and `python -m excessmtl.lab.speed`."""
 
 import json
 import re
@@ -11,7 +8,7 @@ from typing import Any
 
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.table import Table
-from excessmtl.lab.speed.ablation import ALL, STEPS
+from excessmtl.lab.speed.ablation import ALL
 from excessmtl.lab.speed.networks import NETWORKS
 from research import DOCS
 
@@ -76,14 +73,13 @@ def ways() -> str:
             most[key] = max(most.get(key, own), own)
         for key, (ratio, network) in most.items():
             rows.setdefault(key, dict.fromkeys(devices, "–"))[device] = f"x{ratio:.2f} ({network})"
-    # A way that has been given up since it was measured is not shown.
-    shown = [key for key in rows if key[1] != ALL and key[1] in STEPS[key[0]]]
+    shown = [key for key in rows if key[1] != ALL]
     lines = [[*key, *rows[key].values()] for key in shown]
     table = Table.of_texts("", ["method", "step", "CPU, at most", "GPU, at most"], lines, words=("step",))
     return f"{table.as_markdown()}\n{origin('ablation_cpu')}\n\n{origin('ablation_cuda')}"
 
 
-ON_GPU = ("bench_cuda", "bench_cuda_language", "bench_cuda_robust", "bench_cuda_dense")
+ON_GPU = ("bench_cuda", "bench_cuda_language")
 _METHODS = ("uniform", "excess", "excess-robust", "paper", "torchjd", "official")
 PAGE = Page(
     DOCS / "performance.md",
@@ -91,7 +87,7 @@ PAGE = Page(
         "cpu": partial(ratios, _METHODS, "bench_cpu"),
         "gpu": partial(ratios, _METHODS, *ON_GPU),
         "growth": growth,
-        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", "excess", "paper"), *ON_GPU[:2]),
+        "memory": partial(measured, "peak_mb", "{:,.0f}", ("plain", "excess", "paper"), *ON_GPU),
         "ways": ways,
     },
 )

@@ -1,10 +1,8 @@
 """What docs/results.md shows: `python -m research.results [RUNS_DIR...]`.
 
-With folders of runs it first keeps what the page needs of them in docs/data/study: `runs.csv.gz`, and a folder with
-`metrics.csv` and a thinned `steps.npz` for each run whose course a figure or a claim asks for. Only runs that
-studies/results plans are kept, and those of a later folder stand in for all of an earlier one with the same label on
-the same data; docs/data/study may be one. From these files alone it writes the figures, their numbers, the verdicts on
-the paper's claims (`claims.csv`) and the page.
+With folders of runs it first keeps what the page needs in docs/data/study: `runs.csv.gz`, and the thinned course of the
+runs that figures and claims ask for. Only planned runs are kept, and those of a later folder stand in for all of an
+earlier one with the same label on the same data; docs/data/study may be one.
 """
 
 import shutil
@@ -31,19 +29,11 @@ from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
 from excessmtl.lab.runs.summary import QUANTITIES
 from excessmtl.lab.studies.study import read_study
-from research import DOCS
+from research import DOCS, newest, with_code
 
 STUDY = DOCS / "data" / "study"
-_NAMES = {
-    "multimnist": "MultiMNIST",
-    "office-home": "PACS",
-    "digit-domains": "digit domains",
-    "sarcos": "SARCOS",
-    "simulated-arm": "simulated arm",
-    "synthetic-rooms": "rooms",
-    "school": "school",
-}
-"""Benchmarks of the published runs in the headings of columns; `office-home` was run on PACS."""
+_NAMES = {"multimnist": "MultiMNIST", "office-home": "PACS", "sarcos": "SARCOS", "synthetic-rooms": "rooms"}
+"""Benchmarks in the headings of columns, where they are not their names; `office-home` was run on PACS."""
 _HIGH = 0.8
 """The noise level that all data was run at."""
 _PER_EPOCH = 20
@@ -69,7 +59,7 @@ def scores_table(settings: Sequence[Setting], group: str) -> Table:
         for measure in score_measures(setting):
             if measure.key == f"{group}_score" or (group == "clean" and measure.key[6:] in setting.clean_tasks):
                 task = "" if measure.key == f"{group}_score" else f", {measure.key[6:]}"
-                name = f"{_NAMES.get(setting.benchmark, setting.benchmark)}{task}"
+                name = f"{_NAMES.get(setting.benchmark, setting.benchmark.replace('-', ' '))}{task}"
                 columns[f"{name}{measure.suffix}"] = _ends(rows, measure)
     methods = [name for name in METHODS if any(name in own for own in columns.values())]
     rows_of_texts = [[name, *(own.get(name, "") for own in columns.values())] for name in methods]
@@ -103,28 +93,31 @@ def claims_part(claims: pd.DataFrame) -> str:
 
 
 @cache
+def _runs() -> Runs:
+    return Runs.read(STUDY)
+
+
 def _settings() -> list[Setting]:
-    return settings_of(Runs.read(STUDY))
+    return settings_of(_runs())
 
 
 PAGE = Page(
     DOCS / "results.md",
     {
         "claims": lambda: claims_part(pd.read_csv(STUDY / "claims.csv")),
-        "clean": lambda: scores_table(_settings(), "clean"),
-        "overall": lambda: scores_table(_settings(), "overall"),
+        "clean": lambda: with_code(scores_table(_settings(), "clean"), _runs().frame),
+        "overall": lambda: with_code(scores_table(_settings(), "overall"), _runs().frame),
     },
 )
 
 
 def planned_and_newest(every: Sequence[Runs]) -> Runs:
     """The runs that studies plan; of those with one label on one data set, the last folder's alone."""
-    frame = pd.concat([own.frame.assign(part=part) for part, own in enumerate(every)], ignore_index=True)
-    frame = frame[frame["part"] == frame.groupby(["benchmark", "source", "label"])["part"].transform("max")]
+    frame = newest([own.frame for own in every], ["benchmark", "source", "label"])
     studies = (DOCS.parent / "studies" / "results").glob("*.yaml")
     plans = {(run.benchmark, run.name, run.noise, run.seed) for path in studies for run in read_study(path).runs}
     keys = frame[["benchmark", "label", "noise", "seed"]].itertuples(index=False, name=None)
-    return Runs(frame[[key in plans for key in keys]].drop(columns="part").reset_index(drop=True))
+    return Runs(frame[[key in plans for key in keys]].reset_index(drop=True))
 
 
 def publish(runs: Runs, out: Path) -> None:

@@ -23,7 +23,7 @@ from excessmtl.lab.compare.palette import COLOURS
 from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
-from research import DOCS
+from research import DOCS, newest, with_code
 from research.kit import tables as kit
 
 DATA = DOCS / "data" / "robustness"
@@ -42,6 +42,7 @@ _LINES = {
 }
 SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "uw", METHOD)
 """The labels whose means the page shows."""
+_SETTING = ("benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label")
 _BLOCK = ["setting", "noise"]
 _OF_CLASSES = ("multimnist", "tox21", "pacs")
 _NOT_SHOWN = ("mean_scores", "metrics", "weights", "chosen_scores")
@@ -53,14 +54,6 @@ _PARTS = {
     "uniform": "uniform weights with plain losses",
 }
 """In docs/estimators.md: labels, and what they add or leave out."""
-
-
-def newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All runs in one table; of those with one label in one setting, at one noise level, the last table's alone."""
-    runs = pd.concat([own.assign(part=part) for part, own in enumerate(frames)], ignore_index=True)
-    names = ["benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label"]
-    last = runs["part"].groupby([runs[name].astype(str) for name in names]).transform("max")
-    return runs[runs["part"] == last].drop(columns="part").reset_index(drop=True)
 
 
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
@@ -166,10 +159,7 @@ def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN, parts: Sequence[st
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The scores of clean and of noisy tasks against the share of bad labels, a line per method, with deviations.
-
-    Narrow, so that a phone shows it whole.
-    """
+    """Scores of clean and noisy tasks against the share of bad labels, with deviations; a phone shows it whole."""
     figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     for row, (benchmark, (title, unit)) in zip(figure.subplots(2, 2), _DRAWN.items(), strict=True):
         own = frame[(frame["benchmark"] == benchmark) & (frame["noise_kind"] == "uniform")]
@@ -208,7 +198,7 @@ PAGES = (
             "all": lambda: against_all(regrets()),
             "each": lambda: against_each(regrets()),
             "lost": lambda: lost(regrets()),
-            "means": lambda: means(runs()),
+            "means": lambda: with_code(means(runs()), runs()),
             "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
         },
     ),
@@ -219,7 +209,7 @@ PAGES = (
 def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None:
     """Write the files from folders of runs, where some are given; then the picture and docs/robustness.md."""
     if folders:
-        frame = newest([collect(folder) for folder in folders])
+        frame = newest([collect(folder) for folder in folders], _SETTING)
         frame.loc[frame["source"].str.startswith("pacs"), "benchmark"] = "pacs"  # `office-home` reads it
         judgements(frame, METHOD)  # refuses runs of other methods before anything is written
         write_table(frame.assign(**{name: [{}] * len(frame) for name in _NOT_SHOWN}), DATA / "runs.csv.gz")

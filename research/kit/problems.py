@@ -99,7 +99,6 @@ def _waves(arrays: Arrays, seed: int) -> Data:
 
 _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
-
 _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
 _FLOWS = [0, 2, 3, 4, 5, 6, 7]
 """All but one, whose test error a few rows decide."""

@@ -1,7 +1,6 @@
 """What a search says: `python -m research.kit.tables results.csv kit.csv.gz ...`.
 
-It writes a row per configuration, the one with the fewest regrets first. Files of several calls are one search.
-README.md shows the committed `results.csv`.
+Files of several calls are one search. README.md shows the committed `results.csv`.
 """
 
 import sys
@@ -45,10 +44,9 @@ def at_best_rate(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def leads(chosen: pd.DataFrame, rivals: Collection[str]) -> pd.DataFrame:
-    """How much better each configuration is than each rival, in tolerances: a row per setting, configuration, rival.
+    """How much better each configuration is than each rival, in tolerances, and the upper end of its 90 % interval.
 
-    A tolerance is 0.3 points of accuracy on clean tasks, 0.5 else, or 3 % of the error. `SCORE` is the mean over the
-    seeds and `SCORE_upper` the upper end of its 90 % interval.
+    A tolerance is 0.3 points of accuracy on clean tasks, 0.5 else, or 3 % of the error.
     """
     columns = [*_SETTING, "seed", "config", *SCORES]
     both = chosen[columns].merge(
