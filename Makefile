@@ -35,6 +35,7 @@ pages: $(READY)  ## every document with numbers, from the committed files
 
 results: $(READY)  ## which studies are of other code than today's; runs those, which takes many hours on a CPU
 	$(BIN)/python -m research.due --run
+	$(BIN)/python -m research.pages
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[docs]"

@@ -5,6 +5,7 @@ folder named by the fingerprint, so a command that was stopped goes on where it 
 """
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -43,7 +44,7 @@ def published(study: Path) -> dict[tuple[Any, ...], str]:
 
 
 def out_of_date(study: Path, codes: Mapping[tuple[Any, ...], str], now: str) -> str:
-    """How many of its runs are missing or by other code; nothing where there are none."""
+    """How many of its runs are missing or by other code; empty: none."""
     runs = read_study(study).runs
     keys = [(run.benchmark, run.name, run.noise, run.seed, run.noise_kind, run.optimiser) for run in runs]
     found = Counter(codes.get(key, "missing") for key in keys)
@@ -57,10 +58,13 @@ def main(run: bool = False, options: Annotated[str, typer.Option(help="Of `exces
     for study in STUDIED:
         why, name = out_of_date(study, published(study), now), study.relative_to(STUDIES).with_suffix("")
         print(f"{name}: {f'out of date, {why}' if why else 'up to date'}", flush=True)
+        folder = Path("runs") / now / name
         if run and why:
-            command = [sys.executable, "-m", "excessmtl", "sweep", str(study), "--out", f"runs/{now}/{name}"]
+            command = [sys.executable, "-m", "excessmtl", "sweep", str(study), "--out", str(folder)]
             subprocess.run([*command, *shlex.split(options)], check=True)
-            made[study.parent.name].append(Path("runs") / now / name)
+            made[study.parent.name].append(folder)
+            for checkpoint in [*folder.rglob("checkpoint")]:  # nearly all of what runs take on disk
+                shutil.rmtree(checkpoint)
     for kind, folders in made.items():
         if folders:  # beside what is published, which they replace in part
             WRITE[kind]([*([KEPT[kind].parent] if kind in KEPT else []), *folders])

@@ -34,8 +34,7 @@ from research import DOCS, newest, with_code
 STUDY = DOCS / "data" / "study"
 _NAMES = {"multimnist": "MultiMNIST", "office-home": "PACS", "sarcos": "SARCOS", "synthetic-rooms": "rooms"}
 """Benchmarks in the headings of columns, where they are not their names; `office-home` was run on PACS."""
-_HIGH = 0.8
-"""The noise level that all data was run at."""
+_HIGH = 0.8  # a level that all data was run at
 _PER_EPOCH = 20
 _SHOWN = {training.COURSE_NOISE: COMPARED, training.RISK_NOISE: training.ESTIMATORS}
 """Noise level -> the methods whose course on MultiMNIST is drawn or judged."""

@@ -53,7 +53,6 @@ _PARTS = {
     "uniform + robust loss": "without the scales: uniform weights",
     "uniform": "uniform weights with plain losses",
 }
-"""In docs/estimators.md: labels, and what they add or leave out."""
 
 
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:

@@ -100,8 +100,7 @@ def _waves(arrays: Arrays, seed: int) -> Data:
 _CLASS_NOISE = ((0.4, "uniform"), (0.8, "uniform"), (0.4, "swap"))
 _NUMBER_NOISE = ((0.4, "swap"), (0.8, "swap"), (0.4, "outliers"))
 _OTHER = ((0.4, "swap"), (0.8, "uniform"), (0.4, "shift"))
-_FLOWS = [0, 2, 3, 4, 5, 6, 7]
-"""All but one, whose test error a few rows decide."""
+_FLOWS = [0, 2, 3, 4, 5, 6, 7]  # all but one, whose test error a few rows decide
 _MOLECULES = partial(_table, name="qm9", training=2400, validation=800)
 _GEMS = partial(_table, name="d", training=2500, validation=1000, columns=[0, 1])
 _RIVER = partial(_table, name="rf1", training=2500, validation=1000, columns=_FLOWS)

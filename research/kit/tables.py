@@ -28,7 +28,6 @@ _PARTS = {
     "before": "as before: `trust` and `need` where tasks are numbers, in place of exp(-3 noise)",
     "uniform": "uniform weights with plain losses",
 }
-"""In docs/estimators.md: configurations and what they leave out."""
 RIVALS = ("uniform", "uw", "uniform+R", "uw+R", "famo+R", "imtl+R")
 
 
