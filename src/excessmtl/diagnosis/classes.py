@@ -144,14 +144,10 @@ class Fit:
             likelihood = _of_the_mean(likelihood, sum(sizes[:number]), own, sizes[number])
         return float(self._once * likelihood.max()) - len(sizes), likelihood
 
-    @cached_property
-    def _calibration(self) -> temperature.Fit:
-        return temperature.fit(self.task)
-
     def class_rates(self, rate: float) -> tuple[ClassRate, ...]:
         """How many labels of each class are wrong; together as many as the noise rate says."""
         wrong = rate * (1 - 1 / self.classes)
-        probabilities = temperature.calibrated(self.task, self._calibration.sharpness)
+        probabilities = temperature.calibrated(self.task)
         bad = confusions.wrong_probability(self.task, probabilities, wrong)
         labels = self.task.targets.astype(np.int64)
         counts, sums = np.bincount(labels), np.bincount(labels, weights=bad)

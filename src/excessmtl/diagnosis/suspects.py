@@ -38,7 +38,7 @@ def suspects(task: HeldOut, rate: float) -> list[Suspect]:
 
 
 def _classes(task: HeldOut, rate: float) -> list[Suspect]:
-    probabilities = temperature.calibrated(task, temperature.fit(task).sharpness)
+    probabilities = temperature.calibrated(task)
     classes = task.predictions.shape[1]
     predicted, labels = task.predictions.argmax(1), task.targets.astype(np.int64)
     rows = np.arange(task.samples)

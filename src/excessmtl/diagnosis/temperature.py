@@ -8,8 +8,6 @@ rates by class are ranked and divided by these probabilities. The noise rate its
 class, which the network learns as a second likely class, do not show here.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from excessmtl.diagnosis.inputs import Array, HeldOut
@@ -20,17 +18,9 @@ _EXACT, _BINS = 20_000, 8_192
 """Up to so many samples every probability counts by itself; of more, bins of equal width in its logarithm do."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The best sharpness and rate."""
-
-    sharpness: float
-    rate: float
-
-
-def calibrated(task: HeldOut, sharpness: float) -> Array:
+def calibrated(task: HeldOut) -> Array:
     """[n, classes] probabilities."""
-    scaled = sharpness * task.predictions
+    scaled = _sharpness(task) * task.predictions
     shares = np.exp(scaled - scaled.max(1, keepdims=True))
     probabilities: Array = shares / shares.sum(1, keepdims=True)
     return probabilities
@@ -46,13 +36,12 @@ def _binned(values: Array) -> tuple[Array, Array]:
     return np.bincount(bins, weights=values, minlength=_BINS)[used] / counts[used], counts[used].astype(np.float64)
 
 
-def fit(task: HeldOut) -> Fit:
-    """Over a grid."""
+def _sharpness(task: HeldOut) -> float:
+    """The best one of a grid, with the rate that goes with it."""
     labels, classes = task.targets.astype(np.int64), task.predictions.shape[1]
     behind = task.predictions - task.predictions[np.arange(task.samples), labels][:, None]
     rate, table = RATES[:, None], np.empty((len(_SHARPNESS), len(RATES)))
     for number, sharpness in enumerate(_SHARPNESS):
         own, counts = _binned(1 / np.exp(np.minimum(sharpness * behind, 700)).sum(1))
         table[number] = np.log(rate / classes + (1 - rate) * own + 1e-12) @ counts
-    best, chosen = np.unravel_index(int(table.argmax()), table.shape)
-    return Fit(float(_SHARPNESS[best]), float(RATES[chosen]))
+    return float(_SHARPNESS[table.max(1).argmax()])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
+from excessmtl.integrations.scalar import divided
 from excessmtl.step.result import Step
 from excessmtl.step.run import weighted_losses
 
@@ -58,14 +59,8 @@ class BalancedModule(LightningModule):
             inputs["accumulate"] = (
                 bool((self.trainer.fit_loop.batch_idx + 1) % count) and not self.trainer.is_last_batch
             )
-            losses = _divided(losses, count)
+            losses = divided(losses, count)
         self.balancer.backward(losses, scaler=scaler, **inputs)
-
-
-def _divided(losses: Losses | Tensor, count: int) -> Losses | Tensor:
-    if isinstance(losses, Tensor):
-        return losses / count
-    return {task: None if loss is None else loss / count for task, loss in losses.items()}
 
 
 class BalancerLog(Callback):

@@ -46,14 +46,15 @@ def as_loss(
     if micro_batches < 1:
         raise ValueError(f"micro_batches must be at least 1, found {micro_batches}")
     if micro_batches > 1:
-        losses = _divided(losses, micro_batches)
+        losses = divided(losses, micro_batches)
     take_step = partial(balancer.backward, losses, at, mask=mask, accumulate=accumulate, **inputs)
     start = torch.zeros((), device=value.device, requires_grad=True)
     apply: Callable[..., Tensor] = _BackwardOf.apply
     return apply(start, value, take_step, float(micro_batches) if multiplied else None)
 
 
-def _divided(losses: Losses | Tensor, count: int) -> Losses | Tensor:
+def divided(losses: Losses | Tensor, count: int) -> Losses | Tensor:
+    """The share of one micro-batch of so many."""
     if isinstance(losses, Tensor):
         return losses / count
     return {task: None if loss is None else loss / count for task, loss in losses.items()}

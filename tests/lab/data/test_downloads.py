@@ -11,7 +11,7 @@ from excessmtl.lab.data import downloads, sources
 from tiny_data import write_archive
 
 CONTENT = {"images": b"many pixels", "labels": b"few labels"}
-MNIST = sources.catalogue()[0]
+MNIST = sources.CATALOGUE[0]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def offer(monkeypatch):
         known = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
         ways = {fetch.__name__: fetch for fetch in fetches}
         toy = sources.Dataset("toy", "a toy", "ask around", "`plaything`", known, ways)
-        monkeypatch.setattr(sources, "catalogue", lambda: (toy,))
+        monkeypatch.setattr(sources, "CATALOGUE", (toy,))
 
     return put
 
@@ -108,7 +108,7 @@ def test_the_cache_folder_is_the_users_choice_or_the_platforms(monkeypatch, cach
 @pytest.mark.slow
 def test_mnist_really_comes(cache):
     folder = sources.get("mnist")
-    assert sorted(path.name for path in folder.iterdir()) == sorted(sources.catalogue()[0].files)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(sources.CATALOGUE[0].files)
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there is no such device here")

@@ -66,7 +66,7 @@ def data_list() -> None:
     from excessmtl.lab.data import sources
 
     table = Table("name", "what it is", "available", "where to get it")
-    for dataset in sources.catalogue():
+    for dataset in sources.CATALOGUE:
         table.add_row(dataset.name, dataset.summary, "yes" if sources.where(dataset.name) else "no", dataset.directions)
     console.print(table)
 

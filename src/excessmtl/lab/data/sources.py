@@ -41,7 +41,7 @@ _MNIST = {
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
 _MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
-_CATALOGUE = (
+CATALOGUE = (
     Dataset(
         "mnist",
         "70,000 handwritten digits",
@@ -119,11 +119,6 @@ _CATALOGUE = (
 )
 
 
-def catalogue() -> tuple[Dataset, ...]:
-    """All named data sets, those that can be fetched first."""
-    return _CATALOGUE
-
-
 def where(name: str) -> Path | None:
     """The data set's place in the cache folder, or None while it is not (completely) there."""
     dataset = _dataset(name)
@@ -190,7 +185,7 @@ def _sha256(path: Path) -> str | None:
 
 
 def _dataset(name: str) -> Dataset:
-    known = {dataset.name: dataset for dataset in catalogue()}
+    known = {dataset.name: dataset for dataset in CATALOGUE}
     if name not in known:
         raise ValueError(f"There is no data set '{name}'; known are {', '.join(known)}.")
     return known[name]

@@ -63,15 +63,6 @@ def shown_name(method: str, options: Mapping[str, Any], label: str, mixed: bool,
     return label
 
 
-def with_shown_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Collected runs with a column `shown`: what figures and tables call each one's method."""
-    shown = [
-        shown_name(run.method, run.options, run.label, len(set(run.primary_metric.values())) > 1, run.loss)
-        for run in frame.itertuples()
-    ]
-    return frame.assign(shown=shown)
-
-
 @dataclass(frozen=True)
 class PaperData:
     """A data set of the paper."""
@@ -171,7 +162,9 @@ class Runs:
         """Runs that `collect(root)` gave; without `root` their folders are not looked for."""
         from excessmtl.lab.runs.folder import file_in  # `reproduce --list` needs no run
 
-        named = with_shown_names(frame)
+        runs = [(run, len(set(run.primary_metric.values())) > 1) for run in frame.itertuples()]
+        shown = [shown_name(run.method, run.options, run.label, mixed, run.loss) for run, mixed in runs]
+        named = frame.assign(shown=shown)
         for column, name in _FILES.items():
             paths = [None if root is None else file_in(root, folder, name) for folder in frame.folder]
             named[column] = pd.Series(paths, frame.index, object)
