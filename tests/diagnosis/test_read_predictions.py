@@ -123,3 +123,17 @@ def test_outputs_of_a_criterion_are_logits_whatever_their_values():
     both = np.stack([-logits.numpy() / 2, logits.numpy() / 2], 1)
     assert own["churn"].loss == pytest.approx(excessmtl.diagnose({"a": both}, {"a": LABELS}, "binary")["a"].loss)
     assert own["churn"].loss == pytest.approx(float(np.logaddexp(0, -(2 * LABELS - 1) * logits.numpy()).mean()))
+
+
+@pytest.mark.parametrize("change", ["a row is missing", "bfloat16", "two decimals"])
+def test_probabilities_stay_probabilities(change):
+    truth = np.arange(1000) % 3
+    shares = np.full((1000, 3), 0.013) + 0.961 * np.eye(3)[truth]
+    for kind, columns in (("classification", 3), ("binary", 2)):
+        exact = shares[truth < columns][:, :columns] / shares[truth < columns][:, :columns].sum(1, keepdims=True)
+        labels = truth[truth < columns]
+        shown = {"bfloat16": torch.tensor(exact).bfloat16(), "two decimals": exact.round(2)}.get(change, exact.copy())
+        if change == "a row is missing":
+            shown[0] = np.nan
+        read = held_out({"a": shown}, {"a": labels}, kind, -100)[0]
+        assert np.exp(read.predictions) == pytest.approx(exact[read.rows], abs=0.02)

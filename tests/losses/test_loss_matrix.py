@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
+import excessmtl
 from choices import METHODS, PAPER, ROBUST, UNIFORM, Method, both_forms
 from models import BATCH, DEVICE, FEATURES, TASKS, WIDTH, OneHead
 from steps import assert_same, gradients, take_step
@@ -201,3 +202,16 @@ def test_a_layer_of_as_many_outputs_as_tasks_gets_the_weighted_gradient():
     plain = [torch.autograd.grad(loss, neck.weight, retain_graph=True)[0] for loss in losses.values()]
     step = balancer.backward(losses)
     torch.testing.assert_close(neck.weight.grad, sum(w * g for w, g in zip(step.weights, plain, strict=True)))
+
+
+def test_a_learned_factor_below_an_operation_that_mixes_entries():
+    x, y, mask = torch.randn(16, 8), torch.randn(16, 3), torch.rand(16, 3) < 0.6
+    encoder, head, factor = nn.Linear(8, 16), nn.Linear(16, 3), nn.Parameter(torch.ones(3))
+
+    def losses():
+        return ((head(encoder(x)) * factor).cumsum(1) - y).square()
+
+    by_hand = losses()
+    (right,) = torch.autograd.grad(sum(by_hand[mask[:, i], i].mean() for i in range(3)), factor)
+    excessmtl.create("uniform", tasks=["a", "b", "c"], shared=encoder).backward(losses(), mask=mask)
+    torch.testing.assert_close(factor.grad, right)

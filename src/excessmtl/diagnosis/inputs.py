@@ -14,6 +14,8 @@ from excessmtl.warn import warn
 Kind = Literal["classification", "binary", "regression"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Array = NDArray[np.float64]
+_ROUNDED = 0.05
+"""By so much may probabilities in bfloat16, or with two decimals, miss one."""
 _LARGEST = 1e100
 """The squares of larger numbers are too large to be summed."""
 _MOST_CLASSES = 100
@@ -157,8 +159,8 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
                 f"predictions[{task!r}] must be one logit per sample for kind 'binary', or one output for each of its "
                 f"two classes, found shape {values.shape}; take kind 'classification' for more classes"
             )
-        both = values.ndim == 2 and values.shape[1] == 2
-        values = _log_probabilities(values) if both else _of_two_classes(task, values.reshape(len(values)))
+        if values.ndim == 1 or values.shape[1] == 1:
+            values = _of_two_classes(task, values.reshape(len(values)))
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError(
             f"predictions[{task!r}] must be [samples, classes] for kind 'classification', found shape {values.shape}"
@@ -176,9 +178,9 @@ def _classes(task: str, kind: Kind, values: Array, labels: Array, ignore: int, a
             f"{argument}[{task!r}] must hold class numbers from 0 to {values.shape[1] - 1}, found "
             f"{numbers[wrong][0]:g}; mark missing labels with NaN, -1 or ignore={ignore}"
         )
-    finite = np.isfinite(values if kind == "binary" else np.where(values == -np.inf, 0, values)).all(1)
+    finite = np.isfinite(np.where(values == -np.inf, 0, values)).all(1)
     rows = np.flatnonzero(labelled & finite)
-    logs = values[rows] if kind == "binary" else _log_probabilities(values[rows])
+    logs = _log_probabilities(values[rows])
     return HeldOut(task, kind, logs, numbers[rows], rows, int((~labelled).sum()), int((labelled & ~finite).sum()))
 
 
@@ -194,21 +196,22 @@ def of_both_classes(logits: Tensor) -> Tensor:
 
 def _of_two_classes(task: str, values: Array) -> Array:
     """[n, 2] logarithms of the probabilities, from logits or, where all values lie from 0 to 1, from probabilities."""
+    values = np.where(np.isfinite(values), values, np.nan)
     finite = values[np.isfinite(values)]
     if len(np.unique(finite)) > 1 and finite.min() >= 0 and finite.max() <= 1:
         warn(
             f"the predictions of {task!r} lie from 0 to 1 and are taken for probabilities; if they are logits, give a "
             "score for each of the two classes"
         )
-        shares = np.where(np.isfinite(values), np.clip(values, 1e-12, 1 - 1e-12), np.nan)
+        shares = np.clip(values, 1e-12, 1 - 1e-12)
         return np.stack([np.log1p(-shares), np.log(shares)], axis=1)
     with np.errstate(invalid="ignore"):  # predictions that are missing
         return np.stack([-np.logaddexp(0, values), -np.logaddexp(0, -values)], axis=1)
 
 
 def _log_probabilities(values: Array) -> Array:
-    """Of rows of probabilities or of logits; rows that are not negative and sum to one are probabilities."""
-    are_shares = len(values) > 0 and bool((values >= 0).all()) and np.allclose(values.sum(1), 1, atol=1e-3)
+    """Of rows of probabilities or of logits; rows that are not negative and sum to one, rounded, are probabilities."""
+    are_shares = len(values) > 0 and bool((values >= 0).all()) and np.allclose(values.sum(1), 1, atol=_ROUNDED)
     logits: Array = np.log(np.maximum(values, 1e-12)) if are_shares else np.maximum(values, -_LARGEST)
     shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
     found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))

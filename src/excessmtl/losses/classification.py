@@ -59,6 +59,7 @@ class RobustCrossEntropy(StackableLoss):
     ) -> None:
         super().__init__()
         self.register_buffer("weight", ordinary(weight), persistent=False)
+        self.ignore_index = ignore_index
         self.options: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
         self.reduction = check_reduction(reduction)
         self.rate = NoiseRate(check_strength(strength), pool)
@@ -129,7 +130,7 @@ def _frequencies(target: Tensor, counts: Tensor, classes: int) -> Tensor:
     else:
         counted = counts.flatten(1)
         labels = torch.where(counted, target.flatten(1), 0)
-        seen = torch.zeros(len(target), classes, device=target.device)
+        seen = torch.zeros(len(target), classes, device=target.device, dtype=torch.float32)
         try:
             seen = seen.scatter_add(1, labels, counted.float())
         except RuntimeError as error:  # on a CPU; a GPU stops the process by itself
@@ -235,7 +236,7 @@ class RobustBCEWithLogits(StackableLoss):
         """The negative log-likelihoods of the labels."""
         first, rates = losses[0], [loss.rate for loss in losses]
         input, target = filled(input, target, counts)
-        target = _probabilities(target)
+        target = probabilities(target)
         frequency = (target.flatten(1).sum(1) + 1) / (counts.flatten(1).sum(1) + 2)
         # Of both classes at once, the positive one first.
         chance = torch.stack((frequency, 1 - frequency)).log().view(2, -1, *(1 for _ in input.shape[1:]))
@@ -258,7 +259,7 @@ class RobustBCEWithLogits(StackableLoss):
             return values, Lesson(rates, (logs.detach().amax(0), wrong, counts, total, 2))
 
 
-def _probabilities(target: Tensor) -> Tensor:
+def probabilities(target: Tensor) -> Tensor:
     """The targets of two classes, which must lie from 0 to 1. On a GPU those that do not become NaN, and so the loss:
     an error would make the host wait in every step."""
     possible = (target - 0.5).abs() <= 0.5

@@ -103,7 +103,8 @@ def _without_nan(node: Node, labelled: Tensor) -> Callable[..., tuple[Tensor | N
             return torch.where(labelled | ~gradient.isnan(), gradient, 0)
         if derivative is None or arriving is None or arriving.shape != labelled.shape:
             return gradient
-        return torch.where(labelled, arriving * derivative, 0).sum_to_size(gradient.shape).to(gradient.dtype)
+        terms = arriving * derivative
+        return torch.where(labelled | ~terms.isnan(), terms, 0).sum_to_size(gradient.shape).to(gradient.dtype)
 
     def drop(gradients: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         pairs = zip(gradients, derivatives, strict=True)

@@ -66,7 +66,7 @@ def losses_and_masks(
     compute: Compute,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """As `by_task`. `compute`: how the losses of several tasks are computed together."""
-    labelled = _labelled_tasks(outputs, targets, tasks, loss)
+    labelled = _labelled_tasks(outputs, targets, tasks, loss, ignore)
     names = [own.task for own in labelled]
     _check_called(loss, set(tasks) - set(names))
     losses: dict[str, Tensor] = {}
@@ -103,7 +103,9 @@ def _check_called(loss: Loss | Mapping[str, Loss], without_labels: Iterable[str]
             )
 
 
-def _labelled_tasks(outputs: Any, targets: Any, tasks: list[str], loss: Loss | Mapping[str, Loss]) -> list[_Labelled]:
+def _labelled_tasks(
+    outputs: Any, targets: Any, tasks: list[str], loss: Loss | Mapping[str, Loss], ignore: int
+) -> list[_Labelled]:
     """Those that have both an output and a target."""
     labelled = []
     columns = [_columns(argument, values, tasks) for argument, values in (("outputs", outputs), ("targets", targets))]
@@ -112,6 +114,9 @@ def _labelled_tasks(outputs: Any, targets: Any, tasks: list[str], loss: Loss | M
         if output is not None and target is not None:
             if own is None:
                 raise ValueError(f"loss has none for task {task!r}; give one for every task")
+            other = getattr(own, "ignore_index", ignore)  # what the loss itself takes for no label
+            if other != ignore and not target.is_floating_point():
+                target = target.masked_fill(target == other, ignore)
             labelled.append(_Labelled(task, output, target, own))
     if not labelled:
         raise ValueError(f"targets has no task in it; pass the labels of at least one of {tasks}")

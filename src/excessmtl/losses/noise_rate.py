@@ -65,7 +65,10 @@ class NoiseRate(Estimate):
         does not count; and how many classes there are.
         """
         *entries, total, classes = batch
-        every = max(1, entries[0][0].numel() // _LARGEST_SAMPLE)
+        size = entries[0][0].numel()
+        every = max(1, size // _LARGEST_SAMPLE)
+        while math.gcd(every, size) > 1:  # or some columns would never be looked at
+            every += 1
         confidence, wrong, counts = (
             values.flatten(1)[:, ::every] if every > 1 else values.flatten(1) for values in entries
         )
@@ -85,7 +88,7 @@ class NoiseRate(Estimate):
 
 
 def _share_of_wrong(right_wrong: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """[estimates] the share of labels drawn at random among the surest quarter, and whether there are any labels.
+    """[estimates] the share of labels drawn at random among the surest quarter, and 1 or 0: are there labels?
 
     From [estimates, 2, grades]: how many labels of each grade of confidence, the surest first, are right and wrong.
     """
@@ -96,4 +99,5 @@ def _share_of_wrong(right_wrong: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     # Of the grade in which the quarter ends, all labels count alike, by a share.
     surest = (quarter - up_to + labels).clamp(min=0).minimum(labels)
     errors = (surest * right_wrong[:, 1] / labels.clamp(min=1)).sum(1) / quarter[:, 0]
-    return torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0), new
+    share = torch.where(new, (errors * (classes / max(classes - 1, 1))).clamp(max=1), 0.0)
+    return share, new.to(share.dtype)

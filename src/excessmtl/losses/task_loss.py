@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from excessmtl.losses.classification import RobustBCEWithLogits, RobustCrossEntropy
+from excessmtl.losses.classification import RobustBCEWithLogits, RobustCrossEntropy, probabilities
 from excessmtl.losses.estimate import ordinary
 from excessmtl.losses.regression import RobustMSELoss
 
@@ -63,13 +63,15 @@ class TaskLoss(nn.Module):
     def labels(self, output: Tensor, target: Tensor, mask: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
         """Output and target in the form of the kind; what has no label is `ignore` in class numbers, else NaN."""
         if self.kind in ("binary", "regression"):
-            if self.kind == "binary" and (target.dtype != torch.bool or ignore in (0, 1)):
-                target = target.float().masked_fill(target == ignore, torch.nan)
-            target = target if target.is_floating_point() else target.float()
+            if self.kind == "binary" or not target.is_floating_point():
+                has_none = target.dtype == torch.bool and ignore not in (0, 1)
+                target = target.float() if has_none else target.float().masked_fill(target == ignore, torch.nan)
             if output.shape == (*target.shape, 1):  # a head of one output
                 output = output.squeeze(-1)
         elif self.kind == "classification" and target.is_floating_point() and target.shape != output.shape:
             target = target.masked_fill(target.isnan(), ignore).long()
+        if not target.is_floating_point() and (self.kind == "classification" or mask is not None):
+            target = target.long()  # not every type can hold `ignore`
         self._check_shapes(output, target)
         if mask is not None:
             missing = torch.nan if target.is_floating_point() else ignore
@@ -123,12 +125,15 @@ class PlainLoss(nn.Module):
         super().__init__()
         self.function = function
         self.options = {name: value for name, value in options.items() if not isinstance(value, Tensor)}
+        self.of_two_classes = function is binary_cross_entropy_with_logits
         for name in options.keys() - self.options.keys():
             self.register_buffer(name, ordinary(options[name]), persistent=False)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """One loss per label, in fp32."""
-        return self.function(input.float(), target, reduction="none", **self.options, **dict(self.named_buffers()))
+        target = probabilities(target) if self.of_two_classes else target
+        weights = {name: weight.float() for name, weight in self.named_buffers()}
+        return self.function(input.float(), target, reduction="none", **self.options, **weights)
 
 
 def _own(task: str, loss: Any, options: Mapping[str, Any]) -> Loss:

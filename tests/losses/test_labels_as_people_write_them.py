@@ -1,0 +1,76 @@
+"""Labels in other types and codes than the usual ones: the same numbers as for the usual ones."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import excessmtl
+from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy
+
+ENCODER = nn.Linear(2, 2)
+CLASSES = torch.randint(0, 2, (16,), generator=torch.Generator().manual_seed(0))
+OUTPUT = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
+HALF = torch.arange(16) < 8
+
+
+def loss_of(loss, target, output=OUTPUT, mask=None, **options):
+    criterion = excessmtl.MultiTaskLoss({"a": loss}, shared=ENCODER, method="uniform", **options)
+    losses, masks = criterion.by_task({"a": output}, {"a": target}, None if mask is None else {"a": mask})
+    return losses["a"].item(), masks["a"].sum().item()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["kind", "own loss"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32])
+def test_class_numbers_of_any_type_may_have_a_mask(dtype, own):
+    loss = (lambda input, target: F.cross_entropy(input, target.long(), reduction="none")) if own else "classification"
+    value, labels = loss_of(loss, CLASSES.to(dtype), mask=HALF)
+    assert (value, labels) == (pytest.approx(F.cross_entropy(OUTPUT[:8], CLASSES[:8]).item()), 8)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=255), RobustCrossEntropy(ignore_index=255)])
+def test_the_ignore_index_of_a_loss_marks_what_has_no_label_too(loss):
+    target = torch.where(HALF, CLASSES, 255)
+    value, labels = loss_of(loss, target)
+    assert (value, labels) == (pytest.approx(F.cross_entropy(OUTPUT[:8], CLASSES[:8]).item()), 8)
+
+
+def test_whole_numbers_that_are_the_ignore_index_are_no_targets_of_a_regression():
+    counts = torch.where(HALF, 3, -100)
+    value, labels = loss_of("regression", counts, torch.zeros(16), robust=False)
+    assert (value, labels) == (9.0, 8)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_signs_are_refused_as_labels_of_two_classes(robust):
+    with pytest.raises(ValueError, match="from 0 to 1, or be NaN where there is no label, found -1; code the two"):
+        loss_of("binary", 2 * CLASSES - 1, torch.zeros(16), robust=robust)
+
+
+@pytest.mark.parametrize("kind", ["classification", "binary", "regression"])
+def test_what_was_trained_can_be_evaluated_in_any_precision(kind):
+    weight = {"classification": {"weight": torch.ones(2).double()}, "binary": {"pos_weight": torch.ones(()).double()}}
+    options = {"a": weight[kind]} if kind in weight else None
+    criterion = excessmtl.MultiTaskLoss({"a": kind}, ENCODER, method="uniform", loss_options=options).double()
+    output = OUTPUT if kind == "classification" else OUTPUT[:, 0]
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        for mode in (True, False):
+            criterion.train(mode)
+            losses, _ = criterion.by_task({"a": output.double()}, {"a": CLASSES.int()})
+            assert losses["a"].isfinite()
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("samples", [8191, 8192])
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_the_noise_of_a_large_batch_is_looked_for_in_all_its_columns(samples, unlabelled):
+    loss, draw = RobustBCEWithLogits(), torch.Generator().manual_seed(0)
+    for _ in range(10):
+        truth = (torch.rand(samples, 4, generator=draw) > 0.5).float()
+        labels = torch.where(torch.rand(samples, 4, generator=draw) < 0.3, 1 - truth, truth)
+        labels[:, 0] = torch.nan if unlabelled else truth[:, 0]
+        loss((10 * truth - 5).requires_grad_(), labels)
+    assert loss.noise.item() == pytest.approx(0.6 if unlabelled else 0.45, abs=0.03)
