@@ -42,7 +42,7 @@ _LINES = {
 }
 SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "uw", METHOD)
 """The labels whose means the page shows."""
-_SETTING = ("benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label")
+SETTING = ("benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label")
 _BLOCK = ["setting", "noise"]
 _OF_CLASSES = ("multimnist", "tox21", "pacs")
 _NOT_SHOWN = ("mean_scores", "metrics", "weights", "chosen_scores")
@@ -208,7 +208,7 @@ PAGES = (
 def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None:
     """Write the files from folders of runs, where some are given; then the picture and docs/robustness.md."""
     if folders:
-        frame = newest([collect(folder) for folder in folders], _SETTING)
+        frame = newest([collect(folder) for folder in folders], SETTING)
         frame.loc[frame["source"].str.startswith("pacs"), "benchmark"] = "pacs"  # `office-home` reads it
         judgements(frame, METHOD)  # refuses runs of other methods before anything is written
         write_table(frame.assign(**{name: [{}] * len(frame) for name in _NOT_SHOWN}), DATA / "runs.csv.gz")

@@ -6,8 +6,8 @@ import pytest
 from excessmtl.lab.compare.collect import collect, read_table, write_table
 from excessmtl.lab.compare.regret import write_regrets
 from report_data import run, table
-from research import robustness
-from research.robustness import dominating, judgements, newest, standings
+from research import newest, robustness
+from research.robustness import dominating, judgements, standings
 
 SCORES = {"excess": (0.9, 0.6), "uniform": (0.85, 0.7), "mgda": (0.7, 0.5)}
 
@@ -97,7 +97,7 @@ def test_runs_of_a_later_folder_stand_in_for_those_of_an_earlier_one_with_the_sa
     before, again = levels(WORLD), levels({"uniform": {0.4: (0.5, 0.5, 0.5)}})
     replaced = (before["label"] == "uniform") & (before["noise"] == 0.4)
     columns = ["label", "noise", "seed", "noisy_score"]
-    together = newest([before, again])[columns]
+    together = newest([before, again], robustness.SETTING)[columns]
     expected = pd.concat([before[~replaced], again])[columns].reset_index(drop=True)
     pd.testing.assert_frame_equal(together, expected)
 
