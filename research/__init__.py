@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 def with_code(table: Table, runs: pd.DataFrame) -> str:
     """The table, and the fingerprints of the code that its runs were made by."""
     counts = ", ".join(f"{code} ({count:,})" for code, count in runs["code"].value_counts().items())
-    return f"{table.as_markdown()}\n\nFingerprints of the code, and how many runs are of it: {counts}."
+    return f"{table.as_markdown().strip()}\n\nCode of the runs: {counts}."
 
 
 def newest(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
