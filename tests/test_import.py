@@ -113,12 +113,7 @@ def test_without_its_packages_the_laboratory_says_how_to_get_them():
 def test_the_advice_names_extras_that_exist():
     root = Path(__file__).parents[1]
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    files = [
-        *root.glob("*.md"),
-        *(root / "docs").glob("*.md"),
-        *(root / "examples").glob("*"),
-        *(root / "src").rglob("*.py"),
-    ]
+    files = [path for places in ("*.md", "docs/*.md", "examples/*", "src/**/*.py") for path in root.glob(places)]
     texts = [path.read_text(encoding="utf-8") for path in files]
     advised = {found for text in texts for found in re.findall(r"pip install [^\n]*?\[(\w+)\]", text)}
     assert {"lab", "hf", "ray", "dask"} <= advised <= set(extras)

@@ -237,9 +237,7 @@ def test_a_state_without_kinds_is_of_an_earlier_version_and_loads(inside):
     criterion, other = (MultiTaskLoss(KINDS, model.trunk) for _ in range(2))
     train(model, criterion, 2)
     saved, into = (nn.ModuleDict({"a": part}) if inside else part for part in (criterion, other))
-    state = {
-        name: value for name, value in saved.state_dict().items() if name not in ("_extra_state", "a._extra_state")
-    }
+    state = {key: value for key, value in saved.state_dict().items() if key not in ("_extra_state", "a._extra_state")}
     assert len(state) == len(saved.state_dict()) - 1
     into.load_state_dict(state)
     assert_same(other.state_dict(), criterion.state_dict())
@@ -339,10 +337,7 @@ MISTAKES = {
     "no loss": (lambda m: MultiTaskLoss({"a": None}, m.trunk), r"tasks\['a'\] must be one of .*None"),
     "a list": (lambda m: MultiTaskLoss(["a"], m.trunk), "tasks must be a dict"),
     "nothing": (lambda m: MultiTaskLoss({}, m.trunk), "tasks is empty"),
-    "option": (
-        lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"digit": {"pos": 1}}),
-        "'pos', which .*'weight'",
-    ),
+    "option": (lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"digit": {"pos": 1}}), "'pos', which .*'weight'"),
     "own": (lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"own": {"weight": 1}}), "a loss of its own"),
     "options of": (lambda m: MultiTaskLoss(KINDS, m.trunk, loss_options={"dig": {}}), "unknown task 'dig'"),
     "no outputs": (lambda m: step_with(m, outputs={}), "outputs has no task in it"),

@@ -145,10 +145,7 @@ MISTAKES = {
         *(holding(EXTRA, lambda extra: extra[:-999]), holding(EXTRA, lambda extra: extra[:0])),
         *(holding(EXTRA, torch.Tensor.to_sparse), telling(random=[1, 2])),
     ],
-    "'_extra_state' entry of something else": [
-        telling(version=None),
-        lambda state: with_host_state(state, ["version"]),
-    ],
+    "'_extra_state' entry of something else": [telling(version=None), lambda one: with_host_state(one, ["version"])],
     "a random stream of another kind": [telling(random="AAAA"), telling(random="A" * 6744)],
     "has random=None where Tensor is expected": [telling(random=None)],
     "has steps=(True|'7') where int is expected": [telling(steps=True), telling(steps="7")],
@@ -271,9 +268,7 @@ def _float64():
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize("method", EVERY_METHOD, ids=str)
 def test_with_another_default_type_of_torch_the_state_is_fp32_all_the_same(method):
-    torch.manual_seed(1)
-    model = MultiTask().to(DEVICE)
-    balancer = method.create(model.trunk)
+    model, balancer = started(method)
     (*_, step) = trained(balancer, model, 2)
     assert step.skipped == ()
     assert step.weights.isfinite().all()

@@ -9,15 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.functional import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    huber_loss,
-    linear,
-    mse_loss,
-    smooth_l1_loss,
-    softplus,
-)
+from torch.nn import functional as F
+from torch.nn.functional import linear, mse_loss, softplus
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -108,7 +101,7 @@ def test_canary_of_entry_by_entry():
     target = x.detach()
     results = [x.abs(), x + 1, x / 2, x.exp(), x.log(), x.log1p(), x.masked_fill(target > 1, 0), x * 2, -x, x**2]
     results += [x.sigmoid(), softplus(x), x - 1, x.tanh(), x.double(), torch.where(target > 0, x, 0)]
-    losses = (mse_loss, huber_loss, smooth_l1_loss, binary_cross_entropy, binary_cross_entropy_with_logits)
+    losses = (mse_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy, F.binary_cross_entropy_with_logits)
     results += [loss(x, target, reduction="none") for loss in losses]
     assert {name_of(result) for result in results} == nodes.ENTRY_BY_ENTRY
     assert all(torch_private.works_entry_by_entry(result.grad_fn) for result in results)

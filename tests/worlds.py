@@ -4,18 +4,8 @@ How each kind of method behaves is a function of the noise level n: its scores o
 the clean tasks and, on MultiMNIST, the losses of both; on NYUv2 normals, depth, segmentation and the weight.
 """
 
-from excessmtl.lab.paper.subjects import (
-    ADAPTIVE_RIVALS,
-    COMPARED,
-    GROUPDRO,
-    KIT,
-    MOML,
-    NORMALISED,
-    PAPER_EXCESS,
-    ROBUST,
-    SINGLE_TASK,
-    UNIFORM,
-)
+from excessmtl.lab.paper import subjects
+from excessmtl.lab.paper.subjects import COMPARED, MOML, SINGLE_TASK, UNIFORM
 from made_up_runs import as_frame, made_up_dense_run, made_up_run
 
 LEVELS = (0.0, 0.4, 0.8, 1.0)
@@ -66,7 +56,7 @@ _NYUV2 = {
     RIGHT: {
         "excess": lambda n: (0.32, 0.147, 0.6 - 0.3 * n, 0.67 + 0.2 * n),
         "rivals": lambda n: (0.3 - 0.2 * n, 0.15 + 0.15 * n, 0.6 - 0.3 * n, 0.67 - 0.3 * n),
-        GROUPDRO: lambda n: (0.25 - 0.2 * n, 0.15 + 0.15 * n, 0.6 - 0.3 * n, 0.67 - 0.3 * n),
+        subjects.GROUPDRO: lambda n: (0.25 - 0.2 * n, 0.15 + 0.15 * n, 0.6 - 0.3 * n, 0.67 - 0.3 * n),
         UNIFORM: lambda n: (0.25, 0.15, 0.6 - 0.3 * n, 0.67),
         SINGLE_TASK: lambda n: (0.3, 0.15, 0.6 - 0.3 * n, None),
     },
@@ -80,9 +70,9 @@ _NYUV2 = {
 
 
 def _kind(shown):
-    if shown in (*PAPER_EXCESS, ROBUST, KIT):
+    if shown in (*subjects.PAPER_EXCESS, subjects.ROBUST, subjects.KIT):
         return "excess"
-    return "rivals" if shown in ADAPTIVE_RIVALS else shown
+    return "rivals" if shown in subjects.ADAPTIVE_RIVALS else shown
 
 
 def _rows(make, benchmark, behaviours, names=("clean", "noisy", "weight", "losses")):
@@ -112,7 +102,7 @@ def sarcos(paper_is, benchmark="sarcos"):
 
 def nyuv2(paper_is, benchmark="nyuv2"):
     rows = _rows(made_up_dense_run, benchmark, _NYUV2[paper_is], ("normals", "depth", "segmentation", "weight"))
-    return [row for row in rows if row["label"] != f"label of {NORMALISED}"]  # the paper's form is normalised there
+    return [row for row in rows if row["label"] != f"label of {subjects.NORMALISED}"]  # the paper's form is there
 
 
 def world(paper_is):

@@ -260,35 +260,28 @@ def test_pair_flips_are_ranked_above_rare_mistakes():
     assert found > baseline + 0.05
 
 
+ZEROS, HUGE = {"a": np.zeros(3)}, {"a": np.array([0, 1e300])}
+
+
 @pytest.mark.parametrize(
     ("predictions", "targets", "kinds", "sentence"),
     [
         ([1], {}, None, "predictions must be a dict from task"),
         ({}, {}, None, "predictions is empty"),
-        ({"a": np.zeros(3)}, {"b": np.zeros(3)}, None, "targets has task 'b', which predictions has not"),
-        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, {"b": "binary"}, "kinds has task 'b'"),
-        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, "ordinal", r"kinds\['a'\] must be one of"),
+        (ZEROS, {"b": np.zeros(3)}, None, "targets has task 'b', which predictions has not"),
+        (ZEROS, ZEROS, {"b": "binary"}, "kinds has task 'b'"),
+        (ZEROS, ZEROS, "ordinal", r"kinds\['a'\] must be one of"),
         ({"a": np.zeros((3, 2))}, {"a": np.zeros(4)}, None, "has 3 samples and targets"),
         ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 5])}, None, "class numbers from 0 to 1, found 5"),
         ({"a": np.zeros((3, 2))}, {"a": np.array([0, 1, 0.5])}, None, "class numbers from 0 to 1, found 0.5"),
-        ({"a": np.zeros((3, 3))}, {"a": np.zeros(3)}, "binary", "one logit per sample"),
-        ({"a": np.zeros(3)}, {"a": np.zeros(3)}, "classification", r"must be \[samples, classes\]"),
+        ({"a": np.zeros((3, 3))}, ZEROS, "binary", "one logit per sample"),
+        (ZEROS, ZEROS, "classification", r"must be \[samples, classes\]"),
         ({"a": np.zeros((3, 2))}, {"a": np.zeros((3, 3))}, "regression", "they must be alike"),
-        ({"a": np.zeros((3, 2, 4, 4))}, {"a": np.zeros(3)}, None, "found shape"),
+        ({"a": np.zeros((3, 2, 4, 4))}, ZEROS, None, "found shape"),
         ({"a": ["x"]}, {"a": np.zeros(1)}, None, "must be a tensor or an array of numbers"),
         ({"a": np.zeros((2, 2))}, {"a": ["cat", "dog"]}, None, r"found \['cat', 'dog'\]; number classes from 0"),
-        (
-            {"a": np.zeros(3)},
-            {"a": [0, 1, 1e200]},
-            "regression",
-            r"targets\['a'\] .* up to 1e\+100, found 1e\+200; take",
-        ),
-        (
-            {"a": np.array([0, 1e300])},
-            {"a": [0, 1]},
-            "binary",
-            r"predictions\['a'\] .* up to 1e\+100, found 1e\+300; ta",
-        ),
+        (ZEROS, {"a": [0, 1, 1e200]}, "regression", r"targets\['a'\] .* up to 1e\+100, found 1e\+200; take"),
+        (HUGE, {"a": [0, 1]}, "binary", r"predictions\['a'\] .* up to 1e\+100, found 1e\+300; ta"),
     ],
 )
 def test_bad_input_is_one_sentence(predictions, targets, kinds, sentence):
@@ -335,11 +328,7 @@ def test_predictions_and_labels_without_outputs_are_refused(kind):
 @pytest.mark.parametrize(
     ("kind", "second", "message"),
     [
-        (
-            "classification",
-            torch.full((40,), 7.0),
-            r"second_labels\['a'\] must hold class numbers from 0 to 2, found 7",
-        ),
+        ("classification", 7 * torch.ones(40), r"second_labels\['a'\] must hold class numbers from 0 to 2, found 7"),
         ("classification", torch.zeros(40, 2), r"second_labels\['a'\] must be one class number"),
         ("classification", torch.zeros(39), r"predictions\['a'\] has 40 samples and second_labels\['a'\] has 39"),
         ("classification", "none", r"second_labels\['a'\] must be a tensor or an array"),

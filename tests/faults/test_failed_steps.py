@@ -137,7 +137,8 @@ def test_micro_batches_that_wait_are_not_lost_with_the_last_one(method, place):
     (model, balancer), (other_model, other) = twins(method)
     torch.manual_seed(8)
     (x, targets), (last_x, last_targets) = batch(), batch()
-    for one, network in ((balancer, model), (other, other_model)):
+    pairs = (balancer, model), (other, other_model)
+    for one, network in pairs:
         one.backward(losses_of(network(x), targets), accumulate=True)
     written = gradients(model)
     z = model.trunk(last_x)
@@ -145,10 +146,7 @@ def test_micro_batches_that_wait_are_not_lost_with_the_last_one(method, place):
         balancer.backward(heads_on(model, z, last_targets))
     for name, parameter in model.named_parameters():
         parameter.grad = written[name]
-    steps = [
-        one.backward(losses_of(network(last_x), last_targets))
-        for one, network in ((balancer, model), (other, other_model))
-    ]
+    steps = [one.backward(losses_of(network(last_x), last_targets)) for one, network in pairs]
     assert_same(steps[0].weights, steps[1].weights)
     assert_same(gradients(model), gradients(other_model))
     assert_same(balancer.state_dict(), other.state_dict())

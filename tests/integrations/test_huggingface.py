@@ -10,19 +10,8 @@ from transformers import TrainerCallback, TrainingArguments
 from choices import each
 from excessmtl.integrations import accelerate
 from excessmtl.integrations.huggingface import FILE, BalancedTrainer
-from integrations.integration_worlds import (
-    BATCH,
-    STEPS,
-    TASKS,
-    Model,
-    assert_same,
-    balancer_of,
-    by_hand,
-    dataset,
-    flat,
-    loader,
-    optimizer_of,
-)
+from integrations import integration_worlds as world
+from integrations.integration_worlds import BATCH, Model, assert_same, balancer_of, by_hand, flat, loader, optimizer_of
 
 
 def trainer(folder, micro_batches=1, kind=BalancedTrainer, model=None, **options):
@@ -39,8 +28,8 @@ def trainer(folder, micro_batches=1, kind=BalancedTrainer, model=None, **options
     return InOrder(
         model,
         TrainingArguments(str(folder), **settings),
-        train_dataset=dataset(),
-        eval_dataset=dataset(2),
+        train_dataset=world.dataset(),
+        eval_dataset=world.dataset(2),
         optimizers=(optimizer_of(model), None),
         **({"balancer": balancer_of(model)} if kind is BalancedTrainer else {}),
     )
@@ -52,8 +41,8 @@ def test_the_trainer_trains_as_a_plain_loop(tmp_path, micro_batches):
     made.train()
     assert_same((flat(made.model), made.balancer.state_dict()), by_hand(micro_batches=micro_batches))
     assert made.evaluate()["eval_loss"] > 0
-    assert made.predict(dataset(2)).predictions.shape == (2 * BATCH, len(TASKS))
-    assert made.balancer.steps == STEPS // micro_batches
+    assert made.predict(world.dataset(2)).predictions.shape == (2 * BATCH, len(world.TASKS))
+    assert made.balancer.steps == world.STEPS // micro_batches
 
 
 def test_checkpoints_and_logs(tmp_path):
@@ -83,13 +72,13 @@ def test_evaluation_has_equal_weights_and_the_weighted_loss_beside_it(tmp_path, 
     """With a last batch that is not full too."""
     made = trainer(tmp_path, save_strategy="no", per_device_eval_batch_size=size)
     made.train()
-    weights = dict(zip(TASKS, made.balancer.last_step.weights.tolist(), strict=True))
+    weights = dict(zip(world.TASKS, made.balancer.last_step.weights.tolist(), strict=True))
     assert weights["a"] != pytest.approx(weights["b"], rel=1e-3)
-    rows = dataset(3)[: 2 * BATCH + 4]
+    rows = world.dataset(3)[: 2 * BATCH + 4]
     found = made.evaluate(rows)
     losses = losses_on(made, rows)
     assert found["eval_loss"] == pytest.approx(float(losses["a"] + losses["b"]), rel=1e-5)
-    weighted = sum(weights[task] * float(losses[task]) for task in TASKS)
+    weighted = sum(weights[task] * float(losses[task]) for task in world.TASKS)
     assert found["eval_weighted_loss"] == pytest.approx(weighted, rel=1e-5)
     assert "test_weighted_loss" in made.predict(rows).metrics
 
@@ -107,7 +96,7 @@ def test_the_best_model_is_the_one_with_the_lowest_sum_of_losses(tmp_path):
             made.balancer.scale = 0.5 * state.global_step
 
         def on_evaluate(self, args, state, control, **_):
-            losses = losses_on(made, dataset(2))
+            losses = losses_on(made, world.dataset(2))
             sums[state.global_step] = float(losses["a"] + losses["b"])
 
     made.add_callback(Weigh())

@@ -52,16 +52,8 @@ class Module(BalancedModule):
 
 def trainer(folder, **options):
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    settings = {
-        "accelerator": "cpu",
-        "max_epochs": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": folder,
-        "num_sanity_val_steps": 0,
-    }
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    settings = {"accelerator": "cpu", "max_epochs": 1, "default_root_dir": folder, "num_sanity_val_steps": 0, **quiet}
     return pl.Trainer(**{**settings, **options})
 
 

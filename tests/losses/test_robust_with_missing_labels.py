@@ -62,13 +62,8 @@ def selected(losses, balancer, outputs, targets):
     """Each loss is called with the labelled entries alone."""
     counts = (targets != -100) & ~targets.isnan()
     mask = {task: counts[:, i] for i, task in enumerate(TASKS)}
-    balancer.backward(
-        {
-            task: losses[task](outputs[:, i][mask[task]], targets[:, i][mask[task]]).mean()
-            for i, task in enumerate(TASKS)
-        },
-        mask=mask,
-    )
+    columns = ((task, outputs[:, i][mask[task]], targets[:, i][mask[task]]) for i, task in enumerate(TASKS))
+    balancer.backward({task: losses[task](*pair).mean() for task, *pair in columns}, mask=mask)
 
 
 def table(losses, balancer, outputs, targets):

@@ -53,10 +53,7 @@ def labelled(target):
 def losses_of(model, x, targets):
     """Means over the samples with a label."""
     z = model["trunk"](x)
-    return {
-        task: LOSSES[task](model["heads"][task](z)[labelled(target)], target[labelled(target)])
-        for task, target in targets.items()
-    }
+    return {t: LOSSES[t](model["heads"][t](z)[labelled(y)], y[labelled(y)]) for t, y in targets.items()}
 
 
 def backward(balancer, model, x, targets, **more):
@@ -213,20 +210,17 @@ def test_layers_belong_to_the_model_and_statistics_are_never_rounded():
         assert backward(balancer, model, *batch_of()).losses.isfinite().all()
 
 
-LINEAR = {"a": nn.Linear(6, 1), "b": nn.Linear(6, 3)}
+HEADS = {"a": nn.Linear(6, 1), "b": nn.Linear(6, 3)}
 BAD = [
     ({"layers": [nn.Linear(6, 1)]}, r"layers must be a dict with the last layer of each of \['a', 'b'\]"),
     ({"layers": {"a": nn.Linear(6, 1)}}, r"layers must be a dict.*found \['a'\]"),
-    ({"layers": {**LINEAR, "a": nn.ReLU()}}, r"layers\['a'\].*nn.Linear.*ReLU"),
-    ({"layers": {**LINEAR, "b": nn.Linear(5, 1)}}, r"layers\['b'\] has 5 inputs"),
-    ({"layers": LINEAR, "kinds": "ranking"}, r"kinds\['a'\].*'ranking'"),
-    ({"layers": LINEAR, "kinds": {"a": "binary"}}, "kinds must name each task once"),
-    ({"layers": LINEAR, "kinds": "classification"}, r"layers\['a'\] has one output"),
-    (
-        {"layers": {**LINEAR, "b": nn.Linear(6, 5000)}, "kinds": ["binary", "classification"]},
-        r"layers\['b'\].*narrower",
-    ),
-    ({"layers": {**LINEAR, "b": nn.Linear(6, 2_000_000)}, "kinds": "binary"}, r"layers\['b'\] has 2000000.*narrower"),
+    ({"layers": {**HEADS, "a": nn.ReLU()}}, r"layers\['a'\].*nn.Linear.*ReLU"),
+    ({"layers": {**HEADS, "b": nn.Linear(5, 1)}}, r"layers\['b'\] has 5 inputs"),
+    ({"layers": HEADS, "kinds": "ranking"}, r"kinds\['a'\].*'ranking'"),
+    ({"layers": HEADS, "kinds": {"a": "binary"}}, "kinds must name each task once"),
+    ({"layers": HEADS, "kinds": "classification"}, r"layers\['a'\] has one output"),
+    ({"layers": {**HEADS, "b": nn.Linear(6, 5000)}, "kinds": ["binary", "classification"]}, r"layers\['b'\].*narrower"),
+    ({"layers": {**HEADS, "b": nn.Linear(6, 2_000_000)}, "kinds": "binary"}, r"layers\['b'\] has 2000000.*narrower"),
 ]
 
 

@@ -72,18 +72,13 @@ def test_by_hand(solver, gradients, expected):
     torch.testing.assert_close(solver(gram, everyone(gram)), torch.tensor(expected), atol=tolerance, rtol=0)
 
 
-SOLVERS = {
-    "shortest": min_norm,
-    "Frank-Wolfe": frank_wolfe,
-    "worst case": partial(worst_case, c=0.4),
-    "bargain": bargain,
-}
+EACH = {"shortest": min_norm, "Frank-Wolfe": frank_wolfe, "worst case": partial(worst_case, c=0.4), "bargain": bargain}
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", EACH)
 def test_tasks_that_are_not_ok_do_not_exist(name):
     torch.manual_seed(0)
-    gradients, solver = torch.randn(6, 9), SOLVERS[name]
+    gradients, solver = torch.randn(6, 9), EACH[name]
     gram = gradients @ gradients.T
     ok = torch.tensor([True, False, True, True, False, True])
     weights = solver(gram, ok)

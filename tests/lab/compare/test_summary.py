@@ -126,12 +126,9 @@ def test_values_read_from_a_csv_are_the_same(missing):
     ],
 )
 def test_a_score_is_shown_in_its_unit_and_the_best_by_its_direction(kind, unit, scores, text, heading):
-    options = {"kinds": dict.fromkeys("ab", kind), "units": dict.fromkeys("ab", unit)}
-    better, worse = scores
-    runs = [
-        made_up(scores={"a": better, "b": 0.5}, **options),
-        made_up("mgda", scores={"a": worse, "b": 0.5}, **options),
-    ]
+    more = {"kinds": dict.fromkeys("ab", kind), "units": dict.fromkeys("ab", unit)}
+    better, worse = ({"a": score, "b": 0.5} for score in scores)
+    runs = [made_up(scores=better, **more), made_up("mgda", scores=worse, **more)]
     found = cells(*runs)["clean_score"]
     assert (found.text, found.best, shown(*runs).columns[2]) == (text, True, heading)
     assert not cells(*runs, label="mgda")["clean_score"].best

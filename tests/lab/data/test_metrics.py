@@ -8,14 +8,7 @@ from excessmtl.lab.data.metrics import Meters, average
 from excessmtl.lab.data.tasks import Kind, Metric, Task
 
 CPU = torch.device("cpu")
-KINDS: list[tuple[str, int]] = [
-    ("classification", 5),
-    ("binary", 1),
-    ("regression", 2),
-    ("segmentation", 6),
-    ("depth", 1),
-    ("normals", 3),
-]
+KINDS = [("classification", 5), ("binary", 1), ("regression", 2), ("segmentation", 6), ("depth", 1), ("normals", 3)]
 
 
 def sample(kind, outputs, n=12):

@@ -40,11 +40,7 @@ def test_segnet_has_the_peers_parameters():
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [
-        (lambda: SegNet(0), "levels is 0"),
-        (lambda: SegNet(6), "levels is 6"),
-        (lambda: MLP(21, layers=0), "layers is 0"),
-    ],
+    [*((lambda n=n: SegNet(n), f"levels is {n}") for n in (0, 6)), (lambda: MLP(21, layers=0), "layers is 0")],
 )
 def test_impossible_sizes_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

@@ -63,11 +63,8 @@ def test_kinds_are_inferred_from_the_values(values, kind):
 def test_columns_become_tasks_and_inputs(tmp_path):
     table = frame()
     made = load(write(tmp_path, table))
-    assert [(task.name, task.outputs, task.kind) for task in made.tasks] == [
-        ("price", 1, regression),
-        ("sold", 1, binary),
-        ("stars", 3, classification),
-    ]
+    expected = [("price", 1, regression), ("sold", 1, binary), ("stars", 3, classification)]
+    assert [(task.name, task.outputs, task.kind) for task in made.tasks] == expected
     assert (made.name, made.source) == ("Häuser", "Häuser.csv, 100 rows, 2 input columns")
     assert [split.length("price") for split in splits(made)] == [70, 15, 15]
     inputs = torch.cat([split.inputs for split in splits(made)])

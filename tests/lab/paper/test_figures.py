@@ -138,12 +138,11 @@ def test_a_figure_trains_its_runs_once(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_figure_1_is_computed_with_its_published_numbers(tmp_path):
     done("reproduce", "conceptual", "--out", tmp_path)
-    assert {path.name for path in tmp_path.glob("conceptual.*")} == {
-        f"conceptual.{kind}" for kind in ("csv", "png", "svg")
-    }
+    assert {path.name.removeprefix("conceptual.") for path in tmp_path.glob("conceptual.*")} == {"csv", "png", "svg"}
     docs = Path(__file__).parents[3] / "docs" / "data" / "theory"
     computed, published = (pd.read_csv(folder / "conceptual.csv", index_col="solution") for folder in (tmp_path, docs))
     pd.testing.assert_frame_equal(computed, published, rtol=1e-3, atol=1e-6)
+    pd.testing.assert_frame_equal(computed[:3], published[:3], rtol=1e-5, atol=1e-12)  # no training in these
 
 
 @pytest.mark.slow

@@ -5,13 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

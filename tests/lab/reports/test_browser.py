@@ -155,12 +155,8 @@ def test_rows_without_a_value_sort_last_and_noise_levels_can_be_chosen(shown):
 
 @pytest.mark.slow
 def test_the_regret_table_can_show_only_where_the_method_is_worse(browser, tmp_path):
-    better = {"a": 0.99, "b": 0.5}
-    runs = [
-        made_up(label, seed=seed, scores=scores)
-        for seed in range(3)
-        for label, scores in (("excess", None), ("mgda", better), ("uniform", None))
-    ]
+    scores = {"excess": None, "mgda": {"a": 0.99, "b": 0.5}, "uniform": None}
+    runs = [made_up(label, seed=seed, scores=scores[label]) for seed in range(3) for label in scores]
     write_table(table(*runs), tmp_path / "runs.csv")
     write_report(tmp_path, tmp_path / "report.html")
     with opened(browser, tmp_path / "report.html") as found:
@@ -214,16 +210,10 @@ def test_strange_names_are_shown_as_they_are(browser, runs, tmp_path):
 
 @pytest.mark.slow
 def test_five_hundred_runs_are_a_page_of_a_few_megabytes_that_opens(browser, runs, tmp_path):
-    methods = ("excess", "uniform", "single")
     for number in range(500):
-        source = runs / "digits" / methods[number % 3] / f"noise-{(0, 0.8)[number % 2]:g}" / "seed-0"
-        copied(
-            source,
-            tmp_path / "runs" / str(number),
-            steps=3000,
-            seed=number // 6,
-            label=f"{source.parts[-3]} {number % 12}",
-        )
+        method = ("excess", "uniform", "single")[number % 3]
+        source = runs / "digits" / method / f"noise-{(0, 0.8)[number % 2]:g}" / "seed-0"
+        copied(source, tmp_path / "runs" / str(number), steps=3000, seed=number // 6, label=f"{method} {number % 12}")
     write_report(tmp_path / "runs", tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 6e6
     with opened(browser, tmp_path / "report.html") as found:

@@ -45,11 +45,8 @@ def section(page):
 
 def test_every_task_has_a_gauge(diagnosed):
     shown = section(render(diagnosed, collect(diagnosed), None, "again"))
-    assert re.findall(r'<span class="badge (\w*)">([\w ]+)<', shown) == [
-        ("good", "clean"),
-        ("bad", "noisy"),
-        ("", "too little evidence"),
-    ]
+    badges = [("good", "clean"), ("bad", "noisy"), ("", "too little evidence")]
+    assert re.findall(r'<span class="badge (\w*)">([\w ]+)<', shown) == badges
     assert shown.count('class="needle"') == 2
     needle = float(re.findall(r'class="needle" style="left: ([\d.]+)%', shown)[1])
     assert needle == pytest.approx(50, abs=10)

@@ -38,10 +38,8 @@ def test_a_run_records_all_options_its_settings_its_data_and_the_code(tmp_path):
     config = config_of(tmp_path / "runs/one")
     assert (config["record"], summary["record"]) == (1, 1)
     assert (config["code"], config["method_options"]) == (summary["code"], options)
-    assert (config["data_name"], config["data_split"]) == (
-        "simulated-arm",
-        {"train": 6000, "validation": 1000, "test": 1500},
-    )
+    split = {"train": 6000, "validation": 1000, "test": 1500}
+    assert (config["data_name"], config["data_split"]) == ("simulated-arm", split)
     assert json.loads((tmp_path / "runs/one/summary.json").read_text()) == summary
     frame = lab.collect(tmp_path / "runs")
     write_table(frame, tmp_path / "runs.csv")

@@ -13,13 +13,8 @@ ROOT = Path(__file__).parents[3]
 BY_HAND = "tests/lab/training/test_loop_by_hand.py"
 RUNS = f"{BY_HAND}::test_a_run_is_what_a_plain_loop_computes"
 TESTS = {
-    name: f"{RUNS}[{method}-config{number}-arguments{number}-world{number}]"
-    for name, method, number in (
-        ("run", "excess", 0),
-        ("augmented", "excess", 1),
-        ("moml", "moml", 2),
-        ("dwa", "dwa", 8),
-    )
+    name: f"{RUNS}[{method}-config{at}-arguments{at}-world{at}]"
+    for name, method, at in (("run", "excess", 0), ("augmented", "excess", 1), ("moml", "moml", 2), ("dwa", "dwa", 8))
 } | {"validation": f"{BY_HAND}::test_noisy_validation_labels_choose_an_epoch"}
 
 
