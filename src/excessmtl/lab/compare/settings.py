@@ -15,6 +15,8 @@ from excessmtl.lab.runs.config import SINGLE
 from excessmtl.lab.runs.record import NOT_RECORDED, differing, kind_of, refuse_equal_seeds
 from excessmtl.lab.runs.summary import Scored
 
+_DATA = ("data_checksum", "benchmark_options", "limit_batches")
+"""What decides about the samples, besides the source that a benchmark names."""
 _DEFAULTS = {"estimator": "robust", "normalize": "none", "warmup_steps": 0}
 
 
@@ -67,7 +69,7 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
     In each, runs of one label (and one name of the paper, `shown`, where there is that column) at one noise level
     differ in their seed alone: the labels of others are completed, and the same run twice is refused.
     """
-    groups: dict[tuple[Any, ...], list[int]] = {}
+    frame, groups = frame.assign(source=_sources(frame)), dict[tuple[Any, ...], list[int]]()
     for place, run in enumerate(frame.to_dict("records")):
         names = str(run["benchmark"]), str(run["source"]), int(run["epochs"]), tuple(run["noisy_tasks"])
         how = str(run["noise_kind"]), str(run["optimiser"])
@@ -82,6 +84,18 @@ def settings(frame: pd.DataFrame) -> list[Setting]:
             for (benchmark, source, epochs, noisy, metrics, *how), places in sorted(groups.items())
         ]
     )
+
+
+def _sources(runs: pd.DataFrame) -> pd.Series:
+    """The source of each run, completed where runs of one source were made with other samples."""
+    named = runs["source"].astype(str)
+    for (_, source, _), own in runs.groupby(["benchmark", named, "epochs"], sort=False):
+        recorded = [settings if isinstance(settings, Mapping) else {} for settings in own["settings"]]
+        known = {name: {str(how[name]) for how in recorded if name in how} for name in _DATA}
+        differ = [name for name in _DATA if len(known[name]) > 1]
+        for place, how in zip(own.index, recorded, strict=True) if differ else ():
+            named[place] = "; ".join([source, *(f"{name}={how.get(name, NOT_RECORDED)}" for name in differ)])
+    return named
 
 
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from pandas.api.types import is_integer_dtype, is_numeric_dtype
 from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, shuffled
@@ -62,11 +63,11 @@ def load(
     Inputs and regression targets are brought to mean 0 and variance 1 by the training rows; texts become one column
     per value. Classes are numbered in the order of their sorted values.
     """
-    frame = read_table(data)
+    frame = read_table(data, id)
     chosen = dict(kinds or {})
     columns = [name for name in frame.columns if name not in (*targets, id)] if inputs is None else list(inputs)
     _check_columns(data, frame, targets, chosen, columns, id)
-    ids = None if id is None else frame[id].astype(str).to_numpy(dtype=np.str_)
+    ids = None if id is None else np.array(frame[id].astype(object).where(frame[id].notna(), "").astype(str).tolist())
     parts = shuffled(len(frame), _SHARES, split_seed, *b"table")
     train = parts[0].numpy()
     tasks, values, originals = [], {}, {}
@@ -110,17 +111,17 @@ def infer_kind(column: pd.Series) -> Kind:
     values = column.dropna().unique()
     if len(values) == 2:
         return binary
-    if not pd.api.types.is_numeric_dtype(column):
+    if not is_numeric_dtype(column):
         return classification
     whole = all(float(value).is_integer() for value in values)
     return classification if whole and len(values) <= _FEW else regression
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """The table in a .csv, .csv.gz or .parquet file; a ValueError where it cannot be one."""
+def read_table(path: Path, id: str | None = None) -> pd.DataFrame:
+    """The table in a .csv, .csv.gz or .parquet file, ids as the file has them; a ValueError where it cannot be one."""
     if not path.is_file():
         raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header, or a Parquet file")
-    frame = _read_parquet(path) if path.name.lower().endswith(_PARQUET) else _read_csv(path)
+    frame = _read_parquet(path) if path.name.lower().endswith(_PARQUET) else _read_csv(path, id)
     frame.columns = [str(name).strip() for name in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -130,7 +131,7 @@ def read_table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, id: str | None) -> pd.DataFrame:
     broken = (ValueError, OSError, EOFError, zlib.error, pd.errors.ParserError)
     with (
         explained(f"{path} has rows with more fields than its header has names", _NAMES, pd.errors.ParserWarning),
@@ -139,7 +140,13 @@ def _read_csv(path: Path) -> pd.DataFrame:
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
         # False: a comma at the end of the rows must not make their first field an index and shift all columns.
-        return pd.read_csv(path, encoding="utf-8", index_col=False)
+        read = partial(pd.read_csv, path, encoding="utf-8", index_col=False)
+        frame, names = read(low_memory=False), read(header=None, nrows=1, dtype=str).iloc[0].dropna()
+        if names.duplicated().any():  # pandas renames the second one
+            return frame.set_axis([*names, *frame.columns[len(names) :]], axis=1)
+        texts = [name for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind) or str(name).strip() == id]
+        # Of texts only an empty cell is missing: "NA" and "None" may be classes.
+        return frame.assign(**read(dtype=str, keep_default_na=False, na_values=[""])[texts]) if texts else frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -189,7 +196,7 @@ def _target(
 ) -> tuple[Tensor, int, Callable[[float], float | str]]:
     """The targets with NaN for missing ones, how many outputs the task has, and how to read a target in the file."""
     if kind == regression:
-        if not pd.api.types.is_numeric_dtype(column):
+        if not is_numeric_dtype(column):
             raise ValueError(f"column {column.name!r} of {path} holds texts; a regression target must be numbers")
         numbers, mean, deviation = _standardised(column, train)
         return numbers, 1, partial(_in_unit, mean, deviation)
@@ -215,7 +222,7 @@ def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
     columns = []
     for name in frame.columns:
         column = frame[name]
-        if pd.api.types.is_numeric_dtype(column):
+        if is_numeric_dtype(column):
             columns.append(_standardised(column, train)[0].nan_to_num(0.0))
         else:
             values = sorted(column.iloc[train].dropna().astype(str).unique())
@@ -238,8 +245,8 @@ def _inputs(path: Path, frame: pd.DataFrame, train: np.ndarray) -> Tensor:
 def _warn_of_ids(path: Path, inputs: pd.DataFrame) -> None:
     """Of an input column of whole numbers or texts, all of them different."""
     for name, column in inputs.items():
-        texts = not pd.api.types.is_numeric_dtype(column)
-        if (texts or pd.api.types.is_integer_dtype(column)) and column.is_unique:
+        texts = not is_numeric_dtype(column)
+        if (texts or is_integer_dtype(column)) and column.is_unique:
             warn(
                 f"column {name!r} of {path} has another value in every row; if it names the rows, pass --id {name} "
                 f"(id={name!r} in Python) to keep it out of the inputs"

@@ -7,6 +7,7 @@ import ast
 import hashlib
 import inspect
 import platform
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -71,17 +72,16 @@ class RunRecord:
         `balancer`: None where every task is trained alone. `by_name`: whether the benchmark was loaded by the name in
         the configuration, or is an object.
         """
-        path = Path(config.benchmark if config.data is None else config.data)
-        is_given = by_name and (config.data is not None or (path.suffix != "" and path.is_file()))
+        path = data_file(config.benchmark, config.data) if by_name else None
         splits = {"train": benchmark.train, "validation": benchmark.validation, "test": benchmark.test}
         return cls(
             config.to_dict(),
             {} if balancer is None else complete_options(balancer),
             benchmark.name,
             benchmark.source,
-            checksum(path) if is_given and path.exists() else None,
+            None if path is None else checksum(path),
             {name: _size(split) for name, split in splits.items()},
-            code_of(None if balancer is None else type(balancer.rule)),
+            code_of(None if balancer is None else type(balancer.rule), config.benchmark if by_name else ""),
         )
 
     @classmethod
@@ -192,6 +192,26 @@ def complete_options(balancer: Balancer) -> dict[str, Any]:
     return {**options, **common, **({} if balancer.pool else {"pool": False})}
 
 
+def data_file(benchmark: str, data: str | None) -> Path | None:
+    """The file or folder that a run reads its data from, where there is one; a benchmark may find its data itself."""
+    path = Path(benchmark if data is None else data)
+    return path if (path.exists() if data is not None else path.suffix != "" and path.is_file()) else None
+
+
+def refuse_changed_data(benchmark: str, data: str | None, recorded: str | None, run: Path) -> None:
+    """A ValueError where the data is no longer what the run was trained on."""
+    path = data_file(benchmark, data)
+    if path is not None and recorded is not None and _checksum_of(path, path.stat().st_mtime_ns) != recorded:
+        raise ValueError(
+            f"{path} has changed since {run} was trained on it; put the file back, or train in another folder"
+        )
+
+
+@cache
+def _checksum_of(path: Path, changed: int) -> str:
+    return checksum(path)
+
+
 def checksum(path: Path) -> str:
     """Of the content of a file; of a folder, of the names and sizes of its files, which may be many gigabytes."""
     digest = hashlib.sha256()
@@ -204,18 +224,21 @@ def checksum(path: Path) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def code_of(rule: type | None = None) -> str:
-    """The fingerprint of the library and, where it is one of the user's own, of the file that a rule is written in."""
-    is_own = rule is not None and rule.__module__.partition(".")[0] != "excessmtl"
-    return _code(inspect.getsourcefile(rule) if rule is not None and is_own else None)
+def code_of(rule: type | None = None, benchmark: str = "") -> str:
+    """The fingerprint of the library, and of the files that a rule and a benchmark of the user's own are written in."""
+    module = sys.modules.get(benchmark.partition(":")[0]) if ":" in benchmark else None
+    own = {"rule": rule and inspect.getsourcefile(rule), "benchmark": getattr(module, "__file__", None)}
+    if rule is not None and rule.__module__.partition(".")[0] == "excessmtl":
+        del own["rule"]
+    return _code(**{name: path for name, path in own.items() if path})
 
 
 @cache
-def _code(rule: str | None) -> str:
+def _code(**own: str) -> str:
     root = Path(excessmtl.__file__).parent
     places = [(path.relative_to(root).as_posix(), path) for path in root.rglob("*.py")]
     sources = {place: path for place, path in places if place.startswith(_DECIDING)}
-    return fingerprint({**sources, **({} if rule is None else {"rule": Path(rule)})})
+    return fingerprint({**sources, **{name: Path(path) for name, path in own.items()}})
 
 
 def fingerprint(sources: Mapping[str, Path]) -> str:

@@ -21,6 +21,7 @@ from excessmtl.lab.compare.collect import collect, csv_text, write_table
 from excessmtl.lab.data.noise import UNIFORM
 from excessmtl.lab.runs.config import RunConfig
 from excessmtl.lab.runs.folder import RunFolder, folder_of
+from excessmtl.lab.runs.record import refuse_changed_data
 from excessmtl.lab.studies.workers import Compute, run, using_backend
 
 if TYPE_CHECKING:
@@ -159,7 +160,12 @@ def sweep(
 
 def is_finished(config: RunConfig, out: Path) -> bool:
     """Whether a sweep in `out` has nothing left to do for this run."""
-    return RunFolder(out / folder_of(config)).summary is not None
+    folder = out / folder_of(config)
+    summary = RunFolder(folder).summary
+    if summary is not None:
+        recorded = (summary.get("settings") or {}).get("data_checksum")
+        refuse_changed_data(config.benchmark, config.data, recorded, folder)
+    return summary is not None
 
 
 def _run_all(

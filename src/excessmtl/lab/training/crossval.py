@@ -13,6 +13,7 @@ from excessmtl.files import atomic_write
 from excessmtl.lab.data.base import Benchmark, Split
 from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.runs.config import RunConfig
+from excessmtl.lab.runs.record import RunRecord
 from excessmtl.lab.training.batches import Rows, noise_of, random_orders
 from excessmtl.lab.training.held_out import HeldOutData, predicted, trained
 from excessmtl.lab.training.loop import Run
@@ -45,11 +46,14 @@ def cross_validate(
     resolved = resolve(config, made, torch.device("cpu"), by_name=benchmark is None)
     noise = replace(noise_of(resolved), redraw_each_epoch=False)
     noisy = with_noise(made.train, made.tasks, noise)
+    about = RunRecord.of(resolved, made, None, by_name=benchmark is None)
     # The noise is in the data already.
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
     rows, parts = [], []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         source = f"{made.source}; fold {number} of {folds}"
+        if benchmark is None:  # and so are folds of other data
+            source += f" of {about.data_checksum or 'bundled data'} {about.config['benchmark_options'] or ''}".rstrip()
         if noise.level:  # folds of other noise in the same folder are then told apart
             source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {', '.join(noise.tasks)}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))

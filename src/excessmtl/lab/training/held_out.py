@@ -18,7 +18,7 @@ from excessmtl.lab.data.noise import apply as with_noise
 from excessmtl.lab.data.tasks import Task
 from excessmtl.lab.runs import checkpoint
 from excessmtl.lab.runs.config import Resolved
-from excessmtl.lab.runs.record import RunRecord
+from excessmtl.lab.runs.record import RunRecord, refuse_changed_data
 from excessmtl.lab.training.batches import Batches, noise_of, prepared
 from excessmtl.lab.training.model import Network, make_network
 from excessmtl.lab.training.resolve import load_benchmark
@@ -79,7 +79,8 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     """The network of a run after its last finished epoch, in evaluation mode; its benchmark; its settings."""
     if not (run / "config.yaml").is_file():
         raise ValueError(f"{run} holds no run; pass the folder that was given as out")
-    config = Resolved.from_dict(RunRecord.read(run / "config.yaml").config)
+    record = RunRecord.read(run / "config.yaml")
+    config = Resolved.from_dict(record.config)
     if benchmark is None and not trust and find.is_import_path(config.benchmark):
         # The path stands only in the folder of a run, which may be anybody's.
         name = config.benchmark
@@ -90,6 +91,8 @@ def trained(run: Path, benchmark: Benchmark | None = None, trust: bool = False) 
     state = checkpoint.load(run / "checkpoint")
     if state is None:
         raise ValueError(f"the run in {run} has not finished an epoch yet; go on with it first")
+    if benchmark is None:
+        refuse_changed_data(config.benchmark, config.data, record.data_checksum, run)
     made = load_benchmark(config) if benchmark is None else benchmark
     network = make_network(config, made)
     with checkpoint.restoring(run / "checkpoint"):
