@@ -130,8 +130,9 @@ def test_probabilities_stay_probabilities(change):
     truth = np.arange(1000) % 3
     shares = np.full((1000, 3), 0.013) + 0.961 * np.eye(3)[truth]
     for kind, columns in (("classification", 3), ("binary", 2)):
-        exact = shares[truth < columns][:, :columns] / shares[truth < columns][:, :columns].sum(1, keepdims=True)
         labels = truth[truth < columns]
+        exact = shares[truth < columns][:, :columns]
+        exact = exact / exact.sum(1, keepdims=True)
         shown = {"bfloat16": torch.tensor(exact).bfloat16(), "two decimals": exact.round(2)}.get(change, exact.copy())
         if change == "a row is missing":
             shown[0] = np.nan

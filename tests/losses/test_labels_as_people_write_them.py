@@ -14,6 +14,13 @@ OUTPUT = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
 HALF = torch.arange(16) < 8
 
 
+@pytest.fixture
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 def loss_of(loss, target, output=OUTPUT, mask=None, **options):
     criterion = excessmtl.MultiTaskLoss({"a": loss}, shared=ENCODER, method="uniform", **options)
     losses, masks = criterion.by_task({"a": output}, {"a": target}, None if mask is None else {"a": mask})
@@ -48,20 +55,14 @@ def test_signs_are_refused_as_labels_of_two_classes(robust):
 
 
 @pytest.mark.parametrize("kind", ["classification", "binary", "regression"])
-def test_what_was_trained_can_be_evaluated_in_any_precision(kind):
-    weight = {"classification": {"weight": torch.ones(2).double()}, "binary": {"pos_weight": torch.ones(()).double()}}
-    options = {"a": weight[kind]} if kind in weight else None
-    criterion = excessmtl.MultiTaskLoss({"a": kind}, ENCODER, method="uniform", loss_options=options).double()
+def test_what_was_trained_can_be_evaluated_in_any_precision(kind, doubles):
+    weights = {"classification": {"weight": torch.ones(2)}, "binary": {"pos_weight": torch.ones(())}}
+    criterion = excessmtl.MultiTaskLoss({"a": kind}, ENCODER, "uniform", loss_options={"a": weights.get(kind, {})})
+    criterion.double()
     output = OUTPUT if kind == "classification" else OUTPUT[:, 0]
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        for mode in (True, False):
-            criterion.train(mode)
-            losses, _ = criterion.by_task({"a": output.double()}, {"a": CLASSES.int()})
-            assert losses["a"].isfinite()
-    finally:
-        torch.set_default_dtype(before)
+    for mode in (True, False):
+        losses, _ = criterion.train(mode).by_task({"a": output.double()}, {"a": CLASSES.int()})
+        assert losses["a"].isfinite()
 
 
 @pytest.mark.parametrize("samples", [8191, 8192])

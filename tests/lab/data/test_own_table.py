@@ -245,3 +245,21 @@ def test_of_many_columns_the_nearest_are_named(tmp_path):
     with pytest.raises(ValueError, match="no column is left as an input") as all_of_them:
         load(path, targets=list(wide.columns))
     assert max(len(str(refused.value)) for refused in (one, other, all_of_them)) < 500
+
+
+def test_ids_are_as_the_file_has_them_and_texts_that_mean_nothing_elsewhere_are_classes(tmp_path):
+    ids = [f"{row:05}" for row in range(ROWS)]
+    words = np.random.default_rng(0).choice(["NA", "None", "leak"], ROWS)
+    path = Path(write(tmp_path, frame().assign(house=[None, *ids[1:]], fault=[None, *words[1:]])))
+    made = load(str(path), id="house", targets=["fault"])
+    assert made.tasks[0].outputs == 3
+    for part in splits(made):
+        assert part.ids.tolist() == ["" if row == 0 else ids[row] for row in part.file_rows.tolist()]
+    assert sum(int(part.targets["fault"].isnan().sum()) for part in splits(made)) == 1
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    path = Path(write(tmp_path, frame()))
+    path.write_text(path.read_text(encoding="utf-8").replace("town", "price", 1), encoding="utf-8")
+    with pytest.raises(ValueError, match="has two columns called 'price'"):
+        load(str(path))

@@ -61,6 +61,13 @@ def test_a_point_that_has_not_finished_is_no_choice(tmp_path):
     assert {(config.method, config.learning_rate) for config in runs} == {("uniform", 0.003)}
 
 
+def test_where_no_run_has_a_validation_error_nothing_is_chosen(tmp_path):
+    study = expand(PLAIN, "s")
+    finish(study.tune.runs(study.runs), tmp_path, lambda config: {"validation_error": None})
+    with pytest.raises(ValueError, match="no run has a finite validation error; add validation samples"):
+        study.tune.choose(study.runs, tmp_path)
+
+
 def test_a_tuned_sweep_runs_resumes_and_reports(tmp_path):
     out = tmp_path / "out"
     fields = {"epochs": 1, "limit_batches": 1, "batch_size": 8, "device": "cpu"}

@@ -147,6 +147,8 @@ class Tune:
                 table.append(row)
             if best is not None:
                 chosen[place] = self.points[best]
+        if math.inf in (found := [row["validation_error"] for row in table]) and not any(map(math.isfinite, found)):
+            raise ValueError("tune: no run has a finite validation error; add validation samples, or smaller rates")
         places = [(run, _place(run)) for run in runs]
         made = [replace(run, **chosen[place], noisy_validation=True) for run, place in places if place in chosen]
         return tuple(made), pd.DataFrame(table)
