@@ -74,8 +74,7 @@ def a_loss_vector_computed_once_and_unbound(model):
     x, targets = batch()
     outputs, targets = (torch.cat([parts[task] for task in TASKS], 1) for parts in (model(x), targets))
     errors = (outputs - targets).square().mean(0)
-    vector = torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()])
-    return dict(zip(TASKS, vector.unbind(), strict=True))
+    return dict(zip(TASKS, torch.stack([errors[:3].mean(), errors[3], errors[4:].mean()]).unbind(), strict=True))
 
 
 class Tripled(torch.autograd.Function):
@@ -271,8 +270,7 @@ class Complex(nn.Module):
 @a_few_methods
 def test_complex_heads(method):
     model = MultiTask(heads={task: Complex(WIDTH, outputs) for task, outputs in OUTPUTS.items()}).to(DEVICE)
-    balancer = method.create(model.trunk)
-    losses = one_batch(model)
+    balancer, losses = method.create(model.trunk), one_batch(model)
     parameters = [head.weight for head in model.heads.values()]
     plain = torch.autograd.grad(list(losses.values()), parameters, retain_graph=True)
     step = balancer.backward(losses)
@@ -285,8 +283,7 @@ def test_complex_shared_parameters_are_refused_where_their_gradients_are_looked_
     model = MultiTask(nn.Sequential(Complex(FEATURES, WIDTH), nn.Tanh())).to(DEVICE)
     with pytest.raises(ValueError, match="complex"):
         PAPER.create(model.trunk)
-    balancer = ROBUST.create(model.trunk)
-    assert balancer.backward(one_batch(model)).skipped == ()
+    assert ROBUST.create(model.trunk).backward(one_batch(model)).skipped == ()
     assert torch.view_as_real(model.trunk[0].weight.grad).abs().sum((0, 1)).gt(0).all()
 
 

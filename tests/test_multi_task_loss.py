@@ -328,8 +328,7 @@ def test_no_step_waits_for_the_device():
 @pytest.mark.parametrize("method", ["gradnorm", "mgda", "famo", "uw"])
 def test_other_methods(method):
     model = Model()
-    criterion = MultiTaskLoss(KINDS, model, method, z="trunk")
-    assert train(model, criterion, 3).weights.isfinite().all()
+    assert train(model, MultiTaskLoss(KINDS, model, method, z="trunk"), 3).weights.isfinite().all()
 
 
 MISTAKES = {
@@ -355,8 +354,7 @@ MISTAKES = {
 
 def step_with(model, **other):
     x, targets = batch()
-    arguments = {"outputs": model(x), "targets": targets, **other}
-    MultiTaskLoss(KINDS, model.trunk).backward(**arguments)
+    MultiTaskLoss(KINDS, model.trunk).backward(**{"outputs": model(x), "targets": targets, **other})
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -190,9 +190,8 @@ def test_a_balancer_inside_the_model(method):
     assert set(dict(owner.named_parameters())) == {f"inner.{name}" for name, _ in mlp().named_parameters()}
     assert not any("shared" in key or "trunk" in key for key in owner.balancer.state_dict())
     advance(owner.balancer, owner, range(3))
-    saved = through_a_file(owner.state_dict())
     twin = Owner(method).to(DEVICE)
-    twin.load_state_dict(saved)
+    twin.load_state_dict(through_a_file(owner.state_dict()))
     assert_same(advance(owner.balancer, owner, range(5, 8)), advance(twin.balancer, twin, range(5, 8)))
     owner.zero_grad()
     copied = copy.deepcopy(owner)
@@ -250,8 +249,7 @@ def test_a_copy_in_the_middle_of_an_accumulation(method):
 def test_a_checkpoint_without_a_balancer_can_be_loaded_loosely():
     """Fine-tuning: `strict=False` is how one loads a backbone into a model that has more."""
     owner = Owner(UNIFORM).to(DEVICE)
-    backbone = {f"inner.{key}": value for key, value in mlp().state_dict().items()}
-    owner.load_state_dict(backbone, strict=False)
+    owner.load_state_dict({f"inner.{key}": value for key, value in mlp().state_dict().items()}, strict=False)
 
 
 def test_a_balancer_says_what_it_is():
@@ -272,6 +270,5 @@ def test_with_another_default_type_of_torch_the_state_is_fp32_all_the_same(metho
     (*_, step) = trained(balancer, model, 2)
     assert step.skipped == ()
     assert step.weights.isfinite().all()
-    floats = [buffer for buffer in balancer.buffers() if buffer.is_floating_point()]
-    assert {buffer.dtype for buffer in floats} == {torch.float32}
+    assert {buffer.dtype for buffer in balancer.buffers() if buffer.is_floating_point()} == {torch.float32}
     assert torch.get_default_dtype() is torch.float64

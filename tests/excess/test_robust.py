@@ -14,8 +14,7 @@ def weights(rule, risks, initial, norms, shares=None, heads=True):
     """`shares`: excess risk over risk; None: not known yet, which is 0."""
     shares = [0.0] * len(risks) if shares is None else shares
     values = [torch.tensor(value, dtype=torch.float32) for value in (risks, shares, initial, norms)]
-    weigh = rule._with_heads if heads else rule._without_heads
-    return _simplex(weigh(*values), values[3] <= 0)
+    return _simplex((rule._with_heads if heads else rule._without_heads)(*values), values[3] <= 0)
 
 
 def test_nobody_is_starved_by_what_is_left_of_the_loss():
@@ -50,8 +49,7 @@ def test_without_heads_losses_are_in_one_unit_and_trust_counts_a_third():
 def test_likelihoods_are_named_in_any_way_and_a_stranger_among_them_is_refused():
     shared = nn.Linear(2, 2)
     for given in (["b"], {"b"}, ("b",), (False, True), {"b": True}):
-        rule = excessmtl.create("excess", ["a", "b"], shared, likelihoods=given).rule
-        assert rule.likelihoods == (False, True)
+        assert excessmtl.create("excess", ["a", "b"], shared, likelihoods=given).rule.likelihoods == (False, True)
     strict = RobustExcess(trust=1e4, likelihoods=(True, False, False))
     assert weights(strict, [1.0, 1.0, 0.9], [1.0] * 3, [1.0] * 3).tolist() == pytest.approx([1 / 3, 0, 2 / 3])
     of_two_units = RobustExcess(trust=1e4, likelihoods=("own", False, True, "own"))

@@ -216,8 +216,7 @@ def test_maps(method):
         for head in model["heads"].values():
             head(z)
     compare(method, model.to(DEVICE), shape=(BATCH, 3, 7, 6))
-    channels_last = model.to(memory_format=torch.channels_last)
-    compare(method, channels_last, shape=(BATCH, 3, 7, 6))
+    compare(method, model.to(memory_format=torch.channels_last), shape=(BATCH, 3, 7, 6))
 
 
 class Root(nn.Module):
@@ -235,8 +234,7 @@ class Root(nn.Module):
 def test_a_bad_head(method):
     model = model_of([linear, Root, linear]).to(DEVICE)
     compare(method, model)
-    balancer = method.create(model["trunk"], tasks=list("abc"))
-    assert step(model, balancer, 0).skipped == ("b",)
+    assert step(model, method.create(model["trunk"], tasks=list("abc")), 0).skipped == ("b",)
     assert not model["heads"]["b"].offset.grad.isnan().any()
     model = model_of(HEADS["linear"]).to(DEVICE)
     with torch.no_grad():
@@ -392,8 +390,7 @@ def test_leaves_of_half_precision_that_are_widened(method, dtype):
 
 def test_half_precision_is_added_up_without_rounding_on_the_way():
     tensors = torch.rand(64, 100).bfloat16()
-    combined = weighted_sum(tensors.unbind(), torch.ones(64))
-    assert torch.equal(combined, tensors.double().sum(0).bfloat16())
+    assert torch.equal(weighted_sum(tensors.unbind(), torch.ones(64)), tensors.double().sum(0).bfloat16())
 
 
 @pytest.mark.parametrize(("enabled", "way"), [(True, "any graph"), (False, "LinearHeads")])

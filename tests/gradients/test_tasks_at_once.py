@@ -383,8 +383,7 @@ def test_nested_tensors_in_the_trunk():
 
     trunk, head = Padded().to(DEVICE), nn.Linear(4, 2).to(DEVICE)
     balancer = PAPER.create(trunk, tasks=["a", "b"])
-    z = trunk([torch.ones(2, 3, device=DEVICE), torch.ones(4, 3, device=DEVICE)])
-    first, second = head(z.mean(1)).unbind(1)
+    first, second = head(trunk([torch.ones(2, 3, device=DEVICE), torch.ones(4, 3, device=DEVICE)]).mean(1)).unbind(1)
     balancer.backward({"a": first.mean(), "b": second.square().mean()})
     assert trunk.layer.weight.grad.isfinite().all()
 

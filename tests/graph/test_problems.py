@@ -35,8 +35,7 @@ class Encoder(nn.Module):
 @AT_Z
 def test_the_whole_model(method, form):
     model = mlp()
-    balancer = method.create(model)
-    message = refused(balancer, model, model.losses(), form=form)
+    message = refused(method.create(model), model, model.losses(), form=form)
     assert message.startswith("shared (MultiTask) is the whole model: a parameter in it, of shape (3, 16), is used by")
     assert "z='encoder'" in message
 
@@ -61,8 +60,7 @@ class WithLosses(MultiTask):
 @AT_Z
 def test_the_whole_model_which_returns_losses(method):
     model = WithLosses().to(DEVICE)
-    balancer = method.create(model)
-    message = refused(balancer, model, model(*batch()))
+    message = refused(method.create(model), model, model(*batch()))
     assert message.startswith("shared (WithLosses) is the whole model: the losses are its own outputs")
     check_backward(method.create(model, z="trunk"), model(*batch()), model, model.trunk)
 
@@ -175,8 +173,7 @@ def test_a_balancer_made_after_the_forward(method, form):
 @EVERYWHERE
 def test_losses_from_another_module(method):
     model = mlp()
-    balancer = method.create(copy.deepcopy(model).trunk)
-    message = refused(balancer, model, model.losses())
+    message = refused(method.create(copy.deepcopy(model).trunk), model, model.losses())
     assert message.startswith("shared has no parameter that a loss reaches")
     assert "(16, 6)" in message
 
@@ -217,8 +214,7 @@ def test_the_reason_without_the_numbers_of_nodes(monkeypatch):
 
 def test_the_name_of_a_part():
     model = mlp()
-    balancer = excessmtl.create("excess", TASKS, model, z="trunk")
-    check_backward(balancer, model.losses(), model, model.trunk)
+    check_backward(excessmtl.create("excess", TASKS, model, z="trunk"), model.losses(), model, model.trunk)
     with pytest.raises(ValueError, match=r"z names 'encoder'.*its parts are \['trunk', 'heads'\]"):
         excessmtl.create("uniform", TASKS, model, z="encoder")
     with pytest.raises(ValueError, match="z must be the name of a submodule"):

@@ -70,8 +70,7 @@ def test_several_parts(method, name, engine):
 
 def test_a_parameter_that_a_module_has_too_counts_once():
     model = Tokens()
-    balancer = UNIFORM.create([model.encoder, model.encoder.weight, model.encoder])
-    assert len(balancer.shared_parameters) == 2
+    assert len(UNIFORM.create([model.encoder, model.encoder.weight, model.encoder]).shared_parameters) == 2
 
 
 @pytest.mark.parametrize("method", [ROBUST, PAPER, UNIFORM], ids=str)

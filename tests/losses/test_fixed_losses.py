@@ -26,18 +26,15 @@ def test_generalized_cross_entropy():
 
 
 def test_symmetric_cross_entropy():
-    one_hot = F.one_hot(CLASSES, 5).float()
-    reverse = -(P * torch.where(one_hot > 0, 0.0, -4.0)).sum(1)
-    expected = (0.1 * -P_Y.log() + reverse).mean()
-    torch.testing.assert_close(SymmetricCrossEntropy()(LOGITS, CLASSES), expected)
+    reverse = -(P * torch.where(F.one_hot(CLASSES, 5) > 0, 0.0, -4.0)).sum(1)
+    torch.testing.assert_close(SymmetricCrossEntropy()(LOGITS, CLASSES), (0.1 * -P_Y.log() + reverse).mean())
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_bootstrapping(hard):
     own = F.one_hot(P.argmax(1), 5).float() if hard else P
     target = 0.8 * F.one_hot(CLASSES, 5) + 0.2 * own
-    expected = -(target * P.log()).sum(1).mean()
-    torch.testing.assert_close(BootstrappedCrossEntropy(0.8, hard)(LOGITS, CLASSES), expected)
+    torch.testing.assert_close(BootstrappedCrossEntropy(0.8, hard)(LOGITS, CLASSES), -(target * P.log()).sum(1).mean())
 
 
 def test_forward_correction_and_the_transition_from_held_out_predictions():
@@ -62,8 +59,7 @@ def test_the_general_loss_and_its_special_cases(alpha):
         -2.0: 2 * squares / (squares + 4),
         -torch.inf: 1 - (-squares / 2).exp(),
     }[alpha]
-    found = GeneralRobustLoss(alpha, 0.5, "none")(residuals, torch.zeros(13))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(GeneralRobustLoss(alpha, 0.5, "none")(residuals, torch.zeros(13)), expected)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +75,7 @@ def test_the_general_loss_and_its_special_cases(alpha):
 def test_ignored_targets_and_maps(loss):
     counts = CLASSES != 2
     torch.testing.assert_close(loss(LOGITS, CLASSES), loss(LOGITS[counts], CLASSES[counts]))
-    maps = LOGITS.T.reshape(1, 5, 3, 4)
-    torch.testing.assert_close(loss(maps, CLASSES.reshape(1, 3, 4)), loss(LOGITS, CLASSES))
+    torch.testing.assert_close(loss(LOGITS.T.reshape(1, 5, 3, 4), CLASSES.reshape(1, 3, 4)), loss(LOGITS, CLASSES))
     with pytest.raises(ValueError, match="found shapes"):
         loss(LOGITS, P)
 

@@ -83,9 +83,8 @@ def test_labels_that_are_missing_do_not_count(make):
     assert found.isfinite().all()
     assert (found[holes] == 0).all()
     assert (found[~holes] != 0).all()
-    loss = make()
+    loss, alone = make(), make()
     torch.testing.assert_close(loss(LOGITS, target, ~holes), value)
-    alone = make()
     torch.testing.assert_close(alone(LOGITS[~holes], target[~holes]), value)
     torch.testing.assert_close(loss.noise, alone.noise)
 
@@ -124,8 +123,7 @@ def test_the_noise_is_found(noise):
 
 
 def test_a_hard_task_is_not_a_noisy_one():
-    loss = RobustCrossEntropy()
-    generator = torch.Generator().manual_seed(0)
+    loss, generator = RobustCrossEntropy(), torch.Generator().manual_seed(0)
     for _ in range(300):
         # Four samples of ten are easy, the others a guess among three classes.
         truth = torch.randint(10, (64,), generator=generator)
@@ -147,16 +145,14 @@ def test_a_rare_class_is_not_taken_for_noise():
 
 
 def test_memorised_labels_are_forgotten_slowly():
-    loss = taught(RobustCrossEntropy(), [*draw(0.5, 200), *draw(0.0, 50, seed=1)])
-    assert 0.3 < float(loss.noise) < 0.5
+    assert 0.3 < float(taught(RobustCrossEntropy(), [*draw(0.5, 200), *draw(0.0, 50, seed=1)]).noise) < 0.5
 
 
 def outliers(noise, batches, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(batches):
         truth = torch.randn(64, generator=generator)
-        hit = torch.rand(64, generator=generator) < noise
-        target = truth + hit * torch.randn(64, generator=generator)
+        target = truth + (torch.rand(64, generator=generator) < noise) * torch.randn(64, generator=generator)
         yield truth + 0.1 * torch.randn(64, generator=generator), target
 
 
@@ -199,8 +195,7 @@ def test_autocast_does_not_round_what_it_remembers():
 
 
 def test_heavy_tails_are_noise():
-    loss = RobustMSELoss(reduction="none")
-    tails = torch.distributions.StudentT(1.5)
+    loss, tails = RobustMSELoss(reduction="none"), torch.distributions.StudentT(1.5)
     torch.manual_seed(0)
     for prediction, target in outliers(0.0, 300):
         loss(prediction, target + torch.where(torch.rand(64) < 0.4, tails.sample((64,)), torch.zeros(64)))
@@ -208,8 +203,7 @@ def test_heavy_tails_are_noise():
 
 
 def test_a_network_that_knows_little_distrusts_nothing():
-    loss = RobustMSELoss(reduction="none")
-    generator = torch.Generator().manual_seed(0)
+    loss, generator = RobustMSELoss(reduction="none"), torch.Generator().manual_seed(0)
     for _ in range(300):
         rare = (torch.rand(64, generator=generator) < 0.15).float()
         loss(0.15 + 0.1 * torch.randn(64, generator=generator), rare)
@@ -217,16 +211,14 @@ def test_a_network_that_knows_little_distrusts_nothing():
 
 
 def test_small_residuals_are_not_noise():
-    loss = RobustMSELoss(reduction="none")
-    generator = torch.Generator().manual_seed(0)
+    loss, generator = RobustMSELoss(reduction="none"), torch.Generator().manual_seed(0)
     for prediction, target in outliers(0.0, 300):
         loss(prediction, target + 0.02 * torch.randn(64, generator=generator) ** 3)
     assert belief(loss, 0.5) == pytest.approx(1.0, abs=0.05)
 
 
 def test_rare_large_targets_that_can_be_predicted_are_not_noise():
-    loss = RobustMSELoss(reduction="none")
-    generator = torch.Generator().manual_seed(0)
+    loss, generator = RobustMSELoss(reduction="none"), torch.Generator().manual_seed(0)
     for _ in range(300):
         target = torch.randn(64, generator=generator).mul(1.5).exp()
         loss(0.6 * target, target)  # everything is seen, the large ones are not yet reached

@@ -28,11 +28,9 @@ def model_of(heads=None):
     return nn.ModuleDict({"trunk": trunk, "heads": nn.ModuleDict(heads)}).to(DEVICE)
 
 
-def made(model, **options):
-    options = {"kinds": KINDS, **options}
-    return excessmtl.create(
-        "bayes_agg", tasks=list(model["heads"]), shared=model["trunk"], layers=model["heads"], **options
-    )
+def made(model, kinds=KINDS, **options):
+    heads = model["heads"]
+    return excessmtl.create("bayes_agg", list(heads), model["trunk"], layers=heads, kinds=kinds, **options)
 
 
 def batch_of(seed=0, samples=10):
@@ -161,8 +159,7 @@ def test_processes_share_one_posterior():
             extras={"targets": own},
             reduction=reduction,
         )
-        state = {name: value.to(DEVICE) for name, value in rule.init(3, []).items()}
-        return rule.update(state, seen)
+        return rule.update({name: value.to(DEVICE) for name, value in rule.init(3, []).items()}, seen)
 
     several, alone = decision(1, lambda numbers: 2 * numbers), decision(2, lambda numbers: numbers)
     torch.testing.assert_close(several.weights, alone.weights)
@@ -286,8 +283,7 @@ def test_the_posterior_is_one_newton_step_of_its_log_density():
     hessian = torch.autograd.functional.hessian(minus_log_density, flat).numpy()
     (slope,) = torch.autograd.grad(minus_log_density(flat), flat)
     computed = posterior(evidence("binary", x, weight, y), PRIOR)
-    precision = torch.block_diag(*(computed.factor @ computed.factor.mT))
-    np.testing.assert_allclose(precision, hessian, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(torch.block_diag(*(computed.factor @ computed.factor.mT)), hessian, rtol=1e-9, atol=1e-9)
     expected = flat.detach().numpy() - np.linalg.solve(hessian, slope.numpy())
     np.testing.assert_allclose(computed.mean.flatten(), expected, rtol=1e-9)
 
@@ -297,8 +293,7 @@ def test_moments_are_those_of_many_draws_of_the_last_layer():
     x, weight, y = data(4, 2)
     computed = posterior(evidence("binary", x, weight, y), PRIOR)
     generator = np.random.default_rng(0)
-    spread = torch.cholesky_inverse(computed.factor).numpy()
-    pairs = zip(computed.mean.numpy(), spread, strict=True)
+    pairs = zip(computed.mean.numpy(), torch.cholesky_inverse(computed.factor).numpy(), strict=True)
     layers = torch.as_tensor(np.stack([generator.multivariate_normal(m, s, DRAWS) for m, s in pairs], 1))
     gradients = slopes("binary", x @ layers.mT, y) @ layers[..., :2]
     moments = sampled_moments("binary", computed, x, y, 2, DRAWS, torch.Generator().manual_seed(1))

@@ -93,8 +93,7 @@ class Drawing(Rule):
     name = "drawing"
 
     def update(self, state, seen):
-        drawn = float(torch.rand((), generator=seen.generator))
-        return Decision(torch.full_like(seen.losses, drawn), state)
+        return Decision(torch.full_like(seen.losses, float(torch.rand((), generator=seen.generator))), state)
 
 
 class Reading(Rule):
@@ -219,9 +218,7 @@ def other_kinds_of_steps(world, seed):
 
 def a_batch_that_is_refused(world, seed):
     with pytest.raises(ValueError, match="mask has 5 entries for a batch of 8"):
-        world.balancer.backward(
-            world.compute(*one_batch(seed)), mask={"a": torch.ones(5, dtype=torch.bool, device=DEVICE)}
-        )
+        world.balancer.backward(world.compute(*one_batch(seed)), mask={"a": MASK["a"][:5]})
 
 
 def a_step_that_fails_in_the_trunk(world, seed):

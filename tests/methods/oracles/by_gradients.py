@@ -71,8 +71,7 @@ def gradnorm(steps, alpha, rate=0.025, first=None):
 def mgda(rows, losses, normalize="none"):
     """Sener & Koltun: the least norm in the convex hull of the gradients, each divided by its normaliser."""
     norms = np.linalg.norm(rows, axis=1)
-    divisor = {"none": EQUAL, "l2": norms, "loss": losses, "loss+": losses * norms}[normalize]
-    rows = rows / divisor[:, None]
+    rows = rows / {"none": EQUAL, "l2": norms, "loss": losses, "loss+": losses * norms}[normalize][:, None]
     return min_norm(rows @ rows.T)
 
 
@@ -153,8 +152,7 @@ def cagrad(rows, losses, c, rescale):
     starts = [EQUAL / 3, *(0.8 * np.eye(3) + 0.2 / 3)]
     tries = [minimize(dual, start, method="SLSQP", options=options, **simplex) for start in starts]
     w = min(tries, key=lambda one: one.fun).x
-    d = EQUAL / 3 + c * length / np.linalg.norm(w @ rows) * w
-    return d / {0: 1, 1: 1 + c**2, 2: 1 + c}[rescale]
+    return (EQUAL / 3 + c * length / np.linalg.norm(w @ rows) * w) / {0: 1, 1: 1 + c**2, 2: 1 + c}[rescale]
 
 
 def graddrop(steps, leak, seed):
@@ -165,8 +163,7 @@ def graddrop(steps, leak, seed):
         signed = (np.sign(z) * dz).sum(1)
         purity = (1 + signed.sum(0) / np.abs(signed).sum(0)) / 2
         draws = torch.rand(FEATURES, generator=generator).double().numpy()
-        keep = (purity > draws) * (signed > 0) + (purity < draws) * (signed < 0)
-        gates = leak + (1 - leak) * keep
+        gates = leak + (1 - leak) * ((purity > draws) * (signed > 0) + (purity < draws) * (signed < 0))
         yield gates.mean(1), EQUAL, seen.through_trunk((gates[:, None] * dz).sum(0))
 
 
@@ -205,8 +202,7 @@ def aligned(rows, losses, size):
 
 def config(rows, losses):
     """Liu et al., Eq. 2, by the pseudo-inverse of the unit gradients."""
-    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    v = np.linalg.pinv(units) @ EQUAL
+    v = np.linalg.pinv(rows / np.linalg.norm(rows, axis=1, keepdims=True)) @ EQUAL
     v = v / np.linalg.norm(v)
     return np.linalg.lstsq(rows.T, (rows @ v).sum() * v, rcond=None)[0]
 
@@ -233,8 +229,7 @@ def pcd(steps, primary, tau, decay):
 
 def krum(rows, losses, bad, selected):
     """Blanchard et al.: scores from the 3 - bad - 2 nearest others."""
-    far = ((rows[:, None] - rows) ** 2).sum(2)
-    scores = np.sort(far, 1)[:, 1 : 3 - bad - 1].sum(1)
+    scores = np.sort(((rows[:, None] - rows) ** 2).sum(2), 1)[:, 1 : 3 - bad - 1].sum(1)
     chosen = scores <= np.sort(scores)[selected - 1] * (1 + 1e-9)  # of three, two have each other: equal scores
     return chosen / chosen.sum()
 

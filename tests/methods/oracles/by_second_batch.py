@@ -54,8 +54,7 @@ def auto_lambda(steps, eta, rate, primary, form):
     weights = Adam(EQUAL * 0.1, rate)
     for seen in steps:
         leaf = torch.tensor(weights.now, requires_grad=True)
-        by_lambda = seen.by_coefficients(eta * leaf, leaf, form)
-        weights.step(by_lambda[primary].sum(0))
+        weights.step(seen.by_coefficients(eta * leaf, leaf, form)[primary].sum(0))
         yield weights.now, weights.now
 
 
@@ -73,8 +72,7 @@ def forum(steps, upper, lower, rho, eta=0.5, rate=0.05, power=0.75):
         rows = np.hstack((seen.rows, heads))
         s = softmax(alpha.now)
         f = s @ rows[lower]
-        fall = eta * rows[lower] @ f
-        by_alpha = (np.diag(s) - np.outer(s, s)) @ fall
+        by_alpha = (np.diag(s) - np.outer(s, s)) @ (eta * rows[lower] @ f)
         q, objectives = np.append(f, by_alpha), np.hstack((rows[upper], np.zeros((len(upper), len(lower)))))
 
         def push(shares, q=q, objectives=objectives):

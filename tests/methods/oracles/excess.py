@@ -8,8 +8,7 @@ from oracles.plain import EQUAL, SAMPLES
 def adapter_gradients(seen):
     """[3, samples, features + 1, features] of a virtual linear layer at z: (z_b, 1) times the sample's gradient."""
     z, dz = seen.at_z
-    with_one = np.hstack((z, np.ones((SAMPLES, 1))))
-    return np.einsum("bj,tbk->tbjk", with_one, SAMPLES * dz)
+    return np.einsum("bj,tbk->tbjk", np.hstack((z, np.ones((SAMPLES, 1)))), SAMPLES * dz)
 
 
 def paper(steps, eta, warmup=None, at_z=False):
@@ -22,8 +21,7 @@ def paper(steps, eta, warmup=None, at_z=False):
         if warmup is not None and len(initial) < max(warmup, 1):
             initial.append(risks)
         if not warmup or seen.number >= warmup:
-            relative = risks if warmup is None else risks / np.mean(initial, 0)
-            alpha = alpha * np.exp(eta * relative)  # Eq. 9
+            alpha = alpha * np.exp(eta * (risks if warmup is None else risks / np.mean(initial, 0)))  # Eq. 9
             alpha = alpha / alpha.sum()
         yield alpha, EQUAL
 

@@ -115,8 +115,7 @@ class Seen:
     def through_trunk(self, dz):
         """The gradient at the shared parameters of what has this derivative by z."""
         leaf = self.model.shared.clone().requires_grad_()
-        z = representation(leaf, self.batch[0])
-        return torch.autograd.grad(z, leaf, torch.from_numpy(dz))[0].numpy()
+        return torch.autograd.grad(representation(leaf, self.batch[0]), leaf, torch.from_numpy(dz))[0].numpy()
 
     def by_coefficients(self, coefficients, start, form):
         """[3, 3] derivatives of validation losses by three coefficients c, at theta - sum_i c_i grad l_i(theta).
