@@ -88,7 +88,7 @@ def test_folds_are_no_benchmarks_of_a_report(world):
     words = ["--targets", "level,sum", "--id", "key", "--epochs", "1", "--folds", "2", "--device", "cpu"]
     done("crossval", place / "own.csv", *words, "--out", place / "short")
     summary = json.loads((place / "short" / "fold-1" / "summary.json").read_text())
-    assert summary["source"] == "own.csv, 900 rows, 3 input columns; fold 1 of 2"
+    assert summary["source"].startswith("own.csv, 900 rows, 3 input columns; fold 1 of 2 (data ")
     assert lab.collect(place)["folder"].tolist() == ["run"]
     with pytest.raises(ValueError, match="holds the folds of a cross-validation and no run on all training data"):
         lab.collect(place / "short")

@@ -160,7 +160,7 @@ def test_the_studies_of_the_repository_are_well_formed(path):
     study = read_study(path)
     assert study.name == path.stem
     assert len({folder_of(run) for run in study.runs}) == len(study.runs)
-    assert path.stem.endswith("-oracle") or "excess" in {run.method for run in study.runs}
+    assert path.stem.endswith("-single") or "excess" in {run.method for run in study.runs}
 
 
 def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,14 @@ def cross_validate(
     noise = replace(noise_of(resolved), redraw_each_epoch=False)
     noisy = with_noise(made.train, made.tasks, noise)
     about = RunRecord.of(resolved, made, None, by_name=benchmark is None)
+    options = about.config["benchmark_options"]
     # The noise is in the data already.
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
     rows, parts = [], []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         source = f"{made.source}; fold {number} of {folds}"
         if benchmark is None:  # and so are folds of other data
-            source += f" of {about.data_checksum or 'bundled data'} {about.config['benchmark_options'] or ''}".rstrip()
+            source += f" (data {sha256(repr((about.data_checksum, options)).encode()).hexdigest()[:8]})"
         if noise.level:  # folds of other noise in the same folder are then told apart
             source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {', '.join(noise.tasks)}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))
