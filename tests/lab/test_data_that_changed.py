@@ -32,6 +32,9 @@ def test_runs_on_other_data_are_no_rivals():
     found = settings(table(*rows))
     assert [own.labels for own in found] == [["excess"], ["uniform"]]
     assert found[0].source.endswith("; data_checksum=0123")
+    orders = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    equal = [row | {"settings": {"benchmark_options": orders[n % 2]}} for n, row in enumerate(rows)]
+    assert len(settings(table(*equal))) == 1
     older = [row | {"settings": {}} for row in rows[:2]]
     assert [own.labels for own in settings(table(*older, *rows[2:]))] == [["excess", "uniform"]]
 
@@ -61,7 +64,7 @@ def test_the_file_of_a_benchmark_of_ones_own_is_part_of_the_code(folder, monkeyp
     monkeypatch.syspath_prepend(folder)
     before = []
     for number in (1, 2):
-        (folder / f"my_data_{number}.py").write_text(f"ROWS = {number}")
+        (folder / f"my_data_{number}.py").write_text(f"ROWS = {number}", encoding="utf-8-sig")
         __import__(f"my_data_{number}")
         before.append(code_of(None, f"my_data_{number}:load"))
     assert len({*before, code_of(), code_of(None, "sarcos")}) == 3

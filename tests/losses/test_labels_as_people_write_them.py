@@ -35,6 +35,17 @@ def test_class_numbers_of_any_type_may_have_a_mask(dtype, own):
     assert (value, labels) == (pytest.approx(F.cross_entropy(OUTPUT[:8], CLASSES[:8]).item()), 8)
 
 
+class Own(nn.Module):
+    ignore_index = None
+
+    def forward(self, input, target):
+        return F.cross_entropy(input, target, reduction="none")
+
+
+def test_an_ignore_index_that_is_no_number_is_left_alone():
+    assert loss_of(Own(), CLASSES) == (pytest.approx(F.cross_entropy(OUTPUT, CLASSES).item()), 16)
+
+
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=255), RobustCrossEntropy(ignore_index=255)])
 def test_the_ignore_index_of_a_loss_marks_what_has_no_label_too(loss):
     target = torch.where(HALF, CLASSES, 255)
@@ -46,6 +57,9 @@ def test_whole_numbers_that_are_the_ignore_index_are_no_targets_of_a_regression(
     counts = torch.where(HALF, 3, -100)
     value, labels = loss_of("regression", counts, torch.zeros(16), robust=False)
     assert (value, labels) == (9.0, 8)
+    pixels = torch.full((16,), 156, dtype=torch.uint8)  # what -100 would be in a byte
+    assert loss_of("regression", pixels, torch.zeros(16), robust=False) == (156.0**2, 16)
+    assert loss_of(lambda input, target: input + target, pixels, torch.zeros(16)) == (156.0, 16)
 
 
 @pytest.mark.parametrize("robust", [True, False])

@@ -115,8 +115,8 @@ def _labelled_tasks(
             if own is None:
                 raise ValueError(f"loss has none for task {task!r}; give one for every task")
             other = getattr(own, "ignore_index", ignore)  # what the loss itself takes for no label
-            if other != ignore and not target.is_floating_point():
-                target = target.masked_fill(target == other, ignore)
+            if isinstance(other, int) and other != ignore and not target.is_floating_point():
+                target = target.long().masked_fill(target.long() == other, ignore)
             labelled.append(_Labelled(task, output, target, own))
     if not labelled:
         raise ValueError(f"targets has no task in it; pass the labels of at least one of {tasks}")

@@ -34,7 +34,7 @@ def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tenso
 
 def missing(target: Tensor, ignore: int) -> Tensor:
     """Where there is no label: NaN in floats, `ignore` in integers."""
-    return target.isnan() if target.is_floating_point() else target == ignore
+    return target.isnan() if target.is_floating_point() else target.long() == ignore  # in a byte -100 would be 156
 
 
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:

@@ -65,7 +65,8 @@ class TaskLoss(nn.Module):
         if self.kind in ("binary", "regression"):
             if self.kind == "binary" or not target.is_floating_point():
                 has_none = target.dtype == torch.bool and ignore not in (0, 1)
-                target = target.float() if has_none else target.float().masked_fill(target == ignore, torch.nan)
+                numbers = target.float()
+                target = numbers if has_none else numbers.masked_fill(numbers == ignore, torch.nan)
             if output.shape == (*target.shape, 1):  # a head of one output
                 output = output.squeeze(-1)
         elif self.kind == "classification" and target.is_floating_point() and target.shape != output.shape:

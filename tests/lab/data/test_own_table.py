@@ -250,9 +250,10 @@ def test_of_many_columns_the_nearest_are_named(tmp_path):
 def test_ids_are_as_the_file_has_them_and_texts_that_mean_nothing_elsewhere_are_classes(tmp_path):
     ids = [f"{row:05}" for row in range(ROWS)]
     words = np.random.default_rng(0).choice(["NA", "None", "leak"], ROWS)
-    path = Path(write(tmp_path, frame().assign(house=[None, *ids[1:]], fault=[None, *words[1:]])))
-    made = load(str(path), id="house", targets=["fault"])
-    assert made.tasks[0].outputs == 3
+    flags = ["NA", *np.random.default_rng(0).choice(["TRUE", "FALSE"], ROWS - 1)]
+    table = frame().assign(house=[None, *ids[1:]], fault=[None, *words[1:]], flag=flags)
+    made = load(write(tmp_path, table.rename(columns={"town": "self"})), id="house", targets=["fault", "flag"])
+    assert [task.outputs for task in made.tasks] == [3, 1]
     for part in splits(made):
         assert part.ids.tolist() == ["" if row == 0 else ids[row] for row in part.file_rows.tolist()]
     assert sum(int(part.targets["fault"].isnan().sum()) for part in splits(made)) == 1

@@ -106,6 +106,8 @@ def test_the_fingerprint_follows_the_source_alone(tmp_path, change):
     (other / "a.py").write_bytes(b"x = 1\ny = 3\n")
     changed = {"a.py": other / "a.py"} if change == "content" else {"c.py": one / "a.py"}
     assert whole != fingerprint({**changed, "b.py": one / "b.py"})
+    (one / "b.py").write_bytes(b"class A: ...\n")
+    assert whole != fingerprint({"a.py": one / "a.py", "b.py": one / "b.py"})
 
 
 def test_a_rule_of_ones_own_is_part_of_it():

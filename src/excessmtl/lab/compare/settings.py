@@ -3,6 +3,7 @@
 Runs of one setting have the same tasks, data, kind of noise, optimiser and number of epochs.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -90,8 +91,11 @@ def _sources(runs: pd.DataFrame) -> pd.Series:
     """The source of each run, completed where runs of one source were made with other samples."""
     named = runs["source"].astype(str)
     for (_, source, _), own in runs.groupby(["benchmark", named, "epochs"], sort=False):
-        recorded = [settings if isinstance(settings, Mapping) else {} for settings in own["settings"]]
-        known = {name: {str(how[name]) for how in recorded if name in how} for name in _DATA}
+        recorded = [
+            {name: json.dumps(how[name], sort_keys=True, default=str).strip('"') for name in _DATA if name in how}
+            for how in (settings if isinstance(settings, Mapping) else {} for settings in own["settings"])
+        ]
+        known = {name: {how[name] for how in recorded if name in how} for name in _DATA}
         differ = [name for name in _DATA if len(known[name]) > 1]
         for place, how in zip(own.index, recorded, strict=True) if differ else ():
             named[place] = "; ".join([source, *(f"{name}={how.get(name, NOT_RECORDED)}" for name in differ)])

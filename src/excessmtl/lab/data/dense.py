@@ -12,11 +12,7 @@ from excessmtl.lab.data.networks import SegNet, dense_head
 from excessmtl.lab.data.pictures import pixel_scaling
 from excessmtl.lab.data.tasks import Task
 
-TASKS = (
-    Task("segmentation", 13, segmentation),
-    Task("depth", 1, depth),
-    Task("normals", 3, normals),
-)
+TASKS = (Task("segmentation", 13, segmentation), Task("depth", 1, depth), Task("normals", 3, normals))
 PAPER_RECIPE = Recipe(learning_rate=1e-4, weight_decay=1e-3, batch_size=2, epochs=200)
 SCALES = (1.0, 1.2, 1.5)
 """Of the zoom."""

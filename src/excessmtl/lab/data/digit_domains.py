@@ -24,10 +24,7 @@ Style = Callable[[Tensor, torch.Generator], Tensor]
 _DIGITS_PER_DOMAIN = 1000
 
 
-@benchmark(
-    "digit-domains",
-    "the bundled digits in four drawn styles, each task with inputs of its own; no file needed",
-)
+@benchmark("digit-domains", "the bundled digits in four drawn styles, each task with inputs of its own; no file needed")
 def load(seed: int, *, digits_per_domain: int = _DIGITS_PER_DOMAIN) -> Benchmark:
     """Four domains of digits.
 

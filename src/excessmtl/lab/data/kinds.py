@@ -104,31 +104,18 @@ NUMBERS: Variants = {
 }
 
 classification = Kind(
-    cross_entropy,
-    (Metric("accuracy", metrics.accuracy, SHARE, True),),
-    "accuracy",
-    noise.wrong_classes,
-    CLASSES,
+    cross_entropy, (Metric("accuracy", metrics.accuracy, SHARE, True),), "accuracy", noise.wrong_classes, CLASSES
 )
 binary = Kind(
     binary_cross_entropy,
-    (
-        Metric("accuracy", metrics.binary_accuracy, SHARE, True),
-        Metric("roc_auc", metrics.roc_auc, SHARE, True),
-    ),
+    (Metric("accuracy", metrics.binary_accuracy, SHARE, True), Metric("roc_auc", metrics.roc_auc, SHARE, True)),
     "accuracy",
     noise.wrong_bits,
     BITS,
 )
 rare_binary = replace(binary, score="roc_auc")
 """For labels that are nearly all the same: always giving the frequent one has a high accuracy and ranks nothing."""
-regression = Kind(
-    squared_error,
-    (Metric("nmse", metrics.nmse, "ratio", False),),
-    "nmse",
-    noise.gaussian,
-    NUMBERS,
-)
+regression = Kind(squared_error, (Metric("nmse", metrics.nmse, "ratio", False),), "nmse", noise.gaussian, NUMBERS)
 
 
 def regression_over(variance: float) -> Kind:
@@ -138,10 +125,7 @@ def regression_over(variance: float) -> Kind:
 
 segmentation = Kind(
     pixel_cross_entropy,
-    (
-        Metric("miou", metrics.confusion, SHARE, True, 0),
-        Metric("pixel_accuracy", metrics.confusion, SHARE, True, 1),
-    ),
+    (Metric("miou", metrics.confusion, SHARE, True, 0), Metric("pixel_accuracy", metrics.confusion, SHARE, True, 1)),
     "pixel_accuracy",
     noise.wrong_pixels,
     CLASSES,

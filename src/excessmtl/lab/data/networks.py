@@ -156,10 +156,7 @@ def dense_head(in_features: int, outputs: int) -> nn.Sequential:
     There is no nonlinearity between them, as in the networks the paper compares on. Normals leave this head
     with any length; the loss and the metrics normalise them.
     """
-    return nn.Sequential(
-        nn.Conv2d(in_features, in_features, 3, padding=1),
-        nn.Conv2d(in_features, outputs, 1),
-    )
+    return nn.Sequential(nn.Conv2d(in_features, in_features, 3, padding=1), nn.Conv2d(in_features, outputs, 1))
 
 
 ELEMENTS = ("H", "C", "N", "O", "F")

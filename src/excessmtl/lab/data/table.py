@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from pandas.api.types import is_integer_dtype, is_numeric_dtype
+from pandas.api.types import infer_dtype, is_integer_dtype, is_numeric_dtype
 from torch import Tensor, nn
 
 from excessmtl.lab.data.base import Benchmark, DataNotFoundError, Recipe, Split, shuffled
@@ -144,9 +144,11 @@ def _read_csv(path: Path, id: str | None) -> pd.DataFrame:
         frame, names = read(low_memory=False), read(header=None, nrows=1, dtype=str).iloc[0].dropna()
         if names.duplicated().any():  # pandas renames the second one
             return frame.set_axis([*names, *frame.columns[len(names) :]], axis=1)
-        texts = [name for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind) or str(name).strip() == id]
-        # Of texts only an empty cell is missing: "NA" and "None" may be classes.
-        return frame.assign(**read(dtype=str, keep_default_na=False, na_values=[""])[texts]) if texts else frame
+        texts = [name for name in frame if str(name).strip() == id or not is_numeric_dtype(frame[name])]
+        texts = [name for name in texts if infer_dtype(frame[name]) != "boolean"]
+        if texts:  # of texts only an empty cell is missing: "NA" and "None" may be classes
+            frame[texts] = read(dtype=str, keep_default_na=False, na_values=[""])[texts]
+        return frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -67,11 +67,7 @@ class Section:
 def fill(package: str, template: str, **values: Any) -> Markup:
     """A template in the folder `templates` of a package as HTML; every text is escaped."""
     environment = Environment(
-        loader=PackageLoader(package),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return Markup(environment.get_template(template).render(**values))
 

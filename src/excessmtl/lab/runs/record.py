@@ -6,9 +6,12 @@ Two runs are of one kind where their records differ in nothing but the seed, the
 import ast
 import hashlib
 import inspect
+import io
 import platform
 import sys
+import tokenize
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import version
@@ -201,14 +204,16 @@ def data_file(benchmark: str, data: str | None) -> Path | None:
 def refuse_changed_data(benchmark: str, data: str | None, recorded: str | None, run: Path) -> None:
     """A ValueError where the data is no longer what the run was trained on."""
     path = data_file(benchmark, data)
-    if path is not None and recorded is not None and _checksum_of(path, path.stat().st_mtime_ns) != recorded:
+    if path is None or recorded is None:
+        return
+    if (checksum(path) if path.is_dir() else _of_file(path, path.stat().st_mtime_ns)) != recorded:
         raise ValueError(
             f"{path} has changed since {run} was trained on it; put the file back, or train in another folder"
         )
 
 
 @cache
-def _checksum_of(path: Path, changed: int) -> str:
+def _of_file(path: Path, changed: int) -> str:
     return checksum(path)
 
 
@@ -245,18 +250,24 @@ def fingerprint(sources: Mapping[str, Path]) -> str:
     """Of the statements in files by name: not of comments, docstrings, line ends, or where the files lie."""
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        content = "\n".join(_statements(read_text(path)))
-        digest.update(f"{name}\n{len(content)}\n{content}".encode())
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        with suppress(SyntaxError, ValueError, tokenize.TokenError):  # files of others may be in any form
+            content = _statements(content.decode()).encode()
+        digest.update(f"{name}\n{len(content)}\n".encode() + content)
     return digest.hexdigest()[:_DIGITS]
 
 
-def _statements(source: str) -> list[str]:
-    lines = source.splitlines()
+def _statements(source: str) -> str:
+    lines = source.split("\n")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
-            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):  # a docstring
                 lines[number] = ""
-    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return "\n".join(filter(None, lines))
 
 
 def _size(split: Split) -> int:

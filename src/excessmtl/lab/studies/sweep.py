@@ -71,12 +71,7 @@ class SweepWatcher:
 
 
 def run_study(
-    study: "Study",
-    out: Path,
-    *,
-    jobs: int | None = None,
-    backend: str = "loky",
-    watcher: SweepWatcher | None = None,
+    study: "Study", out: Path, *, jobs: int | None = None, backend: str = "loky", watcher: SweepWatcher | None = None
 ) -> "tuple[Study, Outcome]":
     """Run what is not finished of a study; the study with the runs as they were trained, and what became of them.
 

@@ -1,5 +1,6 @@
 """Out-of-sample predictions for every training sample of every task: k networks, each trained without one fold."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -25,11 +26,7 @@ FILE = "predictions.npz"
 
 
 def cross_validate(
-    config: RunConfig,
-    out: Path,
-    folds: int = 5,
-    benchmark: Benchmark | None = None,
-    watcher: Watcher | None = None,
+    config: RunConfig, out: Path, folds: int = 5, benchmark: Benchmark | None = None, watcher: Watcher | None = None
 ) -> Report:
     """Train `folds` networks on all tasks at once, and diagnose what each says about the fold it has not seen.
 
@@ -48,14 +45,14 @@ def cross_validate(
     noise = replace(noise_of(resolved), redraw_each_epoch=False)
     noisy = with_noise(made.train, made.tasks, noise)
     about = RunRecord.of(resolved, made, None, by_name=benchmark is None)
-    options = about.config["benchmark_options"]
+    data = json.dumps([about.data_checksum, about.config["benchmark_options"]], sort_keys=True, default=str)
     # The noise is in the data already.
     plain = replace(config, noise=0.0, noisy_tasks=(), data=None, benchmark_options={}, redraw_each_epoch=False)
     rows, parts = [], []
     for number, (kept, taken) in enumerate(divided(noisy, folds, config.seed), start=1):
         source = f"{made.source}; fold {number} of {folds}"
         if benchmark is None:  # and so are folds of other data
-            source += f" (data {sha256(repr((about.data_checksum, options)).encode()).hexdigest()[:8]})"
+            source += f" (data {sha256(data.encode()).hexdigest()[:8]})"
         if noise.level:  # folds of other noise in the same folder are then told apart
             source += f", {noise.kind} noise {noise.level:g} (seed {noise.seed}) in {', '.join(noise.tasks)}"
         fold = replace(made, source=source, train=noisy.rows(kept), validation=noisy.rows(taken))

@@ -27,11 +27,7 @@ from excessmtl.step.result import Step
 
 Losses = dict[str, Tensor]
 Masks = dict[str, Tensor]
-_OPTIMISERS: dict[str, type[Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
+_OPTIMISERS: dict[str, type[Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
 def task_losses(tasks: Sequence[Task], name: str) -> dict[str, Loss]:
