@@ -36,7 +36,7 @@ BUDGETS = {
     "lines from the balancer to recording": (lambda: lines(*(PACKAGE / part for part in STEP)), 6_700, 6_700),
     "lines of the laboratory": (lambda: lines(PACKAGE / "lab"), 13_000, 13_000),
     "lines of research": (lambda: lines(ROOT / "research"), 2_000, 2_000),
-    "lines of tests": (lambda: lines(ROOT / "tests"), 24_000, 24_040),
+    "lines of tests": (lambda: lines(ROOT / "tests"), 24_000, 24_000),
     "words of documents": (lambda: words(ROOT / "docs"), 30_000, 30_000),
     "lines of the longest file": (lambda: max(lines(path) for path in python_files(PACKAGE)), 350, 350),
     "files that a default step enters": (lambda: files_entered()[0], 14, 14),
