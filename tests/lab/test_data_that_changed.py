@@ -54,8 +54,7 @@ def test_a_file_that_changed_is_not_diagnosed_or_taken_for_trained_on(folder):
 @pytest.mark.parametrize("change", [(), ("--benchmark-option", "split_seed=3")], ids=["labels", "split"])
 def test_folds_of_other_data_are_not_gone_on_with(folder, change):
     command = ("crossval", "homes.csv", *CSV, "--folds", "2", "--out", "folds")
-    done(*command)
-    done(*command)
+    assert done(*command) == done(*command)
     write(0 if change else 1)
     refused(excessmtl(*command, *change), "source")
 
