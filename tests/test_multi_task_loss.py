@@ -211,10 +211,10 @@ def test_a_state_resumes_bit_for_bit():
 @pytest.mark.parametrize(
     ("tasks", "options", "message"),
     [
-        (KINDS, {"robust": False}, "other tasks or losses"),
-        (dict(reversed(KINDS.items())), {}, "other tasks or losses"),
+        (KINDS, {"robust": False}, "saved with likelihoods"),
+        (dict(reversed(KINDS.items())), {}, "state is for tasks"),
         ({f"{task} 2": kind for task, kind in KINDS.items()}, {}, "state is for tasks"),
-        (KINDS, {"method": "uniform"}, "other tasks or losses"),
+        (KINDS, {"method": "uniform"}, "state is for method 'excess', this balancer has 'uniform'"),
         (KINDS, {"scale": "mean"}, "scale"),
         (KINDS | {"price": "binary"}, {}, "task 'price' as regression, here it is binary"),
         (KINDS | {"own": "regression"}, {}, "task 'own' as a loss of its own, here it is regression"),
@@ -227,6 +227,15 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(tasks, options
     other = MultiTaskLoss(tasks, model.trunk, **options)
     before = copy.deepcopy(other.state_dict())
     with pytest.raises(ValueError, match=message):
+        other.load_state_dict(criterion.state_dict())
+    assert_same(other.state_dict(), before)
+
+
+def test_a_state_of_a_loss_of_another_shape_changes_nothing():
+    criterion, other = (MultiTaskLoss({"a": nn.PReLU(size)}, nn.Linear(1, 1)) for size in (2, 3))
+    criterion.balancer.weights.fill_(0.5)
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match=r"of another shape \['task_losses.0.training_loss.weight'\]"):
         other.load_state_dict(criterion.state_dict())
     assert_same(other.state_dict(), before)
 
@@ -399,6 +408,9 @@ def test_labels_of_positions_are_diagnosed_one_by_one():
     targets = {"a": torch.randint(3, (40, 5)), "b": torch.randint(2, (40, 5)), "c": torch.randn(40, 5, 2)}
     targets["a"][0], targets["b"][:2], targets["c"][0, 0] = -100, -100, torch.nan
     assert [task.samples for task in criterion.diagnose(outputs, targets).tasks] == [195, 190, 398]
+    flat = {task: target.flatten() for task, target in targets.items()}
+    alike, of_samples = (str(criterion.diagnose(outputs, targets, second_labels=own)) for own in (targets, flat))
+    assert alike == of_samples
 
 
 @pytest.mark.parametrize("method", ["excess", "graddrop"])

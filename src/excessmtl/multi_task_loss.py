@@ -21,6 +21,7 @@ from excessmtl.step.result import Step
 
 _EXTRA = "_extra_state"
 """Under this name torch keeps what `get_extra_state` returns."""
+_MEMORY = "balancer.memory."
 
 
 class MultiTaskLoss(nn.Module):
@@ -41,7 +42,8 @@ class MultiTaskLoss(nn.Module):
         shared: The modules, or the parameters, that all tasks share.
         method: How the tasks are weighed; `excessmtl.list_methods()` has all names.
         robust: Whether the losses of the three kinds distrust labels that look wrong. False: those of `torch.nn`.
-        ignore: The class number that stands for a missing label. NaN does so too.
+        ignore: The number that stands for a missing label, as NaN does. One that is not negative is a class number, and
+            none of numbers to regress, where 0 may be a label.
         loss_options: Task -> options of its loss, e.g. `{"digit": {"weight": class_weights, "label_smoothing": 0.1}}`,
             `{"spam": {"pos_weight": torch.tensor(9.0)}}`. The loss of a task is the mean over its labels, whatever the
             weights of their classes.
@@ -115,8 +117,8 @@ class MultiTaskLoss(nn.Module):
             outputs: Task -> what the model returned, as a dict or as an object with tasks as attributes (a Hugging Face
                 output, a dataclass); what else is in it does not matter. Or a tensor `[batch, tasks, ...]` in the
                 order of tasks.
-            targets: The same for the labels. NaN, and `ignore` in class numbers, mark what has no label. A task that is
-                left out, or None, has no label in this batch.
+            targets: The same for the labels. NaN and `ignore` mark what has no label. A task that is left out, or
+                None, has no label in this batch.
             at: The shared representation, where it is not simply the output of `shared`.
             mask: What has a label, where neither NaN nor `ignore` says so: task -> bool tensor over the batch or of the
                 target's shape, or such a tensor `[batch, tasks, ...]`.
@@ -183,12 +185,20 @@ class MultiTaskLoss(nn.Module):
                 noisy as those of training: hold out a part of the training data.
             targets: Their labels.
             mask: What has a label.
-            second_labels: Task -> other labels of the same samples, as in `excessmtl.diagnose`.
+            second_labels: Task -> other labels of the same samples, in the form of `targets` or as in
+                `excessmtl.diagnose`.
         """
         if outputs is None and targets is None:
             return self.balancer.diagnose(self.losses)
         predictions, labels = self._values_by_task(outputs, targets, mask, fill=True)
-        samples = {task: self._parts[task].samples(predictions[task], labels[task]) for task in labels}
+        samples = {task: self._parts[task].samples(predictions[task], labels[task], self.ignore) for task in labels}
+        if second_labels is not None:
+            others, given = self._values("second_labels", second_labels), self._values("targets", targets)
+            alike = {task: own for task, own in others.items() if task in given and own.shape == given[task].shape}
+            formed = self._values_by_task(outputs, alike, None)[1] if alike else {}
+            for task in alike:  # the others are samples already
+                others[task] = self._parts[task].samples(predictions[task], formed[task], self.ignore)[1]
+            second_labels = others
         kinds = {task: kind for task, kind in self.kinds.items() if task in samples and kind is not None}
         return diagnose(
             {
@@ -214,14 +224,19 @@ class MultiTaskLoss(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take a saved state. A state of other tasks, of other kinds or of other losses changes nothing."""
-        expected, saved = (set(state) - {_EXTRA} for state in (self.state_dict(), state_dict))
+        own = self.state_dict()
+        expected, saved = (set(state) - {_EXTRA} for state in (own, state_dict))
         if _EXTRA in state_dict:
             self.set_extra_state(state_dict[_EXTRA])
-        if strict and saved != expected:
-            missing, unexpected = sorted(expected - saved), sorted(saved - expected)
+        memory = {name.removeprefix(_MEMORY): own for name, own in state_dict.items() if name.startswith(_MEMORY)}
+        if _EXTRA in memory:  # it knows the method, the tasks and the options
+            self.balancer.memory.check(memory)
+        differing = [name for name in saved & expected if getattr(state_dict[name], "shape", None) != own[name].shape]
+        if differing or (strict and saved != expected):
+            lacking, unexpected = sorted(expected - saved), sorted(saved - expected)
             raise ValueError(
-                f"state is of other tasks or losses: missing {missing[:3]}, unexpected {unexpected[:3]}; make the "
-                "MultiTaskLoss as the one that was saved"
+                f"state is of other tasks or losses: missing {lacking[:3]}, unexpected {unexpected[:3]}, of another "
+                f"shape {differing[:3]}; make the MultiTaskLoss as the one that was saved"
             )
         return super().load_state_dict(state_dict, strict, assign)
 

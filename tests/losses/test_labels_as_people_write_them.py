@@ -1,12 +1,14 @@
 """Labels in other types and codes than the usual ones: the same numbers as for the usual ones."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import excessmtl
-from excessmtl.losses import RobustBCEWithLogits, RobustCrossEntropy
+from excessmtl.losses import GeneralizedCrossEntropy, RobustBCEWithLogits, RobustCrossEntropy
 
 ENCODER = nn.Linear(2, 2)
 CLASSES = torch.randint(0, 2, (16,), generator=torch.Generator().manual_seed(0))
@@ -46,13 +48,28 @@ def test_an_ignore_index_that_is_no_number_is_left_alone():
     assert loss_of(Own(), CLASSES) == (pytest.approx(F.cross_entropy(OUTPUT, CLASSES).item()), 16)
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=255), RobustCrossEntropy(ignore_index=255)])
-def test_the_ignore_index_of_a_loss_marks_what_has_no_label_too(loss):
-    assert loss_of(loss, torch.where(HALF, CLASSES, 255)) == ON_HALF
+@pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, RobustCrossEntropy, partial(partial, F.cross_entropy)])
+def test_the_ignore_index_of_a_loss_marks_what_has_no_label_too(kind):
+    loss, target = kind(ignore_index=255), torch.where(HALF, CLASSES, 255)
+    assert loss_of(loss, target) == ON_HALF
+    report = excessmtl.MultiTaskLoss({"a": loss}, ENCODER).diagnose({"a": OUTPUT}, {"a": target})
+    assert report["a"].samples == 8
 
 
-def test_whole_numbers_that_are_the_ignore_index_are_no_targets_of_a_regression():
-    assert loss_of("regression", torch.where(HALF, 3, -100), torch.zeros(16), robust=False) == (9.0, 8)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_the_ignore_index_is_no_target_of_a_regression_where_it_is_negative(dtype):
+    target, output = torch.where(HALF, 3, -100).to(dtype), torch.zeros(16)
+    assert loss_of("regression", target, output, robust=False) == (9.0, 8)
+    report = excessmtl.MultiTaskLoss({"a": "regression"}, ENCODER).diagnose({"a": output}, {"a": target})
+    assert report["a"].samples == 8
+    counts = torch.where(HALF, 2, 0).to(dtype)  # 0 is a number, whatever class it stands for
+    assert loss_of("regression", counts, output, robust=False, ignore=0) == (2.0, 16)
+
+
+def test_a_byte_is_not_the_ignore_index():
+    large = torch.randn(16, 200, generator=torch.Generator().manual_seed(0))
+    found = GeneralizedCrossEntropy()(large, torch.full((16,), 156, dtype=torch.uint8))
+    assert found == GeneralizedCrossEntropy()(large, torch.full((16,), 156))
     pixels = torch.full((16,), 156, dtype=torch.uint8)  # what -100 would be in a byte
     assert loss_of("regression", pixels, torch.zeros(16), robust=False) == (156.0**2, 16)
     assert loss_of(lambda input, target: input + target, pixels, torch.zeros(16)) == (156.0, 16)
@@ -73,6 +90,15 @@ def test_what_was_trained_can_be_evaluated_in_any_precision(kind, doubles):
     for mode in (True, False):
         losses, _ = criterion.train(mode).by_task({"a": output.double()}, {"a": CLASSES.int()})
         assert losses["a"].isfinite()
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_soft_labels_of_a_sequence_may_have_holes(length):
+    draw = torch.Generator().manual_seed(0)
+    output, target = (torch.randn(4, 2, length, generator=draw).softmax(1) for _ in range(2))
+    expected = F.cross_entropy(output, target, reduction="none").flatten()[1:].mean()
+    target[0, :, 0] = torch.nan
+    assert loss_of(nn.CrossEntropyLoss(), target, output) == (pytest.approx(expected.item()), 4)
 
 
 @pytest.mark.parametrize("samples", [8191, 8192])

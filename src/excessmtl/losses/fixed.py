@@ -20,8 +20,9 @@ class _OfLogits(nn.Module):
                 f"input must be [batch, classes, ...] and target class numbers [batch, ...], found shapes "
                 f"{list(input.shape)} and {list(target.shape)}"
             )
+        target = target.long()  # in a byte -100 would be 156
         counts = target != self.ignore_index
-        safe = torch.where(counts, target, 0).long()
+        safe = torch.where(counts, target, 0)
         return reduced(self.losses(input.float().log_softmax(1), safe), counts, self.reduction)
 
     def losses(self, logs: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses per task from targets with holes: NaN in floats, an ignore index in integers.
+"""Losses per task from targets with holes: NaN, or an ignore index.
 
 The gradient of an entry that `torch.where` does not select is 0 times that of the loss, and 0 times NaN is NaN. So
 targets are filled before the loss is computed, and what was computed for the filled ones is left out afterwards.
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 
 from excessmtl.distributed.processes import processes
 from excessmtl.losses.estimate import learns_with_others
-from excessmtl.losses.reduction import masked_mean, missing
+from excessmtl.losses.reduction import masked_mean, missing, with_one_mark
 from excessmtl.losses.together import Compute, Lesson, StackableLoss, connected, of_entries, stacked_losses
 
 Values = Tensor | Mapping[str, Tensor | None]
@@ -41,16 +41,17 @@ def by_task(
 
     Args:
         outputs: `[batch, tasks, ...]` in the order of `tasks`, or a dict from task to `[batch, ...]`.
-        targets: The same for the labels. NaN (in floats) and `ignore` (in integers) mark what has no label. A task that
-            a dict leaves out, or has None for, has no label in this batch. Not with a loss that several processes
-            share an estimate of: there, targets without a label are NaN or `ignore` throughout.
+        targets: The same for the labels. NaN and `ignore` mark what has no label. A task that a dict leaves out, or has
+            None for, has no label in this batch. Not with a loss that several processes share an estimate of: there,
+            targets without a label are NaN or `ignore` throughout.
         tasks: The task names.
         loss: A loss of `torch.nn.functional`, or a function or module of your own that returns one loss per entry; or a
             dict from task to such a loss. Dimensions that it reduces, as over classes, are labelled as a whole or not.
             A loss that has an argument `mask`, as the robust losses have, is given it: a bool tensor of the target's
             shape, True where there is a label. A loss that learns from the labels needs it, since missing targets are
             filled with 0.
-        ignore: The integer that stands for a missing label.
+        ignore: The number that stands for a missing label; among floats only where it is negative, since 0 may well be
+            a label there.
 
     A task without any label in the batch has the loss 0 and a mask that is False throughout.
     """
@@ -114,10 +115,7 @@ def _labelled_tasks(
         if output is not None and target is not None:
             if own is None:
                 raise ValueError(f"loss has none for task {task!r}; give one for every task")
-            other = getattr(own, "ignore_index", ignore)  # what the loss itself takes for no label
-            if isinstance(other, int) and other != ignore and not target.is_floating_point():
-                target = target.long().masked_fill(target.long() == other, ignore)
-            labelled.append(_Labelled(task, output, target, own))
+            labelled.append(_Labelled(task, output, with_one_mark(target, own, ignore), own))
     if not labelled:
         raise ValueError(f"targets has no task in it; pass the labels of at least one of {tasks}")
     return labelled
@@ -162,15 +160,28 @@ def _masked(own: _Labelled, ignore: int) -> tuple[Tensor, Tensor]:
     shape = of_entries(output, target)
     output = output if output.shape == shape else output.reshape(shape)
     values = _unreduced(loss, output, target.masked_fill(~there, 0), there)
-    kept = there.shape[: values.ndim]
-    if values.ndim == 0 or values.shape != kept:
+    labelled = _entries(values, there, loss)
+    if labelled is None:
         raise ValueError(
             f"loss for task {task!r} must return one loss per entry of the target {tuple(target.shape)}, found shape "
             f"{tuple(values.shape)} for outputs {tuple(output.shape)}; pass e.g. F.mse_loss or F.cross_entropy, or a "
             "function that does not reduce"
         )
-    labelled = there.flatten(values.ndim).all(-1) if there.ndim > values.ndim else there
     return masked_mean(values, labelled, tuple(range(values.ndim))), _samples(labelled)
+
+
+def _entries(values: Tensor, there: Tensor, loss: Loss) -> Tensor | None:
+    """Which losses are of labelled entries: where the loss reduces a dimension, the target must be whole along it.
+
+    Losses reduce the last dimensions; cross-entropy with probabilities as targets, as others may, the second one. None
+    where the shapes do not fit.
+    """
+    after_classes = values.ndim > 1 and values.shape == (*there.shape[:1], *there.shape[2:])
+    if values.ndim == 0 or values.shape != there.shape[: values.ndim]:
+        return there.all(1) if after_classes else None
+    if after_classes and (isinstance(loss, nn.CrossEntropyLoss) or getattr(loss, "func", loss) is cross_entropy):
+        return there.all(1)
+    return there.flatten(values.ndim).all(-1) if there.ndim > values.ndim else there
 
 
 def _samples(labelled: Tensor, batch: int = 0) -> Tensor:

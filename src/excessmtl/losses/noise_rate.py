@@ -81,7 +81,7 @@ class NoiseRate(Estimate):
         steps = state["steps"] + new
         recent = torch.lerp(state["recent"], share, new * _MEMORY)
         # An average that starts at zero is short of the truth by this factor.
-        present = recent / (1 - torch.pow(1 - _MEMORY, steps.clamp(min=1)))
+        present = (recent / (1 - torch.pow(1 - _MEMORY, steps.clamp(min=1)))).clamp(max=1)  # rounding may exceed it
         fallen = torch.lerp(state["noise"], present, new / steps.clamp(min=1))
         noise = torch.where(steps > _WARM_UP, torch.maximum(fallen, present), present)
         return {"steps": steps, "recent": recent, "noise": noise}

@@ -1,5 +1,8 @@
 """Losses of single elements to one number, over the elements that have a label."""
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,8 +36,18 @@ def masked_mean(values: Tensor, labelled: Tensor, dim: tuple[int, ...]) -> Tenso
 
 
 def missing(target: Tensor, ignore: int) -> Tensor:
-    """Where there is no label: NaN in floats, `ignore` in integers."""
-    return target.isnan() if target.is_floating_point() else target.long() == ignore  # in a byte -100 would be 156
+    """Where there is no label: NaN or `ignore`; among floats, where 0 may be a label, only a negative one."""
+    if target.is_floating_point():
+        return target.isnan() | (target == ignore) if ignore < 0 else target.isnan()
+    return target.long() == ignore  # in a byte -100 would be 156
+
+
+def with_one_mark(target: Tensor, loss: Any, ignore: int) -> Tensor:
+    """The target with `ignore` where there is what the loss itself takes for no label, its `ignore_index`."""
+    own = loss.keywords.get("ignore_index") if isinstance(loss, partial) else getattr(loss, "ignore_index", None)
+    if not isinstance(own, int) or own == ignore or target.is_floating_point():
+        return target
+    return target.long().masked_fill(target.long() == own, ignore)
 
 
 def reduced(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:

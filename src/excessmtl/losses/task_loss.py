@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from excessmtl.losses.classification import RobustBCEWithLogits, RobustCrossEntropy, probabilities
 from excessmtl.losses.estimate import ordinary
+from excessmtl.losses.reduction import missing, with_one_mark
 from excessmtl.losses.regression import RobustMSELoss
 
 Loss = Callable[..., Tensor]
@@ -62,11 +63,13 @@ class TaskLoss(nn.Module):
 
     def labels(self, output: Tensor, target: Tensor, mask: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
         """Output and target in the form of the kind; what has no label is `ignore` in class numbers, else NaN."""
+        target = with_one_mark(target, self.training_loss, ignore) if self.kind is None else target
         if self.kind in ("binary", "regression"):
             if self.kind == "binary" or not target.is_floating_point():
-                has_none = target.dtype == torch.bool and ignore not in (0, 1)
                 numbers = target.float()
-                target = numbers if has_none else numbers.masked_fill(numbers == ignore, torch.nan)
+                # A mark for classes may be a number to regress, 0 for example; and -100 is no bool.
+                marks = ignore < 0 if self.kind == "regression" else target.dtype != torch.bool or ignore in (0, 1)
+                target = numbers.masked_fill(numbers == ignore, torch.nan) if marks else numbers
             if output.shape == (*target.shape, 1):  # a head of one output
                 output = output.squeeze(-1)
         elif self.kind == "classification" and target.is_floating_point() and target.shape != output.shape:
@@ -75,8 +78,8 @@ class TaskLoss(nn.Module):
             target = target.long()  # not every type can hold `ignore`
         self._check_shapes(output, target)
         if mask is not None:
-            missing = torch.nan if target.is_floating_point() else ignore
-            target = target.masked_fill(~self._expanded(mask, target), missing)
+            mark = torch.nan if target.is_floating_point() else ignore
+            target = target.masked_fill(~self._expanded(mask, target), mark)
         return output, target
 
     def without_labels(self, output: Tensor, ignore: int) -> Tensor | None:
@@ -87,8 +90,9 @@ class TaskLoss(nn.Module):
             return torch.full((len(output), *output.shape[2:]), ignore, device=output.device)
         return torch.full_like(output, torch.nan, requires_grad=False)
 
-    def samples(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def samples(self, output: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
         """Output and target for a diagnosis: every labelled position of a map or a sequence is a sample."""
+        target = target.masked_fill(missing(target, ignore), torch.nan) if target.is_floating_point() else target
         if self.kind == "classification" and output.ndim > 2:
             return output.movedim(1, -1).flatten(0, -2), target.flatten()
         if self.kind == "binary" or (self.kind == "regression" and output.ndim > 2):
