@@ -138,3 +138,10 @@ def test_probabilities_stay_probabilities(change):
             shown[0] = np.nan
         read = held_out({"a": shown}, {"a": labels}, kind, -100)[0]
         assert np.exp(read.predictions) == pytest.approx(exact[read.rows], abs=0.02)
+
+
+def test_of_many_classes_rounded_probabilities_are_probabilities_too():
+    exact = np.random.default_rng(0).dirichlet(np.full(60, 0.2), 500)
+    read = held_out({"a": exact.round(2)}, {"a": exact.argmax(1)}, "classification", -100)[0]
+    assert np.exp(read.predictions) == pytest.approx(exact, abs=0.15)
+    assert read.predictions.min() > np.log(0.003), "what was rounded to 0 was less than 0.005, and not nothing"

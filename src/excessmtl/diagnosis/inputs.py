@@ -14,8 +14,10 @@ from excessmtl.warn import warn
 Kind = Literal["classification", "binary", "regression"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Array = NDArray[np.float64]
-_ROUNDED = 0.05
-"""By so much may probabilities in bfloat16, or with two decimals, miss one."""
+_BFLOAT16, _TWO_DECIMALS = 0.05, 0.005
+"""By so much may the sum of rounded probabilities miss one, and a probability its value."""
+_EXACT = 1e-3
+"""Sums that miss one by no more are not visibly rounded."""
 _LARGEST = 1e100
 """The squares of larger numbers are too large to be summed."""
 _MOST_CLASSES = 100
@@ -211,8 +213,14 @@ def _of_two_classes(task: str, values: Array) -> Array:
 
 def _log_probabilities(values: Array) -> Array:
     """Of rows of probabilities or of logits; rows that are not negative and sum to one, rounded, are probabilities."""
-    are_shares = len(values) > 0 and bool((values >= 0).all()) and np.allclose(values.sum(1), 1, atol=_ROUNDED)
-    logits: Array = np.log(np.maximum(values, 1e-12)) if are_shares else np.maximum(values, -_LARGEST)
+    missed = np.abs(values.sum(1) - 1).max(initial=0.0)
+    in_range = len(values) > 0 and values.min() >= 0 and values.max() <= 1 + _BFLOAT16
+    if in_range and missed <= max(_BFLOAT16, _TWO_DECIMALS * values.shape[1]):
+        # What was rounded to 0 is about half of the smallest that was not.
+        least = 1e-12 if missed <= _EXACT else values.min(initial=1, where=values > 0) / 2
+        logits: Array = np.log(np.maximum(values, max(least, 1e-12)))
+    else:
+        logits = np.maximum(values, -_LARGEST)
     shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
     found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return found
