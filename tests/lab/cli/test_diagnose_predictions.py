@@ -81,3 +81,20 @@ def test_how_a_column_was_read_is_one_plain_sentence(table):
     assert result.exit_code == 0, result.output
     (line,) = result.stderr.strip().splitlines()
     assert line.startswith("the predictions of 'churn' lie from 0 to 1 and are taken for probabilities; if they are")
+
+
+def test_ids_and_labels_are_as_the_file_has_them(tmp_path):
+    labels = np.arange(200) % 2
+    scores = np.where(np.arange(200) < 10, -3, 3) * (2 * labels - 1) + RNG.normal(size=200)  # the first are wrong
+    columns = {"code_predicted_01": -scores, "code_predicted_02": scores, "sign_predicted": scores}
+    columns |= {
+        "code": np.where(labels, "02", "01"),
+        "sign": 2 * labels - 1,
+        "id": ["", *map("{:04}".format, range(1, 200))],
+    }
+    pd.DataFrame(columns).to_csv(tmp_path / "table.csv", index=False)
+    done("diagnose", "--predictions", tmp_path / "table.csv", "--id", "id", "--suspects", tmp_path / "suspects.csv")
+    suspects = pd.read_csv(tmp_path / "suspects.csv", dtype=str, keep_default_na=False)
+    assert {"", "0001", "0009"} <= set(suspects["id"])
+    assert set(suspects.query("task == 'code'")["label"]) == {"01", "02"}
+    assert set(suspects.query("task == 'sign'")["label"]) == {"-1", "1"}

@@ -264,3 +264,11 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace("town", "price", 1), encoding="utf-8")
     with pytest.raises(ValueError, match="has two columns called 'price'"):
         load(str(path))
+
+
+def test_a_cell_that_is_no_number_among_numbers_is_named(tmp_path):
+    path = write(tmp_path, frame().assign(price=["?", *map(str, range(1, ROWS))]))
+    with pytest.raises(ValueError, match=r"column 'price' of .* holds 99 numbers, and '\?' in row 0 .the first is 0."):
+        load(path, kinds={"price": "regression"})
+    with pytest.warns(UserWarning, match="so that all are taken for texts; empty the cell, or repair it"):
+        load(path)

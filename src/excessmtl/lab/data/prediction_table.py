@@ -15,14 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from excessmtl.diagnosis import Report, diagnose
-from excessmtl.lab.data.table import class_name, read_table
+from excessmtl.lab.data.table import class_name, names_in, read_table
 
 _ENDING = "_predicted"
 
 
 def diagnose_table(path: Path, kinds: Mapping[str, str] | None = None, id: str | None = None) -> Report:
     """The diagnosis of every task in the table; suspicious labels are named by their row and, with `id`, their name."""
-    frame = read_table(path)
+    frame = read_table(path, id)
     if id is not None and id not in frame:
         raise ValueError(f"{path} has no column {id!r} for --id; it has {list(frame.columns)}")
     tasks = [name.removesuffix(_ENDING) for name in frame.columns if name.endswith(_ENDING)]
@@ -42,9 +42,12 @@ def diagnose_table(path: Path, kinds: Mapping[str, str] | None = None, id: str |
         {task: labels for task, (_, labels) in columns.items()},
         dict(kinds or {}),
     )
-    names = None if id is None else frame[id].astype(str).tolist()
-    classes = {task: scores for task in tasks if (scores := _classes(frame, task))}
-    originals = {task: partial(class_name, own) for task, own in classes.items()}
+    names = None if id is None else names_in(frame[id])
+    classes = {task: _classes(frame, task) for task in tasks}
+    for task in [task for task in tasks if not classes[task] and report.held_out[task].kind == "binary"]:
+        values = sorted(frame[task].dropna().unique())
+        classes[task] = values if len(values) == 2 else []
+    originals = {task: partial(class_name, own) for task, own in classes.items() if own}
     return replace(report, file_rows=list(range(len(frame))), ids=names, originals=originals)
 
 
@@ -67,7 +70,8 @@ def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.flo
             f"of two classes 0 and 1, call it {task}{_ENDING}"
         )
     places = {name: place for place, name in enumerate(classes)}
-    texts = frame[task].map(_as_text, na_action="ignore")
+    numbers = {float(name): name for name in classes if name.replace(".", "", 1).isdigit()}
+    texts = frame[task].map(partial(_as_text, numbers), na_action="ignore")
     strange = texts.dropna()[~texts.dropna().isin(places)]
     if len(strange):
         raise ValueError(f"{path} has the label {strange.iloc[0]!r} of {task!r} and no column {start}{strange.iloc[0]}")
@@ -75,9 +79,9 @@ def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.flo
     return np.stack([_numbers(path, frame[start + name]) for name in classes], axis=1), labels
 
 
-def _as_text(value: object) -> str:
-    """A class as it stands in the name of its column: 3 also where pandas reads 3.0."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _as_text(numbers: Mapping[float, str], value: object) -> str:
+    """A class as it stands in the name of its column, 3 or 03 for what pandas reads as 3.0. `numbers`: these names."""
+    return numbers.get(float(value), f"{value:g}") if isinstance(value, int | float) else str(value)
 
 
 def _numbers(path: Path, column: pd.Series) -> NDArray[np.float64]:

@@ -23,15 +23,12 @@ from excessmtl.lab.schema import explained, shortened
 from excessmtl.warn import warn
 
 KINDS = {"regression": regression, "classification": classification, "binary": binary}
-_FEW = 20
-"""At most so many different whole numbers are taken for classes."""
-_CATEGORIES = 100
-"""At most so many different texts of an input column become columns of their own."""
-_RARE = 0.2
-"""A binary target is scored by its ROC curve where the rarer value has a smaller share of the labels than this."""
+_FEW = 20  # different whole numbers at most are taken for classes
+_CATEGORIES = 100  # different texts at most of an input column become columns of their own
+_RARE = 0.2  # of the labels; where the rarer value of a binary target has fewer, it is scored by its ROC curve
+_STRAY = 0.2  # of the cells at most are no numbers in what is taken for a column of numbers
 _SHARES = (0.7, 0.15)
 _SMALLEST = 20
-_PARQUET = ".parquet"
 _NAMES = "give every column a name"
 
 
@@ -67,7 +64,8 @@ def load(
     chosen = dict(kinds or {})
     columns = [name for name in frame.columns if name not in (*targets, id)] if inputs is None else list(inputs)
     _check_columns(data, frame, targets, chosen, columns, id)
-    ids = None if id is None else np.array(frame[id].astype(object).where(frame[id].notna(), "").astype(str).tolist())
+    ids = None if id is None else np.array(names_in(frame[id]))
+    _check_texts(data, frame[[*targets, *columns]], chosen)
     parts = shuffled(len(frame), _SHARES, split_seed, *b"table")
     train = parts[0].numpy()
     tasks, values, originals = [], {}, {}
@@ -90,6 +88,11 @@ def load(
         build_head=lambda task: nn.Linear(hidden, task.outputs),
         originals=originals,
     )
+
+
+def names_in(column: pd.Series) -> list[str]:
+    """The texts in a column that names the rows; an empty cell is an empty name."""
+    return list(column.astype(object).where(column.notna(), "").astype(str))
 
 
 def _scored(tasks: list[Task], parts: list[Split]) -> tuple[Task, ...]:
@@ -121,7 +124,7 @@ def read_table(path: Path, id: str | None = None) -> pd.DataFrame:
     """The table in a .csv, .csv.gz or .parquet file, ids as the file has them; a ValueError where it cannot be one."""
     if not path.is_file():
         raise DataNotFoundError(f"{path} is not a file: name a CSV file with a header, or a Parquet file")
-    frame = _read_parquet(path) if path.name.lower().endswith(_PARQUET) else _read_csv(path, id)
+    frame = _read_parquet(path) if path.name.lower().endswith(".parquet") else _read_csv(path, id)
     frame.columns = [str(name).strip() for name in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -184,6 +187,19 @@ def _check_columns(
         raise ValueError(f"id names {id!r}, which is also {'a target' if id in targets else 'an input'}; leave one out")
 
 
+def _check_texts(path: Path, frame: pd.DataFrame, kinds: dict[str, str]) -> None:
+    """Of columns of numbers with a cell that is none, a "?" for example: they would be taken for texts as a whole."""
+    for name in [own for own in frame if not is_numeric_dtype(frame[own]) and kinds.get(own, "") in ("", "regression")]:
+        known = frame[name].dropna()
+        stray = known[pd.to_numeric(known, errors="coerce").isna()]
+        if 0 < len(stray) <= _STRAY * len(known):
+            cell = f"{stray.iloc[0]!r} in row {stray.index[0]} (the first is 0)"
+            found = f"column {name!r} of {path} holds {len(known) - len(stray):,} numbers, and {cell}"
+            if name in kinds or known.nunique() > _CATEGORIES:
+                raise ValueError(f"{found}; empty the cell, or repair it")
+            warn(f"{found}, so that all are taken for texts; empty the cell, or repair it, if they are numbers")
+
+
 def _known(frame: pd.DataFrame, name: str) -> str:
     """The columns, or of many those whose names are nearest."""
     names = list(map(str, frame.columns))
@@ -213,7 +229,9 @@ def _target(
 def class_name(names: Sequence[object], number: float) -> float | str:
     """A class as the file has it; a number stays one."""
     name = names[int(number)]
-    return float(name) if isinstance(name, int | float | np.number) else str(name)
+    if isinstance(name, bool) or not isinstance(name, int | float | np.number):
+        return str(name)
+    return int(name) if float(name).is_integer() else float(name)
 
 
 def _in_unit(mean: float, deviation: float, number: float) -> float:
