@@ -7,6 +7,7 @@ import torch
 from integration_worlds import Model, assert_same, balancer_of, by_hand, loader
 
 from choices import each
+from excessmtl import MultiTaskLoss, Recorder
 from excessmtl.integrations import as_loss
 
 METHODS = ["excess", "uniform", "mgda", "gradnorm"]
@@ -52,3 +53,13 @@ def test_a_second_backward_and_losses_of_other_tasks_are_refused():
         loss.backward()
     with pytest.raises(ValueError, match="unknown task 'c'"):  # before any backward
         as_loss(balancer, {"c": torch.ones((), requires_grad=True)})
+
+
+def test_a_multi_task_loss_stands_for_its_balancer(tmp_path):
+    layer = torch.nn.Linear(2, 1)
+    criterion = MultiTaskLoss({"a": "regression"}, layer, "uniform")
+    as_loss(criterion, {"a": layer(torch.ones(4, 2)).mean()}).backward()
+    assert layer.weight.grad.tolist() == [[1, 1]]
+    assert Recorder(tmp_path / "run", criterion).balancer is criterion.balancer
+    with pytest.raises(TypeError, match=r"what excessmtl.create returns, or a MultiTaskLoss, found Linear"):
+        as_loss(layer, {"a": layer(torch.ones(4, 2)).mean()})

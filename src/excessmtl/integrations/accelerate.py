@@ -7,7 +7,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
-from excessmtl.integrations.scalar import as_loss
+from excessmtl.integrations.scalar import as_loss, balancer_of
 from excessmtl.step.result import Step
 
 
@@ -32,5 +32,6 @@ def backward(
     if not scalar.requires_grad:
         raise ValueError("the balancer is in evaluation mode, or gradients are off; call balancer.train() to train")
     accelerator.backward(scalar)
-    assert balancer.last_step is not None
-    return balancer.last_step
+    step = balancer_of(balancer).last_step
+    assert step is not None
+    return step

@@ -10,7 +10,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import get_last_checkpoint
 
 from excessmtl.balancer import Balancer
-from excessmtl.integrations.scalar import as_loss
+from excessmtl.integrations.scalar import as_loss, balancer_of
 from excessmtl.step.run import weighted_losses
 from excessmtl.warn import warn
 
@@ -35,13 +35,13 @@ class BalancedTrainer(Trainer):
 
     def __init__(self, *args: Any, balancer: Balancer, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.balancer = balancer
+        self.balancer, self._saved = balancer_of(balancer), balancer
         self._weighted: list[Tensor] | None = None
         """During an evaluation: the weighted losses so far, one for each sample."""
         # Losses are means over a micro-batch: the Trainer divides their sum by the number of micro-batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
-        self.add_callback(_Checkpoints(balancer))
+        self.add_callback(_Checkpoints(self.balancer, balancer))
 
     def compute_loss(
         self,
@@ -104,19 +104,19 @@ class BalancedTrainer(Trainer):
         if not file.exists():
             warn(f"{file} is missing, so the balancer starts anew; was it written without one?")
             return
-        self.balancer.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        self._saved.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
 
 
 class _Checkpoints(TrainerCallback):
     """Writes the balancer's state into every checkpoint, and tells the balancer when an epoch is over."""
 
-    def __init__(self, balancer: Balancer) -> None:
-        self.balancer = balancer
+    def __init__(self, balancer: Balancer, saved: nn.Module) -> None:
+        self.balancer, self.saved = balancer, saved
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if args.should_save:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            torch.save(self.balancer.state_dict(), folder / FILE)
+            torch.save(self.saved.state_dict(), folder / FILE)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.balancer.end_epoch()

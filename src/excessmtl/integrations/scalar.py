@@ -12,6 +12,15 @@ from excessmtl.graph.inputs import Losses
 from excessmtl.step.run import weighted_losses
 
 
+def balancer_of(value: Any) -> Balancer:
+    """The balancer itself, or that of a `MultiTaskLoss`."""
+    found = getattr(value, "balancer", value)
+    if not isinstance(found, Balancer):
+        name = type(value).__name__
+        raise TypeError(f"balancer must be what excessmtl.create returns, or a MultiTaskLoss, found {name}")
+    return found
+
+
 def as_loss(
     balancer: Balancer,
     losses: Losses | Tensor,
@@ -33,12 +42,13 @@ def as_loss(
     one where the trainer looks for parameters in the graph of the scalar: this one has none.
 
     Args:
-        balancer: whose step it is.
+        balancer: whose step it is; of a `MultiTaskLoss` its balancer, as everywhere in these integrations.
         losses: as for `balancer.backward`; so are `at`, `mask` and further inputs.
         accumulate: True for all micro-batches of a step but the last.
         micro_batches: so many make up a step, and the trainer divides the scalar by that number.
         multiplied: False if the trainer multiplies by nothing else: a step without a scaler can do a little less.
     """
+    balancer = balancer_of(balancer)
     with torch.no_grad():
         value = weighted_losses(balancer, losses, mask)
     if not (balancer.training and torch.is_grad_enabled()):

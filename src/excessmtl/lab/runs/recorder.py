@@ -14,6 +14,7 @@ import yaml
 
 from excessmtl.balancer import Balancer
 from excessmtl.files import read_text, write_whole
+from excessmtl.integrations.scalar import balancer_of
 from excessmtl.lab.runs.folder import RunFolder, refuse_another
 from excessmtl.lab.runs.record import RECORDED, RunRecord, code_of, complete_options
 from excessmtl.lab.runs.summary import QUANTITIES, Row, Scored, summarise
@@ -58,6 +59,7 @@ class Recorder:
         settings: Mapping[str, Any] | None = None,
         resume: bool = False,
     ) -> None:
+        balancer = balancer_of(balancer)
         self.balancer, self.tasks = balancer, balancer.tasks
         given = {"metric": metric, "higher_is_better": higher_is_better, "unit": unit}
         by_task = [self._by_task(argument, value) for argument, value in given.items()]

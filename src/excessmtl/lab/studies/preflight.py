@@ -1,6 +1,7 @@
 """What would stop every run of a study alike, found before any of them starts."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -27,6 +28,8 @@ def check_runs(runs: Sequence[RunConfig]) -> None:
         try:
             benchmark = load_benchmark(first)
         except DataNotFoundError as error:
+            if first.data is None and Path(first.benchmark).suffix:  # a table, whose name is in the sentence
+                raise
             advice = "In a study, the key `data` of the benchmark's entry stands for --data."
             raise DataNotFoundError(f"{first.benchmark}: {error} {advice}") from error
         names = [task.name for task in benchmark.tasks]
