@@ -33,12 +33,9 @@ class Method:
         return excessmtl.create(self.name, tasks=tasks, shared=shared, **self.options, **options)
 
 
-EXCESS = [
-    Method("excess"),
-    Method("excess", {"estimator": "paper"}),
-    Method("excess", {"estimator": "paper", "probe": "representation"}),
-]
-ROBUST, PAPER, PAPER_Z = EXCESS
+ROBUST, PAPER = Method("excess"), Method("excess", {"estimator": "paper"})
+PAPER_Z = Method("excess", {"estimator": "paper", "probe": "representation"})
+EXCESS = [ROBUST, PAPER, PAPER_Z]
 UNIFORM, GRADNORM = Method("uniform"), Method("gradnorm")
 EVERY_METHOD = EXCESS + [Method(name) for name in excessmtl.list_methods() if name != "excess"]
 METHODS = EXCESS + [Method(name) for name in ("uniform", "rlw", "gradnorm", "mgda", "graddrop", "moco")]

@@ -110,7 +110,7 @@ def assert_gradients(parameters, expected, rtol=1e-4, names=None):
 
 
 def check_backward(balancer, losses, model, shared, *, scalar=False, rtol=1e-4, **arguments):
-    """One step must add what plain autograd says to `.grad`; both walk the graph of one forward."""
+    """One step must add what plain autograd says to `.grad`; both pass the graph of one forward."""
     named = dict(model.named_parameters())
     parameters = [p for p in named.values() if p.requires_grad]
     names = [name for name, p in named.items() if p.requires_grad]

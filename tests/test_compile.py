@@ -142,8 +142,7 @@ def whole_steps(method, backend, scalar):
 
     def step(x, targets):
         optimiser.zero_grad()
-        losses = losses_of(model(x), targets)
-        take_step(balancer, losses, scalar)
+        take_step(balancer, losses_of(model(x), targets), scalar)
         optimiser.step()
 
     run = torch.compile(step, backend=backend) if backend else step
@@ -205,8 +204,7 @@ def test_fullgraph(sequential):
     balancer = ROBUST.create(compiled)
     for trunk in (compiled, model.trunk):  # either is the shared module
         x, targets = batch()
-        z = trunk(x)
-        balancer.backward(heads_on(model, z, targets))
+        balancer.backward(heads_on(model, trunk(x), targets))
     assert balancer.steps == 2
 
 
@@ -277,8 +275,7 @@ def test_a_mark_is_found_before_the_output_of_the_module():
         z = model.trunk(x) * 2
         if marked:
             z = excessmtl.representation(z)
-        losses = heads_on(model, z, targets)
-        balancer.backward(losses, **({} if marked else {"at": z}))
+        balancer.backward(heads_on(model, z, targets), **({} if marked else {"at": z}))
         states.append(dict(balancer.state))
     torch.testing.assert_close(*states)
 

@@ -67,13 +67,9 @@ def test_the_method_of_the_contributing_guide_passes_the_tests_of_every_method(t
     (source / "excessmtl" / "methods" / "inverse_loss.py").write_text(rule, encoding="utf-8")
     names = "test_every_method.py test_no_host_reads.py test_state.py test_task_changes.py faults methods"
     suites = [ROOT / "tests" / name for name in names.split()]
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "inverse_loss", *map(str, suites)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     passed = re.search(r"^(\d+) passed, \d+ deselected", result.stdout.splitlines()[-1])
     assert passed is not None, result.stdout
     assert int(passed[1]) >= 6  # the battery is one of them, with several numbers of tasks
@@ -172,14 +168,12 @@ def test_the_page_on_the_default_names_its_options_and_their_defaults():
     options = (ROOT / "docs/estimators.md").read_text().split("**Options**")[1].split("State: 71")[0]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in options.splitlines() if "`" in line]
     shown = {
-        name.strip("` "): default.strip()
+        name.strip("` "): literal_eval(default.strip())
         for names, defaults, *_ in lines[1:]
         for name, default in zip(names.split(","), defaults.split(","), strict=True)
     }
     rule = excessmtl.create("excess", tasks=["a"], shared=nn.Linear(2, 2)).rule
-    assert {field.name: field.default for field in fields(rule)} == {
-        name: literal_eval(default) for name, default in shown.items()
-    }
+    assert {field.name: field.default for field in fields(rule)} == shown
 
 
 # ------------------------------------------------------------------ the site, and the first lines of README
@@ -227,14 +221,9 @@ def test_the_first_lines_train_and_diagnose(name, capsys):
     y["price"][::5], y["digit"][::7] = torch.nan, -100
     parts = [{task: labels[start : start + 50] for task, labels in y.items()} for start in range(0, 200, 50)]
     loader = [(x[50 * place : 50 * place + 50], part) for place, part in enumerate(parts)]
-    held_out = {task: labels[200:] for task, labels in y.items()}
-    names = {
-        **MODEL,
-        "MultiTaskModel": partial(Model, digit=3, spam=1, price=1),
-        "held_out_x": x[200:],
-        "held_out_y": held_out,
-    }
-    exec(compile(code, name, "exec"), {**names, "loader": loader})
+    names = {**MODEL, "MultiTaskModel": partial(Model, digit=3, spam=1, price=1), "loader": loader}
+    names |= {"held_out_x": x[200:], "held_out_y": {task: labels[200:] for task, labels in y.items()}}
+    exec(compile(code, name, "exec"), names)
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]} == set(y)
 
 
@@ -250,12 +239,7 @@ class Model(nn.Module):
 
 
 two_heads = partial(Model, digit=1, colour=1)
-MODEL = {
-    "torch": torch,
-    "excessmtl": excessmtl,
-    "MultiTaskModel": two_heads,
-    "Model": two_heads,
-    "loss_fn": nn.functional.mse_loss,
-    "loader": [(torch.ones(3, 4), {"digit": torch.zeros(3, 1), "colour": torch.ones(3, 1)})],
-}
+MODEL = {"torch": torch, "excessmtl": excessmtl, "loss_fn": nn.functional.mse_loss}
+MODEL |= {"MultiTaskModel": two_heads, "Model": two_heads}
+MODEL["loader"] = [(torch.ones(3, 4), {"digit": torch.zeros(3, 1), "colour": torch.ones(3, 1)})]
 """What the diffs take for granted."""

@@ -59,8 +59,7 @@ def test_it_runs(example, name):
     printed = example(name)
     assert_learned(printed, 0 if name in UNTAUGHT else BETTER_THAN_CHANCE)
     if name in NOISY:
-        report = printed.split("\n\n")[0]
-        verdicts = dict(re.findall(rf"^(odd|{NOISY[name]}) +(\w+)", report, flags=re.MULTILINE))
+        verdicts = dict(re.findall(rf"^(odd|{NOISY[name]}) +(\w+)", printed.split("\n\n")[0], flags=re.MULTILINE))
         assert verdicts == {"odd": "clean", NOISY[name]: "noisy" if name == "multi_task_loss.py" else "suspect"}
 
 
@@ -98,11 +97,9 @@ def test_raters_are_told_apart(example):
 )
 def test_it_runs_as_a_user_starts_it(command):
     """One in a process of its own, and those that go with two processes in two."""
-    found = subprocess.run(
-        [sys.executable, *command, "--quick"], capture_output=True, text=True, timeout=240, cwd=FOLDER
-    )
-    assert found.returncode == 0, found.stdout[-1000:] + found.stderr[-3000:]
-    assert_learned(found.stdout, 0 if "hf_trainer.py" in command else BETTER_THAN_CHANCE)
+    run = subprocess.run([sys.executable, *command, "--quick"], capture_output=True, text=True, timeout=240, cwd=FOLDER)
+    assert run.returncode == 0, run.stdout[-1000:] + run.stderr[-3000:]
+    assert_learned(run.stdout, 0 if "hf_trainer.py" in command else BETTER_THAN_CHANCE)
 
 
 def test_every_example_has_a_line_in_the_list():

@@ -36,8 +36,7 @@ def test_the_front_is_what_no_point_dominates(rows):
     mask = pareto_front(rows)
     assert mask.dtype == bool
     assert mask.shape == (len(rows),)
-    expected = [not any(dominates(other, row) for other in rows) for row in rows]
-    assert mask.tolist() == expected
+    assert mask.tolist() == [not any(dominates(other, row) for other in rows) for row in rows]
 
 
 def cells_below(rows, reference):
@@ -69,18 +68,11 @@ def test_stationarity_is_the_shortest_combination(tasks, size, seed):
     assert weights.sum() == pytest.approx(1)
     assert norm == pytest.approx((weights @ gradients).norm())
     rows = gradients.numpy()
-    brute = min(
-        minimize(
-            lambda w: ((w @ rows) ** 2).sum(),
-            start,
-            jac=lambda w: 2 * rows @ (w @ rows),
-            bounds=[(0, 1)] * tasks,
-            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(tasks)},
-            method="SLSQP",
-            options={"ftol": 1e-15, "maxiter": 500},
-        ).fun
-        for start in (np.full(tasks, 1 / tasks), *np.eye(tasks))
-    )
+    sum_to_1 = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(tasks)}
+    how = {"jac": lambda w: 2 * rows @ (w @ rows), "bounds": [(0, 1)] * tasks, "constraints": sum_to_1}
+    how |= {"method": "SLSQP", "options": {"ftol": 1e-15, "maxiter": 500}}
+    starts = np.full(tasks, 1 / tasks), *np.eye(tasks)
+    brute = min(minimize(lambda w: ((w @ rows) ** 2).sum(), start, **how).fun for start in starts)
     # The squares are compared: SLSQP stops at 1e-15 in the objective, which is 3e-8 in the norm.
     assert norm.item() ** 2 == pytest.approx(brute, abs=1e-8)
 
@@ -97,8 +89,7 @@ def test_a_stationary_point_of_a_model_is_found_and_left_as_it_was():
 
 def test_cosines_of_task_gradients():
     point = nn.Parameter(torch.tensor([1.0, 0.0]))
-    losses = {"right": point[0], "left and up": point[1] - point[0], "flat": 0 * point.sum()}
-    found = gradient_cosines(losses, [point])
+    found = gradient_cosines({"right": point[0], "left and up": point[1] - point[0], "flat": 0 * point.sum()}, [point])
     assert found[:2, :2].flatten().tolist() == pytest.approx([1, -(0.5**0.5), -(0.5**0.5), 1])
     assert found[2].isnan().all()
     assert point.grad is None
@@ -107,8 +98,7 @@ def test_cosines_of_task_gradients():
 def test_a_frozen_part_and_a_loss_on_a_part_only():
     trunk = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     trunk[0].requires_grad_(False)
-    losses = {"a": trunk(torch.ones(4, 2)).mean(), "b": trunk[1].bias.sum()}
-    norm, weights = pareto_stationarity(losses, trunk)
+    norm, weights = pareto_stationarity({"a": trunk(torch.ones(4, 2)).mean(), "b": trunk[1].bias.sum()}, trunk)
     gradients = [torch.cat([trunk[0](torch.ones(2)).detach(), torch.ones(1)]), torch.tensor([0.0, 0.0, 0.0, 1.0])]
     expected = (weights.float()[:, None] * torch.stack(gradients)).sum(0).norm()
     assert norm.item() == pytest.approx(expected.item(), rel=1e-5)

@@ -108,8 +108,7 @@ def test_a_missing_task_keeps_its_weight_and_floors_are_shares_of_all():
 
 def test_floors_hold_while_the_weights_rest():
     model, balancer = started(UNIFORM, protect={"a": 0.5}, every=3)
-    steps = trained(balancer, model, 4)
-    assert all(one.weights.tolist() == pytest.approx([1.5, 0.75, 0.75]) for one in steps)
+    assert all(one.weights.tolist() == pytest.approx([1.5, 0.75, 0.75]) for one in trained(balancer, model, 4))
 
 
 def test_nothing_is_read_from_the_device_or_brought_to_it():

@@ -87,9 +87,7 @@ class World:
         self.trunk, self.neck = Trunk(self.kind), nn.Linear(WIDTH, WIDTH)
         self.stem = nn.Linear(FEATURES, FEATURES) if draw.random() < 0.25 else None
         self.takes = {task: self._taken() for task in self.tasks}
-        self.heads = nn.ModuleDict(
-            {task: Head(draw.choice(HEADS), len(self.takes[task]), self.neck) for task in self.tasks}
-        )
+        self.heads = nn.ModuleDict({t: Head(draw.choice(HEADS), len(self.takes[t]), self.neck) for t in self.tasks})
         parts = [self.trunk, self.neck, self.heads, *([] if self.stem is None else [self.stem])]
         self.model = nn.ModuleList(parts).double()
         if draw.random() < 0.2:
@@ -217,5 +215,4 @@ def test_as_plain_autograd_has_it(method, seed, way):
             for step, per_task in zip(steps, plain, strict=True)
         ]
         parts = [[part for part in of_leaf if part is not None] for of_leaf in zip(*by_batch, strict=True)]
-        expected = [scale * sum(of_leaf) if of_leaf else None for of_leaf in parts]
-        assert_gradients(world.leaves, expected, rtol=1e-9)
+        assert_gradients(world.leaves, [scale * sum(of_leaf) if of_leaf else None for of_leaf in parts], rtol=1e-9)

@@ -71,8 +71,7 @@ def test_parameters_outside_shared_that_several_tasks_reach(method):
     balancer = method.create(model.trunk)
     for attempt in range(3):
         x, targets = batch()
-        neck = model.neck(model.trunk(x))
-        losses = heads_on(model, neck, targets)
+        losses = heads_on(model, model.neck(model.trunk(x)), targets)
         with nullcontext() if attempt else pytest.warns(UserWarning, match=r"2 parameters outside shared.*\(5, 16\)"):
             check_backward(balancer, losses, model, model.trunk)
 

@@ -25,8 +25,7 @@ def test_the_methods_with_a_total_of_their_own_are_those_in_the_guide():
 
 def test_equal_shares_are_multiplied_by_exactly_one_however_many_there_are():
     for tasks in range(1, 1000):
-        weights = torch.full((tasks,), 1 / tasks)
-        assert (multipliers(weights, factor("sum", 1.0, tasks), None) == 1).all(), tasks
+        assert (multipliers(torch.full((tasks,), 1 / tasks), factor("sum", 1.0, tasks), None) == 1).all(), tasks
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), True, "total", None])

@@ -63,9 +63,7 @@ CASES += [(method, bad, "list", False) for method in (PAPER, UNIFORM) for bad in
 CASES += [(method, bad, "module", True) for method in FEW for bad in (infinite_constant, infinite_gradient)]
 
 
-@pytest.mark.parametrize(
-    ("method", "bad", "shared", "scalar"), CASES, ids=lambda one: getattr(one, "__name__", str(one))
-)
+@pytest.mark.parametrize(("method", "bad", "shared", "scalar"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_others_get_what_they_get_without_it(method, bad, shared, scalar):
     """Up to rounding: gradients of a head that can be bad in this way may be computed in another way."""
     (model, balancer), (other_model, other) = twins(method, shared)
@@ -170,8 +168,7 @@ def test_autocast_with_a_huge_loss_and_a_nan(method, dtype, inside):
         x, targets = batch()
         optimiser.zero_grad()
         with torch.autocast(DEVICE.type, dtype):
-            outputs = model(x)
-            losses = losses_of({task: output.float() for task, output in outputs.items()}, targets)
+            losses = losses_of({task: output.float() for task, output in model(x).items()}, targets)
             losses["a"] = losses["a"] * 300
             losses["b"] = losses["b"] * (torch.nan if number == 3 else 1)
             with torch.autocast(DEVICE.type, dtype, enabled=inside):

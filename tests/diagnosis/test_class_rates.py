@@ -58,8 +58,7 @@ def test_the_printed_report_names_classes_that_differ_and_no_others():
 
 
 def test_nothing_is_said_by_class_where_it_cannot_be():
-    few = classes(0.3, samples=30)
-    tasks = {"number": numbers(0.3), "few": few, "easy": classes(0.0)}
+    tasks = {"number": numbers(0.3), "few": classes(0.3, samples=30), "easy": classes(0.0)}
     report = excessmtl.diagnose(*({task: pair[part] for task, pair in tasks.items()} for part in (0, 1)))
     assert report["number"].class_rates is None
     assert report["few"].class_rates is None

@@ -108,8 +108,7 @@ def test_the_interval_of_a_task_that_is_hard_or_noisy_starts_at_0():
 
 @pytest.mark.parametrize("explained", [0.0, 0.2, 0.5, 0.8])
 def test_a_hard_regression_is_not_noisy(explained):
-    rng = np.random.default_rng(1)
-    signal, rest = rng.normal(size=(2, 1500))
+    signal, rest = np.random.default_rng(1).normal(size=(2, 1500))
     target = np.sqrt(explained) * signal + np.sqrt(1 - explained) * rest
     report = of({"hard": (np.sqrt(explained) * signal, target), "easy": numbers(0.0)})
     assert report["hard"].verdict != "noisy", report["hard"].reason
@@ -117,8 +116,7 @@ def test_a_hard_regression_is_not_noisy(explained):
 
 
 def test_random_labels_are_suspect_where_other_tasks_are_learned_and_else_not_learned():
-    rng = np.random.default_rng(5)
-    random = classes(0.0)[0], rng.integers(10, size=1000)
+    random = classes(0.0)[0], np.random.default_rng(5).integers(10, size=1000)
     found = of({"random": random, "easy": classes(0.0)})["random"]
     assert (found.verdict, found.noise_rate, found.noise_rate_interval[1]) == ("suspect", None, 1)
     assert "the labels are random, or the inputs do not hold the answer" in found.reason
@@ -178,17 +176,9 @@ def test_thin_evidence_is_said():
     nothing, one = np.full(1000, -100), np.full(1000, 4)
     few = np.where(np.arange(1000) < LEAST_SAMPLES - 1, labels, -1)
     broken = np.where(np.arange(1000)[:, None] < 990, np.nan, logits)
-    found = of(
-        {
-            "no label": (logits, nothing),
-            "no targets": (logits, None),
-            "nothing at all": (None, None),
-            "one class": (logits, one),
-            "few": (logits, few),
-            "one value": (np.zeros(100), np.full(100, 3.5)),
-            "diverged": (broken, labels),
-        }
-    )
+    tasks = {"no label": (logits, nothing), "no targets": (logits, None), "nothing at all": (None, None)}
+    tasks |= {"one class": (logits, one), "few": (logits, few), "one value": (np.zeros(100), np.full(100, 3.5))}
+    found = of({**tasks, "diverged": (broken, labels)})
     verdicts = {task.task: task.verdict for task in found.tasks}
     assert verdicts.pop("diverged") == "not learned yet"
     assert set(verdicts.values()) == {"too little evidence"}

@@ -53,8 +53,7 @@ def test_the_noisy_tasks_of_a_run_are_named(finished, tmp_path):
     assert list(rows[0]) == ["task", "row", "label", "predicted", "margin", "noise_probability"]
     held_out = held_out_data(finished)
     labels = dict(zip(held_out.file_rows.tolist(), held_out.targets["group"].tolist(), strict=True))
-    found = [row for row in rows if row["task"] == "group"]
-    assert {int(row["row"]): float(row["label"]) for row in found} == labels
+    assert {int(row["row"]): float(row["label"]) for row in rows if row["task"] == "group"} == labels
 
 
 def test_the_table_of_a_run_and_the_file_for_the_report(finished):
@@ -87,10 +86,8 @@ def test_an_object_as_benchmark_and_no_held_out_data(tmp_path):
     benchmark = replace(benchmark, validation=nothing, tasks=tasks)
     settings = {"epochs": 1, "device": "cpu", "noise": 0.2, "noisy_tasks": ("group",)}
     lab.train(benchmark, "uniform", out=tmp_path / "run", **settings)
-    report = lab.diagnose(tmp_path / "run", benchmark)
-    assert [(task.verdict, task.reason) for task in report.tasks] == [
-        ("too little evidence", "there is no held-out label")
-    ] * 3
+    found = [(task.verdict, task.reason) for task in lab.diagnose(tmp_path / "run", benchmark).tasks]
+    assert found == [("too little evidence", "there is no held-out label")] * 3
 
 
 def test_parquet_needs_pyarrow(finished, tmp_path, monkeypatch):

@@ -19,8 +19,7 @@ LABELS = np.where(FLIPPED, 1 - TRUTH, TRUTH).astype(float)
 
 
 def rate(predictions, labels, kinds="binary"):
-    report = excessmtl.diagnose({"churn": predictions}, {"churn": labels}, kinds)
-    return report.tasks[0].noise_rate
+    return excessmtl.diagnose({"churn": predictions}, {"churn": labels}, kinds).tasks[0].noise_rate
 
 
 def test_probabilities_of_a_binary_task_are_read_as_such_and_it_is_mentioned():
@@ -114,8 +113,7 @@ def test_a_million_samples_take_three_seconds_at_most():
 
 def test_outputs_of_a_criterion_are_logits_whatever_their_values():
     """A network that has hardly learned: logits from 0 to 1, all on one side of the truth."""
-    shared = torch.nn.Linear(2, 2)
-    criterion = excessmtl.MultiTaskLoss({"churn": "binary"}, shared=shared)
+    criterion = excessmtl.MultiTaskLoss({"churn": "binary"}, shared=torch.nn.Linear(2, 2))
     logits = torch.from_numpy(0.5 + LOGITS / 20).clamp(0.01, 0.99)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

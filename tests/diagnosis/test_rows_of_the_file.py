@@ -36,8 +36,7 @@ def world(tmp_path_factory):
 
 def check(rows, labels, path, planted, looked_at):
     """The rows have these labels in the file, and most of the planted ones are at the top."""
-    frame = pd.read_csv(path)
-    assert frame["level"].iloc[rows].tolist() == list(labels)
+    assert pd.read_csv(path)["level"].iloc[rows].tolist() == list(labels)
     there = planted & set(looked_at)
     assert len(there) >= 5
     assert len(there & set(rows[: len(there)])) > 0.7 * len(there)

@@ -37,8 +37,7 @@ def steps(method, model, scalar, losses, scaler):
     for _ in range(3):
         x, targets = batch()
         optimiser.zero_grad()
-        values = losses(model(x), targets)
-        take_step(balancer, values, scalar, scaler)
+        take_step(balancer, losses(model(x), targets), scalar, scaler)
         gradients_and_weights.append((gradients(model), balancer.last_step.weights))
         optimiser.step()
     return gradients_and_weights, balancer.state_dict()

@@ -126,7 +126,6 @@ HEADS = {
     "a_bias_per_sample": [linear, lambda: Product((BATCH, 2)), linear],
 }
 
-
 LINEAR = {"linear", "without_bias", "outputs_differ", "deep", "linear_and_deep", "sparse", "some_without_bias"}
 """Those that take z by linear layers which serve nothing else, and narrow ones."""
 
@@ -139,8 +138,7 @@ def model_of(heads, trunk=None):
 
 def step(model, balancer, seed, change=None, shape=(BATCH, FEATURES), dtype=torch.float32, **arguments):
     torch.manual_seed(seed)
-    x = torch.randn(*shape, device=DEVICE, dtype=dtype)
-    z = model["trunk"](x)
+    z = model["trunk"](torch.randn(*shape, device=DEVICE, dtype=dtype))
     losses = {task: (head(z).flatten(1) - 0.5).square().mean() for task, head in model["heads"].items()}
     model.zero_grad()
     return balancer.backward(change(losses, z) if change else losses, **arguments)
@@ -152,8 +150,7 @@ def compare(method, model, changes=(None, None), rtol=1e-4, **arguments):
     for way, engine in ENGINES.items():
         twin = copy.deepcopy(model)
         balancer = method.create(twin["trunk"], tasks=list("abc"), engine=engine())
-        taken = [take(twin, balancer, i, change, arguments) for i, change in enumerate(changes)]
-        found[way] = taken, balancer
+        found[way] = [take(twin, balancer, i, change, arguments) for i, change in enumerate(changes)], balancer
     recognised = found["linear heads"][1].engine.way == "LinearHeads"
     plain, reference = found.pop("reference")
     for steps, balancer in found.values():

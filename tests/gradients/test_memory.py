@@ -49,7 +49,7 @@ class Alive(TorchDispatchMode):
 
 
 def step(method, shape=SHAPE, **arguments):
-    """Alive at most, when the trunk has been walked, and afterwards: in representations."""
+    """Alive at most, when the trunk has been passed, and afterwards: in representations."""
     torch.manual_seed(1)
     trunk = nn.Conv2d(shape[1], shape[1], 3, padding=1, device=DEVICE)
     heads = {task: nn.Conv2d(shape[1], 1, 3, padding=1, device=DEVICE) for task in TASKS}

@@ -44,11 +44,7 @@ RECOGNISED = {
     "mse": matrix_of(mse_loss),
     "l1": matrix_of(l1_loss),
     "huber": matrix_of(huber_loss),
-    "bce": matrix_of(
-        lambda outputs, targets, reduction: binary_cross_entropy_with_logits(
-            outputs, targets.sigmoid(), reduction=reduction
-        )
-    ),
+    "bce": matrix_of(lambda out, targets, **how: binary_cross_entropy_with_logits(out, targets.sigmoid(), **how)),
     "own formula": own_formula,
     "by_task": by_task,
     "columns": columns,
@@ -67,8 +63,7 @@ def centred(outputs, targets):
 
 
 def turned(outputs, targets):
-    losses, options = columns(outputs.flip(1), targets)
-    return losses, options
+    return columns(outputs.flip(1), targets)
 
 
 def in_reverse(outputs, targets):

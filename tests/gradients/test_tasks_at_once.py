@@ -108,25 +108,15 @@ def perceptron():
 
 
 def convolutions():
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
-        nn.Conv2d(4, 6, 3, groups=2),
-        nn.GroupNorm(2, 6),
-        nn.Upsample(scale_factor=2, mode="bilinear"),
-        nn.ConvTranspose2d(6, 4, 2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-    )
+    first = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(4, 6, 3, groups=2), nn.GroupNorm(2, 6), nn.Upsample(scale_factor=2, mode="bilinear")]
+    return nn.Sequential(*first, *second, nn.ConvTranspose2d(6, 4, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 vectors = partial(torch.randn, BATCH, 8, device=DEVICE)
 images = partial(torch.randn, BATCH, 3, 12, 12, device=DEVICE)
 sequences = partial(torch.randn, BATCH, 5, 8, device=DEVICE)
 indices = partial(torch.randint, 10, (BATCH,), device=DEVICE)
-
 
 TOGETHER = {
     "perceptron": (perceptron, vectors),
@@ -168,7 +158,7 @@ class Head(nn.Linear):
 
 
 def together(balancer):
-    """Whether the trunk has been walked for several tasks at once."""
+    """Whether the trunk has been passed for several tasks at once."""
     trunk = trunk_of(balancer)
     return trunk.vmap_works and bool(trunk.known)
 
@@ -216,9 +206,8 @@ def compare(trunk, inputs, method=PAPER, change=None, counts=(2, 3, 5), rtol=1e-
 @pytest.mark.filterwarnings("ignore:RNN module weights")  # of a copied model, on CUDA
 @pytest.mark.parametrize("trunk", TOGETHER)
 def test_together(trunk):
-    balancer = compare(*TOGETHER[trunk])
     # On a GPU recurrent layers are one operator of cuDNN, which works for one task at a time.
-    assert together(balancer) is not (DEVICE.type == "cuda" and trunk in ("gru", "lstm"))
+    assert together(compare(*TOGETHER[trunk])) is not (DEVICE.type == "cuda" and trunk in ("gru", "lstm"))
 
 
 @pytest.mark.parametrize("trunk", ONE_BY_ONE)
@@ -315,8 +304,7 @@ def test_a_new_kind_of_graph_is_tried_first():
     balancer = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=5)
     balancer.backward(losses_of(model, vectors))
     model["trunk"].what = SquareByValue.apply  # as a model may that changes its ways
-    twin = PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=1)
-    for one in (balancer, twin):
+    for one in (balancer, PAPER.create(model["trunk"], tasks=TASKS, tasks_at_once=1)):
         model.zero_grad()
         one.backward(losses_of(model, vectors, 1))
         assert model["trunk"].first.weight.grad.abs().sum() > 0
@@ -331,7 +319,7 @@ def test_a_hook_that_cannot_be_and_comes_late(at_once, says_so):
     state = copy.deepcopy(balancer.state_dict())
     model["trunk"].what = lambda h: hooked(lambda g: g * (2 if g.norm() > 0 else 1))(h.tanh())
     model.zero_grad()
-    if says_so:  # the only walk of the step, so it has freed the graph
+    if says_so:  # the only backward pass of the step, so it has freed the graph
         with pytest.raises(RuntimeError) as caught:
             balancer.backward(losses_of(model, vectors, 1))
         assert "tasks_at_once=1" in caught.value.__notes__[0]
@@ -401,10 +389,7 @@ MGDA_Z = Method("mgda", {"probe": "representation"})
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        *(
-            (PAPER, {"tasks_at_once": wrong}, "must be a whole number of tasks, at least 1")
-            for wrong in (0, 2.0, "all")
-        ),
+        *((PAPER, {"tasks_at_once": n}, "must be a whole number of tasks, at least 1") for n in (0, 2.0, "all")),
         *((one, {"tasks_at_once": 2}, "is not used by") for one in (UNIFORM, Method("gradnorm"), MGDA_Z)),
         (PAPER, {"engine": None}, "engine must be"),
         (PAPER, {"engine": AnyGraph}, "engine must be"),

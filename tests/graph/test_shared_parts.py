@@ -113,8 +113,7 @@ def test_a_compiled_module_in_a_list():
     compiled = torch.compile(model.neck, backend="eager")
     balancer = ROBUST.create([model.encoder, compiled])
     x, targets = batch()
-    losses = heads_on(model, compiled(model.encoder(x).tanh()), targets)
-    check_backward(balancer, losses, model, model.trunk)
+    check_backward(balancer, heads_on(model, compiled(model.encoder(x).tanh()), targets), model, model.trunk)
 
 
 @pytest.mark.parametrize("shared", [[nn.Linear(2, 2), "encoder"], [[nn.Linear(2, 2)]], {"a": nn.Linear(2, 2)}])

@@ -82,8 +82,7 @@ def heads_as_one_group(model):
 
 
 def half_precision(model):
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    blocks(model, mp_policy=policy)
+    blocks(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
 
 
 EXACT = (heads_alone, trunk_and_heads, whole, heads_as_one_group)
@@ -101,7 +100,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     scalar: bool = False
     tangled: bool = False
-    """Whether the losses share nodes above the representation, so that each is walked alone."""
+    """Whether the losses share nodes above the representation, so that each is passed alone."""
     micro: int = 1
     tolerance: float = 1e-5
 
@@ -177,8 +176,7 @@ def everything(model):
 
 
 def looks_at_parameters(name):
-    rule = excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2)).rule
-    return rule.probe in (Probe.SHARED, Probe.LAYER)
+    return excessmtl.create(name, tasks=TASKS, shared=nn.Linear(2, 2)).rule.probe in (Probe.SHARED, Probe.LAYER)
 
 
 # The steps of GradDrop depend on the signs of each process's own batch.
@@ -194,7 +192,6 @@ CASES += [Case(layout, tangled=True) for layout in (whole, blocks)]
 CASES += [Case(layout, micro=2, scalar=scalar) for layout in (whole, blocks) for scalar in (False, True)]
 CASES += [Case(half_precision, tolerance=1e-3), Case(half_precision, "uniform", tolerance=1e-3)]
 
-
 ALONE = {}
 """What one process makes of each case, trained before anything is sharded."""
 
@@ -202,9 +199,8 @@ ALONE = {}
 def the_older_form_is_refused():
     model = Model()
     trunk = model.trunk
-    losses = Case(whole).losses(
-        FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True), next(data())
-    )
+    sharded = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+    losses = Case(whole).losses(sharded, next(data()))
     for name in ("uniform", "imtl"):
         balancer = excessmtl.create(name, tasks=TASKS, shared=trunk)
         refused(name, "FullyShardedDataParallel", lambda b=balancer: b.backward(losses))
@@ -221,8 +217,7 @@ def as_one_process(case):
     check_equal("weights", balancer.weights, alone.weights, rtol=1e-3, atol=case.tolerance)
     check_equal("parameters", parameters, parameters_alone, rtol=1e-3, atol=case.tolerance)
     # What a process counts for itself is not pooled; in these cases there is nothing to count.
-    state = [value.double().flatten() for value in balancer.state_dict().values()]
-    check_equal("state", torch.cat(state))
+    check_equal("state", torch.cat([value.double().flatten() for value in balancer.state_dict().values()]))
 
 
 def harm_by_one_process(harm):

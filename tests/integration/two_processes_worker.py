@@ -96,9 +96,9 @@ def check(what, fine):
 
 def check_equal(what, found, expected=None, rtol=0.0, atol=1e-4):
     """The replicas are equal and finite, and as expected."""
-    gathered = [torch.empty_like(found) for _ in range(2)]
-    dist.all_gather(gathered, found)
-    check(f"{what}: the replicas differ", torch.equal(*gathered))
+    both = [torch.empty_like(found) for _ in range(2)]
+    dist.all_gather(both, found)
+    check(f"{what}: the replicas differ", torch.equal(*both))
     expected = found if expected is None else expected
     gap = (found - expected).abs().max()
     fine = found.isfinite().all() and torch.allclose(found, expected, rtol, atol)
@@ -110,8 +110,7 @@ def every_method(form):
     for name, options in EVERY_METHOD if form == "backward" else [*A_FEW, ("excess", PAPER)]:
         model = Model()
         whole = copy.deepcopy(model)
-        alone = (name, {**options, "pool": False})
-        expected = train(whole, whole.trunk, alone, "backward", batches(slice(None)))
+        expected = train(whole, whole.trunk, (name, {**options, "pool": False}), "backward", batches(slice(None)))
         found = train(DistributedDataParallel(model), model.trunk, (name, options), form, batches(mine()))
         check_equal(f"{name} {options}", found, expected)
 
@@ -157,8 +156,7 @@ def static_graph(form):
     for method in A_FEW:
         model = Model()
         parallel = DistributedDataParallel(model, static_graph=True)
-        call = partial(train, parallel, model.trunk, method, form, batches(mine()))
-        refused(str(method), "static_graph", call)
+        refused(str(method), "static_graph", partial(train, parallel, model.trunk, method, form, batches(mine())))
 
 
 def uneven_inputs(form):
@@ -199,7 +197,6 @@ def not_averaged(form):
 # ------------------------------------------------------------------ the robust losses
 
 MISSING = {RobustCrossEntropy: -100, RobustBCEWithLogits: torch.nan, RobustMSELoss: torch.nan}
-
 
 NOISE = torch.tensor([0.05, 0.55]).repeat_interleave(32)
 """The share of wrong labels of each sample: nearly all of them are in the second half of a batch."""
@@ -253,9 +250,8 @@ def robust_losses_with_a_task_left_out():
 
 def with_multi_task_loss(model, called, form, rows, without=None, **options):
     """All parameters, and weights and noise. Half of the labels of `a` are random; `without`: a task without labels."""
-    criterion = excessmtl.MultiTaskLoss(
-        {"a": "classification", "b": "regression"}, model.trunk, heads="weighted", **options
-    )
+    kinds = {"a": "classification", "b": "regression"}
+    criterion = excessmtl.MultiTaskLoss(kinds, model.trunk, heads="weighted", **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for x, noise in batches(rows, 24):
         wrong = noise["b"][:, 0] > 0

@@ -31,8 +31,7 @@ class Module(BalancedModule):
             return self.balanced_loss(losses)
         last = (batch_idx + 1) % self.manual == 0
         losses = {task: loss / self.manual for task, loss in losses.items()}
-        step = self.balanced_backward(losses, accumulate=not last)
-        assert step is self.balancer.last_step
+        assert self.balanced_backward(losses, accumulate=not last) is self.balancer.last_step
         if last:
             optimizer = self.optimizers()
             optimizer.step()

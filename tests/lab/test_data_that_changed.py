@@ -26,9 +26,7 @@ def write(seed):
 
 def test_runs_on_other_data_are_no_rivals():
     files = {"excess": "0123", "uniform": "4567"}
-    rows = [
-        run(name, 0.4, seed, {"a": 0.5}, settings={"data_checksum": files[name]}) for name in files for seed in (0, 1)
-    ]
+    rows = [run(name, 0.4, n, {"a": 0.5}, settings={"data_checksum": files[name]}) for name in files for n in (0, 1)]
     found = settings(table(*rows))
     assert [own.labels for own in found] == [["excess"], ["uniform"]]
     assert found[0].source.endswith("; data_checksum=0123")

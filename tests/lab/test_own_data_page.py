@@ -52,6 +52,5 @@ def test_everything_on_the_page_works(tmp_path, monkeypatch):
     assert summaries["houses"]["scores"]["price"] < 0.5, "a linear price is easy to learn"
     study = yaml.safe_load((tmp_path / "study.yaml").read_text())
     assert len(list((tmp_path / "runs" / "study").rglob("summary.json"))) == len(study["methods"]) * study["seeds"]
-    report = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "houses.csv, 400 rows" in report
+    assert "houses.csv, 400 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "kg" in printed.getvalue()

@@ -117,8 +117,7 @@ def test_a_matrix_over_time(method):
     other, twin = copy.deepcopy((balancer, model))
     x, targets = torch.randn(BATCH, 5, FEATURES, device=DEVICE), torch.randn(BATCH, 3, 5, device=DEVICE)
     labelled = (torch.rand(BATCH, 3, 5, device=DEVICE) < 0.7) & HOLES[..., None]
-    matrix = mse_loss(model(x).mT, targets, reduction="none")
-    found = taken(balancer, model, matrix, mask=labelled)
+    found = taken(balancer, model, mse_loss(model(x).mT, targets, reduction="none"), mask=labelled)
     outputs = twin(x).mT
     mask = {task: labelled[:, i].any(1) for i, task in enumerate(TASKS)}
     wanted = taken(other, twin, columns(outputs, targets, labelled), mask=mask)

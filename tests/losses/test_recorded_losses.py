@@ -150,8 +150,7 @@ def test_a_criterion_records_unless_told_otherwise_or_large(monkeypatch, record,
     head = torch.nn.Linear(8, 3).to(DEVICE)
     criterion = excessmtl.MultiTaskLoss(dict.fromkeys(KINDS, "regression"), encoder, record=record)
     for _ in range(WARM_UP + 4):
-        outputs = head(encoder(torch.randn(8, 4, device=DEVICE)))
-        criterion.backward(outputs, torch.randn(8, 3, device=DEVICE))
+        criterion.backward(head(encoder(torch.randn(8, 4, device=DEVICE))), torch.randn(8, 3, device=DEVICE))
     caches = getattr(criterion._compute, "caches", {}).values()
     assert [entry.recorded is not None for _, cache in caches for entry in cache.entries] == [True] * recordings
     criterion.add_task("another", "regression")

@@ -82,8 +82,6 @@ def test_a_state_from_before_an_option_is_taken_where_the_option_says_what_was_d
     saved = with_host_state(old.state_dict(), told)  # as a release wrote it that did not have the option
     again = balancer(**{option: meant})
     again.load_state_dict(saved)
-    assert torch.equal(
-        old.backward(losses_of(model(x), targets)).weights, again.backward(losses_of(model(x), targets)).weights
-    )
+    assert torch.equal(*(one.backward(losses_of(model(x), targets)).weights for one in (old, again)))
     with pytest.raises(ValueError, match=f"state was saved with {option}={meant!r}, this balancer has {option}="):
         balancer().load_state_dict(saved)

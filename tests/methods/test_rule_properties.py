@@ -112,8 +112,7 @@ def test_dtp_averages_the_indicators_and_falls_back_where_there_is_none():
     first = observe(UNEQUAL, [log(2), log(4)], metrics=torch.tensor([0.9, torch.nan]))
     state = rule.update(start(rule, 2), first).state
     assert state["average"].tolist() == pytest.approx([0.9, 0.25])  # exp(-loss) stands in
-    second = observe(UNEQUAL, [1.0, 1.0], metrics=torch.tensor([0.5, 0.75]))
-    decision = rule.update(state, second)
+    decision = rule.update(state, observe(UNEQUAL, [1.0, 1.0], metrics=torch.tensor([0.5, 0.75])))
     # The first real indicator takes the place of what stood in for it.
     assert decision.weights.tolist() == pytest.approx([-0.3 * log(0.7), -0.25 * log(0.75)], rel=1e-5)
     third = rule.update(decision.state, observe(UNEQUAL, [5.0, 5.0]))

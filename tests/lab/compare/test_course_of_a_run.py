@@ -22,8 +22,7 @@ def huge():
     """A header that claims 32 GB in front of a few bytes."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (4_000_000_000, 2)})
-    file = io.BytesIO(archive())
-    with zipfile.ZipFile(file) as original, zipfile.ZipFile(made := io.BytesIO(), "w") as copy:
+    with zipfile.ZipFile(io.BytesIO(archive())) as original, zipfile.ZipFile(made := io.BytesIO(), "w") as copy:
         for entry in original.namelist():
             copy.writestr(entry, header.getvalue() if entry == "losses.npy" else original.read(entry))
     return made.getvalue()

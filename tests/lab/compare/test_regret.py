@@ -73,8 +73,7 @@ def test_metrics_of_different_kinds_are_compared_task_by_task():
 def test_the_method_is_compared_with_itself_without_noise():
     rows = [*accuracies("excess", 0, [(0.98, 0.9)]), *accuracies("excess", 0.6, [(0.95, 0.2)])]
     rows += [*accuracies("uniform", 0, [(0.1, 0.1)]), *accuracies("uniform", 0.6, [(0.1, 0.1)])]
-    regrets = regret_table(frame(*rows))
-    itself = only(regrets, rival=ITSELF)
+    itself = only(regret_table(frame(*rows)), rival=ITSELF)
     assert (itself["noise"], itself["measure"], itself["regret"]) == (0.6, "clean", pytest.approx(3))
 
 

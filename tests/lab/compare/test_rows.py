@@ -40,17 +40,13 @@ def test_whatever_differs_is_a_row_of_its_own(changes, words):
 
 
 def test_settings_that_both_runs_recorded_are_compared_one_by_one():
-    runs = [
-        own(seed=seed, code="abc", settings={"batch_size": size, "schedule": "cosine"})
-        for seed, size in ((0, 8), (1, 16))
-    ]
+    settings = ({"batch_size": size, "schedule": "cosine"} for size in (8, 16))
+    runs = [own(seed=seed, code="abc", settings=one) for seed, one in enumerate(settings)]
     assert [label for label, *_ in rows(*runs)] == ["uniform (batch_size=16)", "uniform (batch_size=8)"]
 
 
 def test_seeds_are_one_row_and_a_rate_chosen_for_each_noise_level_is_no_difference():
-    runs = [
-        own(seed=seed, noise=noise, learning_rate=rate) for noise, rate in ((0.0, 0.1), (0.4, 0.2)) for seed in (0, 1)
-    ]
+    runs = [own(seed=n, noise=noise, learning_rate=rate) for noise, rate in ((0.0, 0.1), (0.4, 0.2)) for n in (0, 1)]
     assert rows(*runs) == [("uniform", "0", "2"), ("uniform", "0.4", "2")]
 
 

@@ -13,8 +13,7 @@ def test_four_tasks_with_inputs_of_their_own():
     assert [task.name for task in bench.tasks] == list(STYLES)
     assert set(bench.noisy_tasks) < set(STYLES)
     for name in STYLES:
-        lengths = [split.length(name) for split in splits(bench)]
-        assert lengths == [900, 100, 1000]
+        assert [split.length(name) for split in splits(bench)] == [900, 100, 1000]
         for split in splits(bench):
             assert split.inputs[name].shape == (split.length(name), 28, 28)
             assert split.inputs[name].dtype == torch.uint8

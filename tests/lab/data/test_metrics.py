@@ -106,8 +106,7 @@ def test_segmentation_against_a_count_by_hand():
 def test_classes_neither_true_nor_predicted_are_skipped():
     output = torch.zeros(1, 9, 1, 4)
     output[0, [2, 2, 4, 4], 0, [0, 1, 2, 3]] = 1
-    target = torch.tensor([[[2, 2, 2, -1]]])
-    scores = compute("segmentation", output, target)
+    scores = compute("segmentation", output, torch.tensor([[[2, 2, 2, -1]]]))
     # The guess of class 4 on an unlabelled pixel does not count; that on a labelled one does.
     assert scores["miou"] == pytest.approx((2 / 3 + 0) / 2)
     assert scores["pixel_accuracy"] == pytest.approx(2 / 3)
@@ -124,8 +123,7 @@ def test_depth_errors_count_each_known_pixel_once():
 
 def test_angles_against_the_arc_cosine():
     output, target = sample("normals", 3)
-    known = target.norm(dim=1) > 0
-    cosine = (torch.nn.functional.normalize(output, dim=1) * target).sum(1)[known]
+    cosine = (torch.nn.functional.normalize(output, dim=1) * target).sum(1)[target.norm(dim=1) > 0]
     angle = torch.rad2deg(cosine.clamp(-1, 1).acos())
     scores = compute("normals", output, target, batch=5)
     assert scores["angle_mean"] == pytest.approx(angle.mean().item(), rel=1e-4)
@@ -142,8 +140,7 @@ def test_a_perfect_guess_of_the_normals_has_angle_zero():
     assert scores["angle_mean"] == pytest.approx(0, abs=1e-3)
     assert scores["angle_median"] == pytest.approx(0, abs=0.006)
     assert scores["within_11.25"] == 1
-    opposite = compute("normals", -target, target)
-    assert opposite["angle_median"] == pytest.approx(180, abs=0.02)
+    assert compute("normals", -target, target)["angle_median"] == pytest.approx(180, abs=0.02)
 
 
 @pytest.mark.parametrize(("kind", "outputs"), KINDS)

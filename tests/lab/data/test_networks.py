@@ -56,8 +56,7 @@ def test_segnet_keeps_the_size_of_the_image(levels, size):
 
 def test_segnet_starts_with_zero_bias_and_xavier_weights():
     torch.manual_seed(0)
-    net = SegNet(levels=4, width=16)
-    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
+    convolutions = [m for m in SegNet(levels=4, width=16).modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == 2 * (2 + 2 + 3 + 3)
     for conv in convolutions:
         assert conv.bias is not None

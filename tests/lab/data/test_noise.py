@@ -68,8 +68,7 @@ def test_classes_are_uniform_and_may_be_the_true_one():
     drawn = apply(split, [task], Noise(1.0, ("t",), 0), 0).targets["t"]
     torch.testing.assert_close(drawn.bincount() / len(truth), torch.full((4,), 0.25), atol=0.02, rtol=0)
     others = apply(split, [task], Noise(1.0, ("t",), 0, exclude_true=True), 0).targets["t"]
-    expected = torch.tensor([1 / 3, 1 / 3, 1 / 3])
-    torch.testing.assert_close(others.bincount() / len(truth), expected, atol=0.02, rtol=0)
+    torch.testing.assert_close(others.bincount() / len(truth), torch.tensor([1 / 3, 1 / 3, 1 / 3]), atol=0.02, rtol=0)
 
 
 def test_every_sample_of_a_regression_is_disturbed_by_the_targets_own_variance():
@@ -96,8 +95,7 @@ def test_depths_stay_positive_where_they_are_known_and_zero_elsewhere():
     assert torch.equal(clean == 0, after == 0)
     assert after[clean != 0].min() == clean[clean != 0].min()
     raised = (after - clean)[(clean != 0) & (after > clean)]
-    spread = clean[clean != 0].std()
-    torch.testing.assert_close((raised**2).mean().sqrt(), spread, rtol=0.05, atol=0)
+    torch.testing.assert_close((raised**2).mean().sqrt(), clean[clean != 0].std(), rtol=0.05, atol=0)
 
 
 def test_noisy_normals_are_unit_vectors_and_unknown_ones_stay_zero():
@@ -150,9 +148,7 @@ def test_noise_that_depends_on_the_inputs(kind):
     outputs = 5 if kind == "classification" else 1
     target = (inputs[:, 0] > 0).float() if kind == "binary" else example(kind, outputs, 2_000)
     task, split = Task("t", outputs, getattr(kinds, kind)), Split(inputs, {"t": target})
-    low, high = (
-        apply(split, [task], Noise(level, ("t",), 1, kind="instance")).targets["t"] != target for level in (0.2, 0.4)
-    )
+    low, high = (apply(split, [task], Noise(p, ("t",), 1, kind="instance")).targets["t"] != target for p in (0.2, 0.4))
     assert (low.sum(), high.sum()) == (400, 800)
     assert (high | ~low).all()
     # The samples hit are told by the inputs: a linear regression explains far more than chance, which is 3 / 2,000.
@@ -173,8 +169,7 @@ def test_another_part_has_other_draws_along_the_same_directions():
 
 
 def test_one_annotator_spoils_the_same_samples_in_all_tasks():
-    noise = Noise(0.3, ("digit", "torque"), 0, exclude_true=True, kind="annotator")
-    after = apply(SPLIT, TASKS, noise).targets
+    after = apply(SPLIT, TASKS, Noise(0.3, ("digit", "torque"), 0, exclude_true=True, kind="annotator")).targets
     hit = after["digit"] != SPLIT.targets["digit"]
     assert hit.sum() == round(0.3 * N)
     assert torch.equal(hit, (after["torque"] != SPLIT.targets["torque"]).any(1))
@@ -193,8 +188,7 @@ def test_noise_changes_the_named_task_alone_by_its_seed_alone(task):
     assert torch.equal(alone, noisy(task.name, 0.5, epoch=7))
     assert not torch.equal(alone, noisy(task.name, 0.5, seed=1))
     names = tuple(reversed([other.name for other in TASKS]))
-    together = apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0))
-    assert torch.equal(alone, together.targets[task.name])
+    assert torch.equal(alone, apply(SPLIT, TASKS[::-1], Noise(0.5, names + names, 0)).targets[task.name])
     renamed = replace(task, name="other")
     other = apply(Split(SPLIT.inputs, {"other": clean}), [renamed], Noise(1.0, ("other",), 0)).targets["other"]
     assert not torch.equal(noisy(task.name, 1.0), other), "equal targets of two tasks have noise of their own"
@@ -211,8 +205,7 @@ def test_noise_changes_the_named_task_alone_by_its_seed_alone(task):
 
 
 def test_pairs_and_biases():
-    clean = SPLIT.targets["digit"]
-    assert torch.equal(noisy("digit", 1.0, kind="pair"), (clean + 1) % 10)
+    assert torch.equal(noisy("digit", 1.0, kind="pair"), (SPLIT.targets["digit"] + 1) % 10)
     assert not noisy("digit", 1.0, kind="bias").any()
     bits = torch.arange(10).remainder(2).float()
     split, task = Split(torch.zeros(10), {"t": bits}), Task("t", 1, binary)

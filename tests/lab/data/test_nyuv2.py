@@ -51,8 +51,7 @@ def test_arrays_arrive_channels_first_and_unchanged(tmp_path):
 
 
 def test_recipe_and_network_are_the_papers(tmp_path):
-    folder = write_nyuv2(tmp_path)
-    bench = load(folder)
+    bench = load(write_nyuv2(tmp_path))
     recipe = bench.recipe
     assert (recipe.learning_rate, recipe.weight_decay, recipe.batch_size, recipe.epochs) == (1e-4, 1e-3, 2, 200)
     with torch.device("meta"):

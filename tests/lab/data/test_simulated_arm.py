@@ -28,8 +28,7 @@ def forward(q):
 
 
 def potential(q):
-    heights = [centre[2] for _, _, centre in forward(q)]
-    return float(ARM.gravity * ARM.mass @ heights)
+    return float(ARM.gravity * ARM.mass @ [centre[2] for _, _, centre in forward(q)])
 
 
 def mass_matrix(q):

@@ -107,8 +107,7 @@ def test_the_cache_folder_is_the_users_choice_or_the_platforms(monkeypatch, cach
 
 @pytest.mark.slow
 def test_mnist_really_comes(cache):
-    folder = sources.get("mnist")
-    assert sorted(path.name for path in folder.iterdir()) == sorted(sources.CATALOGUE[0].files)
+    assert sorted(path.name for path in sources.get("mnist").iterdir()) == sorted(sources.CATALOGUE[0].files)
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there is no such device here")

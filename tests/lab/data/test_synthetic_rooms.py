@@ -61,8 +61,7 @@ def test_an_empty_room_seen_straight_on_has_the_depth_of_its_far_wall():
     straight = np.array([[1.0, 0, 0], [0, 0, 1], [0, -1, 0]])
     bare = replace(scene, boxes=(), rotation=straight, camera=np.array([scene.size[0] / 2, 0.5, 1.3]))
     view = render(bare, HEIGHT, WIDTH, np.random.default_rng(0))
-    middle = view.depth[0, HEIGHT // 2, WIDTH // 2]
-    assert middle == pytest.approx(scene.size[1] - 0.5, abs=1e-4)
+    assert view.depth[0, HEIGHT // 2, WIDTH // 2] == pytest.approx(scene.size[1] - 0.5, abs=1e-4)
     np.testing.assert_allclose(view.normals[:, HEIGHT // 2, WIDTH // 2], [0, 0, -1], atol=1e-6)
     assert view.label[HEIGHT // 2, WIDTH // 2] == CLASSES.index("wall")
     assert view.label[-1, WIDTH // 2] == CLASSES.index("floor")

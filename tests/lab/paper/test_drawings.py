@@ -83,8 +83,7 @@ def test_other_pictures_are_not_called_office_home(tmp_path):
 
 def test_two_sources_of_the_same_kind_do_not_overwrite_each_other(tmp_path):
     few = [row | {"source": "bundled digits, 4,000 + 1,000, 4,000 pairs, canvas 36"} for row in multimnist(RIGHT)[:40]]
-    frame = as_frame(few + multimnist(RIGHT))
-    assert {"multimnist.png", "multimnist_2.png"} <= drawn("multimnist", frame, tmp_path)
+    assert {"multimnist.png", "multimnist_2.png"} <= drawn("multimnist", as_frame(few + multimnist(RIGHT)), tmp_path)
     assert "MNIST, 60,000" in (tmp_path / "multimnist.svg").read_text()
     assert "bundled digits" in (tmp_path / "multimnist_2.svg").read_text()
 
@@ -135,8 +134,7 @@ def courses(root, noise, names):
 
 
 def test_excess_risks_are_compared_task_by_task(tmp_path):
-    frame = courses(tmp_path, 0.6, (PAPER, ROBUST))
-    files = drawn("excess-risk", frame, tmp_path / "out", tmp_path)
+    files = drawn("excess-risk", courses(tmp_path, 0.6, (PAPER, ROBUST)), tmp_path / "out", tmp_path)
     assert files == {"excess-risk.csv", "excess-risk_course.csv", "excess-risk.png", "excess-risk.svg"}
     table = pd.read_csv(tmp_path / "out" / "excess-risk.csv").set_index(["method", "task"])
     assert (table.correlation > 0.999).all()
@@ -148,8 +146,7 @@ def test_excess_risks_are_compared_task_by_task(tmp_path):
 
 
 def test_the_dynamics_of_weights_and_accuracy(tmp_path):
-    frame = courses(tmp_path, 0.8, (PAPER, "Uniform"))
-    files = drawn("dynamics", frame, tmp_path / "out", tmp_path)
+    files = drawn("dynamics", courses(tmp_path, 0.8, (PAPER, "Uniform")), tmp_path / "out", tmp_path)
     assert {"dynamics_weights.csv", "dynamics_accuracy.csv", "dynamics.png"} <= files
     weights = pd.read_csv(tmp_path / "out" / "dynamics_weights.csv")
     own = weights[weights.method == PAPER].sort_values("epoch")

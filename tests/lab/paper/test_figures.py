@@ -38,8 +38,7 @@ ALL = (
 
 
 def test_the_figures_are_listed():
-    listed = done("reproduce", "--list")
-    rows = [line.split("│")[1:-1] for line in listed.splitlines() if line.startswith("│")]
+    rows = [line.split("│")[1:-1] for line in done("reproduce", "--list").splitlines() if line.startswith("│")]
     assert [row[0].strip() for row in rows if row[0].strip()] == [*ALL.split(", "), "all"]
     assert all(re.fullmatch(r"\d+ runs|computed|", cell.strip()) for row in rows for cell in row[2:])
 
@@ -67,8 +66,7 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path):
 @pytest.mark.usefixtures("_toy")
 def test_a_figure_becomes_png_svg_and_csv(tmp_path):
     done("reproduce", "all", "--scale", "paper", "--out", tmp_path / "deep" / "folder")
-    written = sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir())
-    assert written == ["toy.csv", "toy.png", "toy.svg"]
+    assert sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir()) == ["toy.csv", "toy.png", "toy.svg"]
     assert (tmp_path / "deep/folder/toy.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "deep/folder/toy.csv")
     assert table.scale.item() == "paper"

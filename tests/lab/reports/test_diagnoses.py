@@ -64,8 +64,7 @@ def test_pictures_and_conflicts_are_shown(diagnosed):
     logits, labels = rng.normal(size=(60, 3)), rng.integers(3, size=60)
     report = excessmtl.diagnose({"grey": logits, "colour": logits}, {"grey": labels, "colour": labels})
     pictures = {"grey": torch.rand(60, 12, 12), "colour": torch.randint(256, (60, 3, 64, 80), dtype=torch.uint8)}
-    conflict = Conflict(("grey", "colour"), ((1.0, -0.25), (-0.25, None)))
-    save(report, diagnosed / "one", Split(pictures, {}), conflict)
+    save(report, diagnosed / "one", Split(pictures, {}), Conflict(("grey", "colour"), ((1.0, -0.25), (-0.25, None))))
     shown = section(render(diagnosed, collect(diagnosed), None, "again"))
     addresses = re.findall(r'<img src="data:image/png;base64,([^"]+)"', shown)
     images = [Image.open(io.BytesIO(base64.b64decode(one))) for one in addresses]

@@ -46,8 +46,7 @@ def test_a_quantity_that_a_method_does_not_have_is_none(tmp_path):
 
 def test_scores_per_epoch_are_those_of_metrics_csv(tmp_path):
     write_steps(tmp_path / "run", ["a", "b"])
-    text = "epoch,test/a/accuracy,test/b/accuracy\n0,0.5,nan\n1,0.75,0.25\n"
-    (tmp_path / "run" / "metrics.csv").write_text(text)
+    (tmp_path / "run" / "metrics.csv").write_text("epoch,test/a/accuracy,test/b/accuracy\n0,0.5,nan\n1,0.75,0.25\n")
     (run,) = explored(tmp_path, made_up(folder="run"))
     assert run["epochs"] == [1, 2]
     assert run["scores"] == [[50.0, 75.0], [None, 25.0]]

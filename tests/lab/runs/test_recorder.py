@@ -55,8 +55,7 @@ def test_a_report_is_made_of_recorded_runs(tmp_path):
     assert set(frame.benchmark) == {"mine"}
     assert frame.overall_score.tolist() == pytest.approx([0.7, 0.7])
     assert frame.clean_score.tolist() == [0.8, 0.8]
-    page = lab.report(tmp_path, tmp_path / "report.html").read_text()
-    assert "churn" in page
+    assert "churn" in lab.report(tmp_path, tmp_path / "report.html").read_text()
     run = tmp_path / "mine/excess"
     assert read_steps(run / "steps.npz").weights.shape == (10, 2)
     epochs = read_epochs(run / "metrics.csv")

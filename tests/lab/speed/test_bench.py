@@ -89,8 +89,7 @@ def test_too_little_memory_is_said_in_a_sentence():
 
 
 def test_all_methods_on_request_and_the_usual_ones_without():
-    usual = [VARIANTS[name] for name in USUAL_METHODS if VARIANTS[name].installed]
-    assert chosen([]) == usual
+    assert chosen([]) == [VARIANTS[name] for name in USUAL_METHODS if VARIANTS[name].installed]
     assert VARIANTS["nash"] in chosen(["all"])
 
 

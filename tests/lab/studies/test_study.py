@@ -164,5 +164,4 @@ def test_the_studies_of_the_repository_are_well_formed(path):
 
 
 def test_the_demo_takes_minutes_also_where_the_whole_of_mnist_is_in_the_cache():
-    demo = read_study(Path("demo"))
-    assert {run.benchmark_options.get("bundled") for run in demo.runs} == {True}
+    assert {run.benchmark_options.get("bundled") for run in read_study(Path("demo")).runs} == {True}

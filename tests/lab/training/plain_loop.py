@@ -147,10 +147,8 @@ def _fifth(split, seed):
     """(four fifths, a fifth) of a split with common inputs."""
     order = torch.randperm(len(split.inputs), generator=Generator().manual_seed(seed))
     count = round(0.2 * len(order))
-    parts = [
-        (split.inputs[rows], {n: t[rows] for n, t in split.targets.items()}) for rows in (order[count:], order[:count])
-    ]
-    return tuple(type(split)(*part) for part in parts)
+    parts = order[count:], order[:count]
+    return tuple(type(split)(split.inputs[rows], {n: t[rows] for n, t in split.targets.items()}) for rows in parts)
 
 
 def _batches(split, size, seed):

@@ -23,8 +23,7 @@ BASE = {"seed": 3, "noise": 0.5, "device": "cpu"}
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    entry = base.Entry("small-world", small_world.load, "made by a test")
-    monkeypatch.setitem(base._REGISTRY, "small-world", entry)
+    monkeypatch.setitem(base._REGISTRY, "small-world", base.Entry("small-world", small_world.load, "made by a test"))
 
 
 def run(folder, method="excess", **fields):
@@ -196,9 +195,7 @@ def test_device_and_precision_are_used(tmp_path):
         one.learner.network.trunk[0].register_forward_hook(lambda module, args, output: types.append(output.dtype))
         step = one.learner.step(next(one.data.train.shuffled(0, 0)), torch.Generator())
         parameters = list(one.learner.network.parameters())
-        assert (
-            {parameter.dtype for parameter in parameters} == {step.losses.dtype, step.weights.dtype} == {torch.float32}
-        )
-        assert {parameter.device.type for parameter in parameters} == {"cpu"}
+        assert {p.dtype for p in parameters} == {step.losses.dtype, step.weights.dtype} == {torch.float32}
+        assert {p.device.type for p in parameters} == {"cpu"}
     assert types == [torch.float32, torch.bfloat16]
     assert yaml.safe_load((tmp_path / "full" / "config.yaml").read_text())["device"] == "cpu"

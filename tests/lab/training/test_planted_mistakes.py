@@ -49,19 +49,16 @@ def test_every_planted_mistake_is_found():
     ]
     tests = sorted({test for *_, test in MISTAKES.values()})
     listed.append({"name": "nothing", "file": "lab/training/loop.py", "right": "", "wrong": "", "tests": tests})
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("planted.py"))]
-    done = subprocess.run(
-        command, input=json.dumps(listed), env=environment, capture_output=True, text=True, timeout=840
-    )
+    done = subprocess.run(command, input=json.dumps(listed), env=env, capture_output=True, text=True, timeout=840)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert set(found) == {*MISTAKES, "nothing"}
     status, words = found.pop("nothing")
     assert status == 0, f"the tests fail without a mistake: {words}"
     # 1: the test failed. Anything else, such as a source that cannot be imported, proves nothing.
-    missed = {name: words for name, (status, words) in found.items() if status != 1 or not _failed(words)}
-    assert missed == {}
+    assert {name: words for name, (status, words) in found.items() if status != 1 or not _failed(words)} == {}
 
 
 def _failed(words):

@@ -44,8 +44,7 @@ def killed_after(epoch):
 
 
 def tables(folder):
-    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
-    return rows, steps_of(folder)
+    return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines())), steps_of(folder)
 
 
 def events(folder):
@@ -125,8 +124,7 @@ def test_config_is_resolved_to_the_last_option(tmp_path):
     assert (options["heads"], options["every"], options["scale"], options["decay"]) == ("unweighted", 1, "sum", 0.99)
     assert {"python", "excessmtl", "torch", "lightning", "numpy"} <= set(config["versions"])
     assert all(config["versions"].values())
-    again = RunConfig.from_dict(config)
-    assert train(again, tmp_path / "run", resume=True)["seed"] == 3
+    assert train(RunConfig.from_dict(config), tmp_path / "run", resume=True)["seed"] == 3
 
 
 def test_resume_notices_other_data_and_other_defaults(tmp_path):
@@ -189,6 +187,5 @@ def test_a_run_that_diverges_says_so_in_valid_json(tmp_path, monkeypatch):
     real = loop.scores
     monkeypatch.setattr(loop, "scores", lambda *args: dict.fromkeys(real(*args), float("nan")))
     assert "diverged" in done(*ARGUMENTS, "--out", tmp_path / "run")
-    text = (tmp_path / "run" / "summary.json").read_text()
-    summary = json.loads(text, parse_constant=pytest.fail)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["scores"] == {"top_left": None, "bottom_right": None}

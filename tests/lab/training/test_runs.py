@@ -20,7 +20,6 @@ from report_data import steps_of, without_time
 
 SMALL = {"epochs": 2, "limit_batches": 3, "batch_size": 64, "device": "cpu"}
 
-
 KILLED = ["train", "digit-domains", "--method", "gradnorm", "--noise", 0.5, "--epochs", 6, "--limit-batches", 4]
 KILLED += ["--device", "cpu", "--batch-size", 32, "--optimiser", "adamw"]
 
@@ -138,8 +137,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         train(config, tmp_path / "run")
     monkeypatch.undo()
     assert not list((tmp_path / "run").rglob(".*"))
-    summary = train(config, tmp_path / "run", resume=True)
-    assert summary["completed"]
+    assert train(config, tmp_path / "run", resume=True)["completed"]
 
 
 @pytest.mark.parametrize(

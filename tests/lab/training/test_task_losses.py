@@ -20,8 +20,7 @@ def test_the_loss_of_a_kind_or_its_own():
         task_losses(tasks[1:2], "gce")
     outputs, numbers = torch.randn(4, 1), torch.randn(4)
     torch.testing.assert_close(robust["c"](outputs, numbers), regression.loss(outputs, numbers))
-    nothing = torch.full((2, 2, 2), -1)
-    assert robust["a"](torch.randn(2, 3, 2, 2), nothing) == 0
+    assert robust["a"](torch.randn(2, 3, 2, 2), torch.full((2, 2, 2), -1)) == 0
 
 
 def test_a_run_is_resumed_with_what_its_losses_have_seen(tmp_path):

@@ -80,8 +80,7 @@ def _expanded(layer, x, y):
 
 def _sampled(known, prior, x, y, generator, draws):
     mean, covariance = _posterior(known, prior)
-    n = len(covariance)
-    noise = torch.randn(1, n, draws, generator=generator)[0].double().numpy()
+    noise = torch.randn(1, len(covariance), draws, generator=generator)[0].double().numpy()
     factor = np.linalg.cholesky(np.linalg.inv(covariance))
     layers = (mean + np.linalg.solve(factor.T, noise)).T.reshape(draws, OUTPUTS[0], -1)
     p = np.stack([softmax(x @ layer.T, axis=1) for layer in layers])

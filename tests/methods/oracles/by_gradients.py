@@ -20,10 +20,8 @@ def min_norm(gram):
     found = []
     for face in _SUBSETS[1:]:
         w = np.zeros(3)
-        solved = np.linalg.solve(
-            gram[np.ix_(face, face)] + 1e-14 * gram.trace() * np.eye(len(face)), np.ones(len(face))
-        )
-        w[face] = solved / solved.sum()
+        raw = np.linalg.solve(gram[np.ix_(face, face)] + 1e-14 * gram.trace() * np.eye(len(face)), np.ones(len(face)))
+        w[face] = raw / raw.sum()
         if (w >= 0).all():
             found.append((w @ gram @ w, tuple(w)))
     return np.array(min(found)[1])
