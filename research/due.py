@@ -24,8 +24,8 @@ from excessmtl.lab.studies.study import read_study
 from research import DOCS, choosing, results, robustness
 
 STUDIES = DOCS.parent / "studies"
+# The folder of studies -> the published table of their runs.
 KEPT = {"results": results.STUDY / "runs.csv.gz", "robustness": robustness.DATA / "runs.csv.gz"}
-"""The folder of studies -> the published table of their runs."""
 STUDIED = [*(path for name in KEPT for path in sorted((STUDIES / name).glob("*.yaml"))), STUDIES / "all-methods.yaml"]
 WRITE = {"results": results.main, "robustness": robustness.main, STUDIES.name: choosing.main}
 

@@ -1,13 +1,12 @@
 """The numbers of README.md and docs/how-sure.md, from the files of docs/robustness.md and docs/performance.md."""
 
-from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE
 from excessmtl.lab.compare.page import Page
+from excessmtl.lab.compare.regret import counted
 from research import DOCS
 from research.performance import ON_GPU, medians
 from research.robustness import TITLES, TOLERANCES, regrets
 
 _RIVALS = {"uniform": "plain training", "uniform + robust loss": "the same robust losses without weights"}
-_WORDS = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
 _NETWORKS = {
     "resnet18-4": "a ResNet-18 with 4 tasks",
     "resnet18-40": "one with 40",
@@ -22,13 +21,11 @@ def compared() -> str:
     judged = regrets()
     bullets = []
     for rival, name in _RIVALS.items():
-        parts = []
-        for group in TOLERANCES:
-            verdicts = judged[(judged["rival"] == rival) & (judged["measure"] == group.name)]["verdict"]
-            better, *others = ((verdicts == word).sum() for word in _WORDS)
-            counts = ", ".join(f"{word} in {count}" for word, count in zip(_WORDS[1:], others, strict=True))
-            parts.append(f"better on {TITLES[group.name]} in {better} of {len(verdicts)} comparisons, {counts}")
-        bullets.append(f"- **Compared with {name}**, `MultiTaskLoss` is {'; '.join(parts)}.")
+        own = judged[judged["rival"] == rival]
+        verdicts = {group.name: own["verdict"][own["measure"] == group.name] for group in TOLERANCES}
+        parts = [f"on {TITLES[group]} {counted(found)}" for group, found in verdicts.items()]
+        count = len(own) // len(TOLERANCES)
+        bullets.append(f"- **Compared with {name}** ({count} comparisons), `MultiTaskLoss` is {'; '.join(parts)}.")
     head = (
         f"Over {judged['setting'].nunique()} settings on {judged['benchmark'].nunique()} data sets, with synthetic and "
         "human label noise, by 90 % intervals of paired seeds:"

@@ -18,7 +18,7 @@ import typer
 
 from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.cli.app import plain_errors
-from excessmtl.lab.compare.collect import csv_text, read_epochs, read_steps, thinned, write_table
+from excessmtl.lab.compare.collect import csv_text, read_epochs, read_steps, thinned
 from excessmtl.lab.compare.measures import Measure, Row, rows_of, score_measures
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.settings import Setting
@@ -29,7 +29,7 @@ from excessmtl.lab.paper.registry import registry
 from excessmtl.lab.paper.subjects import COMPARED, DATA, METHODS, Runs
 from excessmtl.lab.runs.summary import QUANTITIES
 from excessmtl.lab.studies.study import read_study
-from research import DOCS, newest, with_code
+from research import DOCS, newest, publish_runs, with_code
 
 STUDY = DOCS / "data" / "study"
 _NAMES = {"multimnist": "MultiMNIST", "office-home": "PACS", "sarcos": "SARCOS", "synthetic-rooms": "rooms"}
@@ -96,16 +96,12 @@ def _runs() -> Runs:
     return Runs.read(STUDY)
 
 
-def _settings() -> list[Setting]:
-    return settings_of(_runs())
-
-
 PAGE = Page(
     DOCS / "results.md",
     {
         "claims": lambda: claims_part(pd.read_csv(STUDY / "claims.csv")),
-        "clean": lambda: with_code(scores_table(_settings(), "clean"), _runs().frame),
-        "overall": lambda: with_code(scores_table(_settings(), "overall"), _runs().frame),
+        "clean": lambda: with_code(scores_table(settings_of(_runs()), "clean"), _runs().frame),
+        "overall": lambda: with_code(scores_table(settings_of(_runs()), "overall"), _runs().frame),
     },
 )
 
@@ -121,7 +117,7 @@ def planned_and_newest(every: Sequence[Runs]) -> Runs:
 
 def publish(runs: Runs, out: Path) -> None:
     """Write the table of the runs, and the courses that are shown; those that were there before go."""
-    write_table(runs.frame, out / "runs.csv.gz")
+    publish_runs(runs.frame, out / "runs.csv.gz")
     wanted = [
         run
         for subject in runs.subjects("multimnist")

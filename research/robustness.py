@@ -1,12 +1,13 @@
 """What docs/robustness.md shows: `python -m research.robustness RUNS_DIR...`.
 
-With folders it writes every run (`runs.csv.gz`) and every comparison with its verdict (`regret.csv`). Runs of a later
-folder stand in for those of an earlier one with the same label in the same setting; docs/data/robustness may be one.
+With folders it writes every run (`runs.csv.gz`), every comparison (`regret.csv`), and how all methods stand
+(`methods.csv`). Runs of a later folder stand in for those of an earlier one with the same label in the same setting;
+docs/data/robustness may be one.
 """
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,42 +15,39 @@ import pandas as pd
 import typer
 from matplotlib.figure import Figure
 
-from excessmtl.files import atomic_write
+from excessmtl.files import atomic_write, write_whole
 from excessmtl.lab.cli.app import plain_errors
-from excessmtl.lab.compare.collect import collect, read_table, write_table
+from excessmtl.lab.compare.collect import collect, csv_text, read_table
 from excessmtl.lab.compare.comparison import BETTER, EQUIVALENT, UNDECIDED, WORSE, WORST_FIRST
 from excessmtl.lab.compare.page import Page
 from excessmtl.lab.compare.palette import COLOURS
-from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, regrets_of, write_regrets
+from excessmtl.lab.compare.regret import COLUMNS, ITSELF, Group, counted, regrets_of, write_regrets
 from excessmtl.lab.compare.settings import settings
 from excessmtl.lab.compare.table import Table
-from research import DOCS, newest, with_code
+from research import DOCS, chosen, newest, publish_runs, with_code
 from research.kit import tables as kit
 
 DATA = DOCS / "data" / "robustness"
-METHOD = "excess + robust loss"
-"""The label that is judged."""
-TRUSTING = "excess + robust loss, trust"
-"""The same with `likelihoods=[]`: an ablation, and no rival."""
+METHOD = "excess + robust loss"  # the label that is judged
+TRUSTING = f"{METHOD}, trust"  # with `likelihoods=[]`: an ablation, and no rival
+CHOSEN = f"{METHOD}, chosen"  # the one of these two with the lower error on noisy validation labels; no rival either
 TITLES = {"clean": "clean tasks", "overall": "all tasks", "noisy": "noisy tasks"}
-TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))
-"""Up to which difference two methods count as equivalent."""
+TOLERANCES = (Group("clean", 0.3, 3.0), Group("overall", 0.5, 3.0))  # differences up to which methods are equivalent
 _DRAWN = {"multimnist": ("MultiMNIST", "accuracy, % ↑"), "sarcos": ("SARCOS", "error ↓")}
 _LINES = {
     "uniform": ("plain training", COLOURS[2][0]),
     "uniform + robust loss": ("robust losses alone", COLOURS[1][0]),
     METHOD: ("MultiTaskLoss", COLOURS[0][0]),
 }
-SHOWN = ("uniform", "uniform + robust loss", "famo + robust loss", "uw + robust loss", "uw", METHOD)
-"""The labels whose means the page shows."""
+SHOWN = ("uniform", "uniform + robust loss", "uw", "uw + robust loss", METHOD, TRUSTING)
 SETTING = ("benchmark", "source", "epochs", "noise_kind", "noise", "noisy_tasks", "optimiser", "label")
 _BLOCK = ["setting", "noise"]
 _OF_CLASSES = ("multimnist", "tox21", "pacs")
-_NOT_SHOWN = ("mean_scores", "metrics", "weights", "chosen_scores")
-"""Columns that no page needs, and that would be most of the file; they are published empty."""
+_STANDING = {"method": "", "lost": ".0%", "differences": "d", "unbeaten": ".0%", "on both": "d", "levels": "d"}
 _PARTS = {
     METHOD: "the default",
     TRUSTING: "`trust` and `need` as well",
+    CHOSEN: "one of these two, by noisy validation labels",
     "uniform + robust loss": "without the scales: uniform weights",
     "uniform": "uniform weights with plain losses",
 }
@@ -57,10 +55,17 @@ _PARTS = {
 
 def judgements(frame: pd.DataFrame, method: str | None = None) -> pd.DataFrame:
     """The regrets of a method (None: the default) by `TOLERANCES` against every other method after the last epoch."""
-    rivals = frame[(frame["label"] == method) | (frame["label"] != TRUSTING)]
-    every = regrets_of(rivals.reset_index(drop=True), method, TOLERANCES)
+    ours = {METHOD, TRUSTING, CHOSEN}
+    left_out = ours - {method if method in ours else METHOD}
+    every = regrets_of(frame[~frame["label"].isin(left_out)].reset_index(drop=True), method, TOLERANCES)
     table = pd.DataFrame(columns=list(COLUMNS)) if every is None else every.table
     return table[table["rival"] != ITSELF].reset_index(drop=True)
+
+
+def with_chosen(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs, and those of `METHOD` or `TRUSTING` once more as `CHOSEN`."""
+    own = chosen(frame, "label", [METHOD, TRUSTING], SETTING[:-1], "validation_error")
+    return pd.concat([frame, own.assign(label=CHOSEN)], ignore_index=True)
 
 
 def standings(judged: pd.DataFrame) -> pd.DataFrame:
@@ -82,23 +87,12 @@ def against_all(judged: pd.DataFrame) -> str:
     levels = len(places.drop_duplicates(_BLOCK))
     fine, lost = count[EQUIVALENT] + count[BETTER], int((judged["lower"] > judged["tolerance"]).sum())
     return (
-        f"It is equivalent to or better than every rival in {fine} of {len(places)} (clean tasks and all tasks are "
-        f"two), worse than at least one in {count[WORSE]}, undecided in {count[UNDECIDED]}. One rival is better on "
-        f"clean tasks *and* over all in {len(both.drop_duplicates(_BLOCK))} of {levels} comparisons. In {lost} of "
-        f"{len(judged)} differences a rival is better by more than the tolerance, by the whole interval."
+        f"In {len(judged)} differences it is {counted(judged['verdict'])}; in {lost} the rival is ahead by more than "
+        f"the tolerance, by the whole interval. It is equivalent to or better than every rival in {fine} of "
+        f"{len(places)} (clean tasks and all tasks are two), worse than at least one in {count[WORSE]}, undecided in "
+        f"{count[UNDECIDED]}. One rival is better on clean tasks *and* over all in {len(both.drop_duplicates(_BLOCK))} "
+        f"of {levels} comparisons."
     )
-
-
-def against_each(judged: pd.DataFrame) -> Table:
-    """A row per rival: how often the method is better, equivalent, undecided and worse after the last epoch."""
-    words = (BETTER, EQUIVALENT, UNDECIDED, WORSE)
-    columns = [(group.name, word) for group in TOLERANCES for word in words]
-    counts = judged.groupby(["rival", "measure", "verdict"]).size().unstack(["measure", "verdict"], fill_value=0)
-    counts = counts.reindex(columns=pd.MultiIndex.from_tuples(columns), fill_value=0)
-    counts = counts.iloc[counts[columns[0]].map(lambda count: -count).argsort(kind="stable")]
-    counts.loc["together"] = counts.sum()
-    rows = [[rival, *map(str, own)] for rival, own in zip(counts.index, counts.to_numpy().tolist(), strict=True)]
-    return Table.of_texts("", ["rival", *(f"{TITLES[name]}: {word}" for name, word in columns)], rows)
 
 
 def lost(judged: pd.DataFrame) -> Table:
@@ -108,14 +102,28 @@ def lost(judged: pd.DataFrame) -> Table:
     for (setting, noise, measure), rivals in own.groupby([*_BLOCK, "measure"]):
         ahead = [f"{row.rival} {units[row.unit].format(row.regret)}" for row in rivals.itertuples()]
         rows.append([setting, f"{noise:g}", TITLES[measure], ", ".join(ahead)])
-    columns = ["benchmark", "noise", "tasks", "ahead, and by how much"]
-    return Table.of_texts("", columns, rows, words=[column for column in columns if column != "noise"])
+    words = ["benchmark", "tasks", last := "ahead, and by how much"]
+    return Table.of_texts("", ["benchmark", "noise", "tasks", last], rows, words)
+
+
+def of_every_method(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per method, the one that loses least first: how it stands against all others by the same measure.
+
+    `lost`: the share of differences in which a rival is better by more than the tolerance, by the whole interval;
+    `unbeaten`: that of the levels and groups of tasks where none is. `on both`: levels at which one is better on both.
+    """
+    rows, frame = [], with_chosen(frame)
+    for label in sorted(set(frame["label"]) - {TRUSTING}):
+        is_lost = (own := judgements(frame, label))["lower"] > own["tolerance"]
+        unbeaten = ~is_lost.groupby([own[name] for name in (*_BLOCK, "measure")]).any()
+        levels, on_both = (len(found.drop_duplicates(_BLOCK)) for found in (own, dominating(own)))
+        rows.append([label, is_lost.mean(), len(own), unbeaten.mean(), on_both, levels])
+    return pd.DataFrame(rows, columns=[*_STANDING]).sort_values("lost", kind="stable", ignore_index=True)
 
 
 def parts(frame: pd.DataFrame) -> Table:
     """What each part buys where tasks are numbers: comparisons with the same tuned rivals that are lost without it."""
-    numbers = frame[~frame["benchmark"].isin(_OF_CLASSES)]
-    rows = []
+    numbers, rows = with_chosen(frame[~frame["benchmark"].isin(_OF_CLASSES)]), []
     for label, words in _PARTS.items():
         own = judgements(numbers[(numbers["label"] == label) | ~numbers["label"].isin(list(_PARTS))], label)
         lost = (own["lower"] > own["tolerance"]).groupby([own[name] for name in (*_BLOCK, "rival")])
@@ -141,8 +149,7 @@ def means(frame: pd.DataFrame, labels: Sequence[str] = SHOWN, parts: Sequence[st
     frame = with_worst(frame)
     rows = []
     for setting in settings(frame):
-        metric = setting.common_metric
-        if metric is None:
+        if (metric := setting.common_metric) is None:
             continue
         for noise, own in setting.runs.groupby("noise"):
             unit, factor = ("% ↑", 100) if metric.is_share else ("error ↓", 1)
@@ -178,30 +185,20 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-@cache
-def runs() -> pd.DataFrame:
-    """Every run that is published."""
-    return read_table(DATA / "runs.csv.gz")
-
-
-@cache
-def regrets() -> pd.DataFrame:
-    """Every comparison that is published."""
-    return pd.read_csv(DATA / "regret.csv")
-
-
+runs = cache(partial(read_table, DATA / "runs.csv.gz"))  # every run that is published, and every comparison
+regrets = cache(partial(pd.read_csv, DATA / "regret.csv"))
 PAGES = (
     Page(
         DOCS / "robustness.md",
         {
             "all": lambda: against_all(regrets()),
-            "each": lambda: against_each(regrets()),
+            "methods": lambda: Table.of_records(pd.read_csv(DATA / "methods.csv").to_dict("records"), _STANDING),
             "lost": lambda: lost(regrets()),
             "means": lambda: with_code(means(runs()), runs()),
             "others": lambda: means(runs(), tuple(_LINES), ("noisy", "worst")),
         },
     ),
-    Page(DOCS / "estimators.md", {"parts": lambda: kit.parts(kit.published()), "study": lambda: parts(runs())}),
+    Page(DOCS / "estimators.md", {"parts": kit.parts, "study": lambda: parts(runs())}),
 )
 
 
@@ -211,9 +208,10 @@ def main(folders: Annotated[list[Path] | None, typer.Argument()] = None) -> None
         pacs = {"benchmark": lambda own: own["benchmark"].mask(own["source"].str.startswith("pacs"), "pacs")}
         frame = newest([collect(folder).assign(**pacs) for folder in folders], SETTING)  # `office-home` reads it
         judgements(frame, METHOD)  # refuses runs of other methods before anything is written
-        write_table(frame.assign(**{name: [{}] * len(frame) for name in _NOT_SHOWN}), DATA / "runs.csv.gz")
-        # Of the numbers that are published, which are rounded.
-        write_regrets(judgements(read_table(DATA / "runs.csv.gz"), METHOD), DATA / "regret.csv")
+        publish_runs(frame, DATA / "runs.csv.gz", "metrics", "weights")
+        rounded = read_table(DATA / "runs.csv.gz")
+        write_regrets(judgements(rounded, METHOD), DATA / "regret.csv")
+        write_whole(DATA / "methods.csv", csv_text(of_every_method(rounded)).encode())
     with atomic_write(DOCS / "figures" / "robustness.png") as file:
         draw(read_table(DATA / "runs.csv.gz")).savefig(file, format="png", dpi=150)
     for page in PAGES:

@@ -15,12 +15,9 @@ from excessmtl.diagnosis import Report
 from research.diagnosis.study import Cell, HeldOut, of_cell
 from research.diagnosis.tasks import Task
 
-SIZES: tuple[int | None, ...] = (None, 300, 75)
-"""Held-out labels of a task at most; None: all."""
-NOISE = 0.18
-"""A rate of at least so much counts as noise of 0.2: which labels are bad is drawn."""
-LEARNED = 0.1
-"""The least skill of a task that has been learned at all."""
+SIZES: tuple[int | None, ...] = (None, 300, 75)  # held-out labels of a task at most; None: all
+NOISE = 0.18  # a rate of at least so much counts as noise of 0.2: which labels are bad is drawn
+LEARNED = 0.1  # the least skill of a task that has been learned at all
 KEYS = ["samples", "kind", "group", "predictor", "noise"]
 
 

@@ -42,11 +42,6 @@ def by_group() -> Table:
     return _table(pd.concat([frame, frame.assign(group="all " + frame["kind"])]), "group")
 
 
-def by_samples() -> Table:
-    """What fewer held-out labels cost."""
-    return _table(reported(), "samples")
-
-
 def by_noise() -> Table:
     """Each kind of noise, all held-out labels: its rates, and its bad labels ranked by us and by cleanlab."""
     noisy = reported().query("samples == 'all' and noise != 'none'")
@@ -61,4 +56,6 @@ def by_noise() -> Table:
     return Table.of_records(sums.assign(**shares).to_dict("records"), formats)
 
 
-PAGE = Page(DOCS / "diagnosis.md", {"groups": by_group, "samples": by_samples, "noises": by_noise})
+PAGE = Page(
+    DOCS / "diagnosis.md", {"groups": by_group, "samples": lambda: _table(reported(), "samples"), "noises": by_noise}
+)

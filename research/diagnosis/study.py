@@ -12,8 +12,7 @@ from research.diagnosis.tasks import SOURCES, Array, Random, Task, load
 
 NUMBERS, CLASSES = ("exchanged", "added", "outliers"), ("symmetric", "pair", "one class")
 LEVELS = {"choose": (0.1, 0.2, 0.3, 0.4, 0.48, 0.6, 0.8), "report": (0.25, 0.45, 0.7)}
-SEEDS = {"choose": (0, 1, 2), "report": (5, 6)}
-"""Of the rows, folds and bad labels. Studies before this one reported others."""
+SEEDS = {"choose": (0, 1, 2), "report": (5, 6)}  # of rows, folds and bad labels; studies before this reported others
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 Array = NDArray[Any]
 Random = np.random.Generator
-Rows = tuple[Array, Array]
-"""Inputs and labels."""
+Rows = tuple[Array, Array]  # inputs and labels
 _ROWS = 1500
 _SYMBOLS, _PARTS = 1024, 20
 

@@ -11,10 +11,8 @@ from excessmtl.losses.together import StackableLoss
 from research.kit.problems import Data, Problem
 from research.kit.rules import Config
 
-HIDDEN = 32
-"""Units of each of the two hidden layers."""
-_DECAY = 0.01
-"""Of the weights under AdamW, decoupled."""
+HIDDEN = 32  # units of each of the two hidden layers
+_DECAY = 0.01  # of the weights under AdamW, decoupled
 
 
 class Training:
