@@ -185,16 +185,17 @@ class MultiTaskLoss(nn.Module):
                 noisy as those of training: hold out a part of the training data.
             targets: Their labels.
             mask: What has a label.
-            second_labels: Task -> other labels of the same samples, in the form of `targets` or as in
-                `excessmtl.diagnose`.
+            second_labels: Task -> other labels of the same samples, like `targets` or as in `excessmtl.diagnose`.
         """
         if outputs is None and targets is None:
             return self.balancer.diagnose(self.losses)
         predictions, labels = self._values_by_task(outputs, targets, mask, fill=True)
         samples = {task: self._parts[task].samples(predictions[task], labels[task], self.ignore) for task in labels}
         if second_labels is not None:
-            others, given = self._values("second_labels", second_labels), self._values("targets", targets)
-            alike = {task: own for task, own in others.items() if task in given and own.shape == given[task].shape}
+            is_dict, given = isinstance(second_labels, Mapping), self._values("targets", targets)
+            others = dict(second_labels) if is_dict else self._values("second_labels", second_labels)
+            shapes = {task: getattr(own, "shape", None) for task, own in others.items()}
+            alike = {task: others[task] for task in given if task in shapes and shapes[task] == given[task].shape}
             formed = self._values_by_task(outputs, alike, None)[1] if alike else {}
             for task in alike:  # the others are samples already
                 others[task] = self._parts[task].samples(predictions[task], formed[task], self.ignore)[1]
@@ -231,7 +232,8 @@ class MultiTaskLoss(nn.Module):
         memory = {name.removeprefix(_MEMORY): own for name, own in state_dict.items() if name.startswith(_MEMORY)}
         if _EXTRA in memory:  # it knows the method, the tasks and the options
             self.balancer.memory.check(memory)
-        differing = [name for name in saved & expected if getattr(state_dict[name], "shape", None) != own[name].shape]
+        sized = [name for name in saved & expected if not (name.endswith(_EXTRA) or nn.parameter.is_lazy(own[name]))]
+        differing = [name for name in sized if getattr(state_dict[name], "shape", None) != own[name].shape]
         if differing or (strict and saved != expected):
             lacking, unexpected = sorted(expected - saved), sorted(saved - expected)
             raise ValueError(

@@ -16,6 +16,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 Array = NDArray[np.float64]
 _BFLOAT16, _TWO_DECIMALS = 0.05, 0.005
 """By so much may the sum of rounded probabilities miss one, and a probability its value."""
+_MOST_MISSED = 0.5  # however many classes there are: beyond it the sum would tell nothing
 _EXACT = 1e-3
 """Sums that miss one by no more are not visibly rounded."""
 _LARGEST = 1e100
@@ -215,7 +216,7 @@ def _log_probabilities(values: Array) -> Array:
     """Of rows of probabilities or of logits; rows that are not negative and sum to one, rounded, are probabilities."""
     missed = np.abs(values.sum(1) - 1).max(initial=0.0)
     in_range = len(values) > 0 and values.min() >= 0 and values.max() <= 1 + _BFLOAT16
-    if in_range and missed <= max(_BFLOAT16, _TWO_DECIMALS * values.shape[1]):
+    if in_range and missed <= min(max(_BFLOAT16, _TWO_DECIMALS * values.shape[1]), _MOST_MISSED):
         # What was rounded to 0 is about half of the smallest that was not.
         least = 1e-12 if missed <= _EXACT else values.min(initial=1, where=values > 0) / 2
         logits: Array = np.log(np.maximum(values, max(least, 1e-12)))

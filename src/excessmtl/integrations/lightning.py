@@ -8,7 +8,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
-from excessmtl.integrations.scalar import divided
+from excessmtl.integrations.scalar import balancer_of, divided
 from excessmtl.step.result import Step
 from excessmtl.step.run import weighted_losses
 
@@ -35,7 +35,7 @@ class BalancedModule(LightningModule):
         training = torch.is_grad_enabled() and self.training
         if training:
             self._waiting = losses, {"at": at, **inputs}
-        return weighted_losses(self.balancer, losses, inputs.get("mask"), equal=not training)
+        return weighted_losses(balancer_of(self.balancer), losses, inputs.get("mask"), equal=not training)
 
     def balanced_backward(
         self, losses: Losses | Tensor, at: At | None = None, *, accumulate: bool = False, **inputs: Any
@@ -45,8 +45,9 @@ class BalancedModule(LightningModule):
         Divide the losses by the number of micro-batches as usual.
         """
         self.manual_backward(self.balanced_loss(losses, at, accumulate=accumulate, **inputs))
-        assert self.balancer.last_step is not None
-        return self.balancer.last_step
+        step = balancer_of(self.balancer).last_step
+        assert step is not None
+        return step
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Lightning's hook in place of `loss.backward()`."""
@@ -60,7 +61,7 @@ class BalancedModule(LightningModule):
                 bool((self.trainer.fit_loop.batch_idx + 1) % count) and not self.trainer.is_last_batch
             )
             losses = divided(losses, count)
-        self.balancer.backward(losses, scaler=scaler, **inputs)
+        balancer_of(self.balancer).backward(losses, scaler=scaler, **inputs)
 
 
 class BalancerLog(Callback):

@@ -90,6 +90,9 @@ def test_ids_and_labels_are_as_the_file_has_them(tmp_path):
     columns |= {
         "code": np.where(labels, "02", "01"),
         "sign": 2 * labels - 1,
+        "flag": labels == 1,
+        "flag_predicted_False": -scores,
+        "flag_predicted_True": scores,
         "id": ["", *map("{:04}".format, range(1, 200))],
     }
     pd.DataFrame(columns).to_csv(tmp_path / "table.csv", index=False)
@@ -98,3 +101,4 @@ def test_ids_and_labels_are_as_the_file_has_them(tmp_path):
     assert {"", "0001", "0009"} <= set(suspects["id"])
     assert set(suspects.query("task == 'code'")["label"]) == {"01", "02"}
     assert set(suspects.query("task == 'sign'")["label"]) == {"-1", "1"}
+    assert set(suspects.query("task == 'flag'")["label"]) == {"True", "False"}

@@ -5,7 +5,7 @@ without having been trained on them: a logit or a probability of two classes, or
 column of scores per class, `churn_predicted_CLASS`. Empty cells are missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ def diagnose_table(path: Path, kinds: Mapping[str, str] | None = None, id: str |
     classes = {task: _classes(frame, task) for task in tasks}
     for task in [task for task in tasks if not classes[task] and report.held_out[task].kind == "binary"]:
         values = sorted(frame[task].dropna().unique())
-        classes[task] = values if len(values) == 2 else []
+        classes[task] = values if set(values) in ({0, 1}, {-1, 1}) else []
     originals = {task: partial(class_name, own) for task, own in classes.items() if own}
     return replace(report, file_rows=list(range(len(frame))), ids=names, originals=originals)
 
@@ -70,8 +70,7 @@ def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.flo
             f"of two classes 0 and 1, call it {task}{_ENDING}"
         )
     places = {name: place for place, name in enumerate(classes)}
-    numbers = {float(name): name for name in classes if name.replace(".", "", 1).isdigit()}
-    texts = frame[task].map(partial(_as_text, numbers), na_action="ignore")
+    texts = frame[task].map(partial(_as_text, classes), na_action="ignore")
     strange = texts.dropna()[~texts.dropna().isin(places)]
     if len(strange):
         raise ValueError(f"{path} has the label {strange.iloc[0]!r} of {task!r} and no column {start}{strange.iloc[0]}")
@@ -79,9 +78,10 @@ def _of_task(path: Path, frame: pd.DataFrame, task: str) -> tuple[NDArray[np.flo
     return np.stack([_numbers(path, frame[start + name]) for name in classes], axis=1), labels
 
 
-def _as_text(numbers: Mapping[float, str], value: object) -> str:
-    """A class as it stands in the name of its column, 3 or 03 for what pandas reads as 3.0. `numbers`: these names."""
-    return numbers.get(float(value), f"{value:g}") if isinstance(value, int | float) else str(value)
+def _as_text(classes: Sequence[str], value: object) -> str:
+    """A class as it stands in the name of its column, 3 or 03 for what pandas reads as 3.0."""
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return text if text in classes else next((own for own in classes if own.lstrip("0") == text.lstrip("0")), text)
 
 
 def _numbers(path: Path, column: pd.Series) -> NDArray[np.float64]:

@@ -196,7 +196,7 @@ def _check_texts(path: Path, frame: pd.DataFrame, kinds: dict[str, str]) -> None
             cell = f"{stray.iloc[0]!r} in row {stray.index[0]} (the first is 0)"
             found = f"column {name!r} of {path} holds {len(known) - len(stray):,} numbers, and {cell}"
             if name in kinds or known.nunique() > _CATEGORIES:
-                raise ValueError(f"{found}; empty the cell, or repair it")
+                raise ValueError(f"{found}; empty the cell, or pass --kind {name}=classification for classes")
             warn(f"{found}, so that all are taken for texts; empty the cell, or repair it, if they are numbers")
 
 
