@@ -7,7 +7,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
-from excessmtl.integrations.scalar import as_loss, balancer_of
+from excessmtl.integrations.scalar import as_loss, step_taken
 from excessmtl.step.result import Step
 
 
@@ -32,6 +32,4 @@ def backward(
     if not scalar.requires_grad:
         raise ValueError("the balancer is in evaluation mode, or gradients are off; call balancer.train() to train")
     accelerator.backward(scalar)
-    step = balancer_of(balancer).last_step
-    assert step is not None
-    return step
+    return step_taken(balancer)

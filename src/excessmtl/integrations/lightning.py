@@ -8,7 +8,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
-from excessmtl.integrations.scalar import balancer_of, divided
+from excessmtl.integrations.scalar import balancer_of, divided, step_taken
 from excessmtl.step.result import Step
 from excessmtl.step.run import weighted_losses
 
@@ -45,9 +45,7 @@ class BalancedModule(LightningModule):
         Divide the losses by the number of micro-batches as usual.
         """
         self.manual_backward(self.balanced_loss(losses, at, accumulate=accumulate, **inputs))
-        step = balancer_of(self.balancer).last_step
-        assert step is not None
-        return step
+        return step_taken(self.balancer)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Lightning's hook in place of `loss.backward()`."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from excessmtl.balancer import At, Balancer
 from excessmtl.graph.inputs import Losses
+from excessmtl.step.result import Step
 from excessmtl.step.run import weighted_losses
 
 
@@ -19,6 +20,13 @@ def balancer_of(value: Any) -> Balancer:
         name = type(value).__name__
         raise TypeError(f"balancer must be what excessmtl.create returns, or a MultiTaskLoss, found {name}")
     return found
+
+
+def step_taken(value: Any) -> Step:
+    """The step of a balancer that has just been taken."""
+    step = balancer_of(value).last_step
+    assert step is not None
+    return step
 
 
 def as_loss(
